@@ -2,8 +2,9 @@
 
     python -m benchmarks.arrivals [--pool zeroeval ...] [--split-seeds 0 1 2] [--work DIR] [--json FILE]
 
-The best third of the models (mean utility on the train split) arrive with scores on m train prompts, drawn at random; all
-others were there from the start, with the whole train split. What a router of each kind then earns on the test split:
+The best third of the models (mean utility on the train split) arrive with scores on m train prompts, drawn at
+random; all others were there from the start, with the whole train split. What a router of each kind then
+earns on the test split:
 
     never played   ridge on the old models: what a static policy does after `add_arm`
     mean           the new models by their mean score on the m prompts, the old ones by ridge
@@ -40,7 +41,8 @@ KINDS = ("never played", "mean", "ridge", "uniroute", "all labels")
 def expected_scores(
     made: ReplayProblem, new: np.ndarray, rows: np.ndarray, rho: float, fits: dict[Any, Any]
 ) -> dict[str, np.ndarray]:
-    """{kind: scores [n, K] that it expects on the test split}; rows: train prompts on which the new models are scored.
+    """{kind: scores [n, K] that it expects on the test split}; rows: train prompts on which the new models
+    are scored.
 
     fits: {new models: what has been fitted without them}.
     """

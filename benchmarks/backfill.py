@@ -1,7 +1,8 @@
-"""`python -m benchmarks.backfill`: how long a stock `dagster dev` takes for a backfill that has nothing to compute.
+"""`python -m benchmarks.backfill`: how long a stock `dagster dev` takes for a backfill that has nothing to
+compute.
 
-The backfill is requested over GraphQL, as Dagster's page does it. Dagster's daemon looks for backfills every 30 s, and
-every partition is a run.
+The backfill is requested over GraphQL, as Dagster's page does it. Dagster's daemon looks for backfills every
+30 s, and every partition is a run.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ class DevServer:
         return str(answer["backfillId"])
 
     def runs_of(self, backfill: str) -> list[dict[str, Any]]:
-        """Status and times (seconds since 1970) of a backfill's runs; an empty list until the backfill has ended."""
+        """Status and times (seconds since 1970) of a backfill's runs; an empty list until the backfill has
+        ended."""
         found = self.query(_PROGRESS, id=backfill)["partitionBackfillOrError"]
         return found["runs"] if found["status"].startswith(("COMPLETED", "FAILED", "CANCELED")) else []
 
@@ -96,8 +98,8 @@ class DevServer:
 
 
 def measure(pool: str) -> dict[str, Any]:
-    """Seconds of one backfill of `replay` over all rhos of a finished pool: from the request to its completion
-    (`whole_s`), and from the first run's creation to the last one's end (`runs_s`).
+    """Seconds of one backfill of `replay` over all rhos of a finished pool: from the request to its
+    completion (`whole_s`), and from the first run's creation to the last one's end (`runs_s`).
 
     Raises:
         CabsError: the pool is not finished, or the backfill failed or took longer than half an hour.

@@ -1,10 +1,12 @@
-"""What a budget buys: the pacer, which moves what a dollar is worth, against PORT, which learns it once (`cabs_core.router.budget`).
+"""What a budget buys: the pacer, which moves what a dollar is worth, against PORT, which learns it once
+(`cabs_core.router.budget`).
 
-    python -m benchmarks.budgets [--pool routerbench_sub3 ...] [--policies knn kernel_ridge] [--trials 5] [--json FILE]
+    python -m benchmarks.budgets [--pool routerbench_sub3 ...] [--policies knn kernel_ridge] [--trials 5]
+    [--json FILE]
 
-The field problems of the study (test split 0, TF-IDF features, costs of 5e-4 USD a call on average). Targets lie between the mean cost of
-the cheapest and of the dearest model, evenly in their logarithms, or are given (`--targets`, USD a request); the pacer starts where the
-policy spends the target on validation.
+The field problems of the study (test split 0, TF-IDF features, costs of 5e-4 USD a call on average). Targets
+lie between the mean cost of the cheapest and of the dearest model, evenly in their logarithms, or are given
+(`--targets`, USD a request); the pacer starts where the policy spends the target on validation.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
     python -m benchmarks.chaos --kills 30 [--postgres]
 
-Servers share one event log. Clients ask, and score answers late, twice or never, while servers are killed at random
-and started again: half of the time whichever holds the lease and writes checkpoints. In the end the log must hold
-every decision and score that was acknowledged, and three ways to the state must give the same bytes: the last
-checkpoint and the rest of the log, the whole log without any checkpoint, and the policy fed reward by reward.
+Servers share one event log. Clients ask, and score answers late, twice or never, while servers are killed at
+random and started again: half of the time whichever holds the lease and writes checkpoints. In the end the
+log must hold every decision and score that was acknowledged, and three ways to the state must give the same
+bytes: the last checkpoint and the rest of the log, the whole log without any checkpoint, and the policy fed
+reward by reward.
 """
 
 from __future__ import annotations

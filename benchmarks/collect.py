@@ -1,12 +1,13 @@
 """From nothing to a verdict: is it right, what does it cost, and how fast are models asked?
 
-    python -m benchmarks.collect stand-in [--seeds 20]       # the stand-in's verdict is known: all against adaptive
-    python -m benchmarks.collect tables [--seeds 5]          # real tables, played as if each answer had to be paid
-    python -m benchmarks.collect speed [--prompts 10000]     # calls a second, memory
+    python -m benchmarks.collect stand-in [--seeds 20]       # the stand-in's verdict is known: all against
+    adaptive python -m benchmarks.collect tables [--seeds 5]          # real tables, played as if each answer
+    had to be paid python -m benchmarks.collect speed [--prompts 10000]     # calls a second, memory
     ... [--json FILE]
 
-`stand-in` collects 300 prompts of five kinds from four models, has them judged (15 % errors, a length bias), makes the
-stages of the chain, and decides by the report's rule on the test split, whose router was chosen on validation.
+`stand-in` collects 300 prompts of five kinds from four models, has them judged (15 % errors, a length bias),
+makes the stages of the chain, and decides by the report's rule on the test split, whose router was chosen on
+validation.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def verdict_of(chain: Chain) -> dict[str, Any]:
 
 
 def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
-    """Every seed with both strategies, each in a CABS_HOME of its own, so that nothing is known beforehand."""
+    """Every seed with both strategies, each in a CABS_HOME of its own, so that nothing is known
+    beforehand."""
     rows = []
     with served(port), tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
@@ -234,7 +236,8 @@ def played(table: Any, rho: float, seed: int, sample: int = 100) -> dict[str, An
 
 
 def speed(prompts: int, port: int) -> dict[str, Any]:
-    """Every prompt to five models of the stand-in; memory of this process at the start, in the middle and at the end."""
+    """Every prompt to five models of the stand-in; memory of this process at the start, in the middle and at
+    the end."""
     models = ["tiny", "coder", "writer", "grand", "tiny-2"]
     seen: list[float] = []
     with served(port), tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,12 @@
-"""Do intervals from a log hold the truth, and does a promotion need what was said? Logs drawn from full tables.
+"""Do intervals from a log hold the truth, and does a promotion need what was said? Logs drawn from full
+tables.
 
-    python -m benchmarks.coverage [--pool openllm_lb_v2_carrot ...] [--logs 100] [--sizes 500 1000 3000] [--json FILE]
+    python -m benchmarks.coverage [--pool openllm_lb_v2_carrot ...] [--logs 100] [--sizes 500 1000 3000]
+    [--json FILE]
 
-Prompts are drawn with replacement, so that a table's means are the truth, and every draw is a prompt of its own; logs longer
-than the table repeat outcomes that the models of outcomes have seen, so small tables are for short logs. Logging policies
-and targets are made from ridges on TF-IDF components of a third of the table.
+Prompts are drawn with replacement, so that a table's means are the truth, and every draw is a prompt of its
+own; logs longer than the table repeat outcomes that the models of outcomes have seen, so small tables are for
+short logs. Logging policies and targets are made from ridges on TF-IDF components of a third of the table.
 """
 
 from __future__ import annotations
@@ -116,7 +118,8 @@ def coverage(world: World, name: str, logs: int, sizes: Sequence[int]) -> list[d
 
 
 def promotions(world: World, name: str, logs: int) -> list[dict[str, Any]]:
-    """How often challengers that are as good, and that lose .03, are promoted; at 1,000 decisions and at what is said."""
+    """How often challengers that are as good, and that lose .03, are promoted; at 1,000 decisions and at what
+    is said."""
     one, every = np.eye(world.k), np.arange(world.n)
     first, second = (world.ridge(world.utility, seed) for seed in (0, 1))
     champion, other = np.argmax(first, axis=1), np.argmax(second, axis=1)

@@ -1,11 +1,13 @@
-"""A simulated deployment: the test split as traffic, through the router from the text on, and its replay beside it.
+"""A simulated deployment: the test split as traffic, through the router from the text on, and its replay
+beside it.
 
     python -m benchmarks.deployment --router router --home .cabs/artifacts
 
-Every prompt is routed once, in the order of the test split. Rewards come 1 to 200 requests late, one in ten never, and
-one model is down for a third of the time. The replay is of the same policy, options and order, with every reward at
-once and every model up; a second one has rewards as late (mean of ten draws of the delays), which says what delay costs
-the policy wherever it runs. With --budget the pacer chooses rho, and what was spent is compared with the target.
+Every prompt is routed once, in the order of the test split. Rewards come 1 to 200 requests late, one in ten
+never, and one model is down for a third of the time. The replay is of the same policy, options and order,
+with every reward at once and every model up; a second one has rewards as late (mean of ten draws of the
+delays), which says what delay costs the policy wherever it runs. With --budget the pacer chooses rho, and
+what was spent is compared with the target.
 """
 
 from __future__ import annotations
@@ -40,12 +42,13 @@ def simulate(
     outage: float = 1 / 3,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Play the problem through a router and through the replay; mean regret against the best model of each query.
+    """Play the problem through a router and through the replay; mean regret against the best model of each
+    query.
 
     Args:
         prompts: texts of the problem's queries. budget: USD a request, None: the bundle's rho.
-        delay: rewards come 1 to so many requests late; never: share that does not come; outage: share of the time,
-            in the middle, for which the most played model is down.
+        delay: rewards come 1 to so many requests late; never: share that does not come; outage: share of the
+            time, in the middle, for which the most played model is down.
     """
     manifest = read_manifest(bundle)
     rng = np.random.default_rng(seed)

@@ -1,11 +1,13 @@
-"""Models that change under their names: LLMDrift's March snapshots answer the first half of a stream, June's the second.
+"""Models that change under their names: LLMDrift's March snapshots answer the first half of a stream, June's
+the second.
 
     python -m benchmarks.drift [--trials 10] [--delayed] [--policies NAME ...] [--json FILE]
 
-Two arms, gpt-3.5-turbo and gpt-4; everything offline is from March. Half of the queries are test queries, each asked once
-in either half, in random order; costs are scaled to a grand mean of 5e-4 USD in March. Utility by quarter of the stream, and
-regret against the better arm of each query. A policy recovers where its last quarter comes near `from June`: the same
-policy, trained offline on March as well, but playing June's half alone.
+Two arms, gpt-3.5-turbo and gpt-4; everything offline is from March. Half of the queries are test queries,
+each asked once in either half, in random order; costs are scaled to a grand mean of 5e-4 USD in March.
+Utility by quarter of the stream, and regret against the better arm of each query. A policy recovers where its
+last quarter comes near `from June`: the same policy, trained offline on March as well, but playing June's
+half alone.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ QUARTERS = 4
 
 
 def snapshots() -> ReplayProblem:
-    """The test problem of the March snapshots, followed by the same queries with June's outcomes: rows [2 n]."""
+    """The test problem of the March snapshots, followed by the same queries with June's outcomes: rows [2
+    n]."""
     found = find_pool("llmdrift_june")
     split_settings = found.pool.split.model_copy(update={"fractions": (0.4, 0.1, 0.5), "split_seed": 0})
     pool = set_up(found.pool, FIELD_SETUP).model_copy(update={"split": split_settings})
@@ -62,7 +65,8 @@ def snapshots() -> ReplayProblem:
 
 
 def followed_by(test: ReplayProblem, scores: np.ndarray, costs: np.ndarray) -> ReplayProblem:
-    """The problem with every query a second time, with these outcomes [n, K]; predictions stay what they were."""
+    """The problem with every query a second time, with these outcomes [n, K]; predictions stay what they
+    were."""
     twice: dict[str, Any] = {
         name: np.concatenate([getattr(test, name)] * 2)
         for name in ("tasks", "contexts", "predicted_scores", "predicted_costs", "surrogate_deltas", "embeddings",
@@ -96,7 +100,8 @@ def quarters(
     policies: Iterable[str] = POLICIES,
     rhos: Sequence[float] = RHOS,
 ) -> dict[str, dict[str, Any]]:
-    """{policy: utility and regret by quarter of the stream, mean over rhos, and what it reaches from June alone}."""
+    """{policy: utility and regret by quarter of the stream, mean over rhos, and what it reaches from June
+    alone}."""
     found = {}
     order = orders(problem.n, trials)
     june = order[:, problem.n // 2 :]

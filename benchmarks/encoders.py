@@ -1,13 +1,15 @@
-"""Characters or words in `tfidf-svd`? Contrasts between models, as a ridge predicts them on validation prompts.
+"""Characters or words in `tfidf-svd`? Contrasts between models, as a ridge predicts them on validation
+prompts.
 
-    python -m benchmarks.encoders [--pool zeroeval ...] [--kinds words characters ...] [--split-seeds 3 4] [--json FILE]
+    python -m benchmarks.encoders [--pool zeroeval ...] [--kinds words characters ...] [--split-seeds 3 4]
+    [--json FILE]
 
 characters   the encoder as it is: runs of 1 to 3 characters      longer   runs of 1 to 5 characters
 words        words, pairs of words and symbols, as it was         both     words and runs of 1 to 3 characters
 
-At most 1,800 prompts a table, 60 % to fit on. Error: of scores less their mean over the models of the prompt. Utility: mean
-over 9 rhos at costs of 5e-4 USD on average. Distinct: share of validation prompts with an embedding of their own. One prompt:
-milliseconds of processor time.
+At most 1,800 prompts a table, 60 % to fit on. Error: of scores less their mean over the models of the prompt.
+Utility: mean over 9 rhos at costs of 5e-4 USD on average. Distinct: share of validation prompts with an
+embedding of their own. One prompt: milliseconds of processor time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Tables and commands with the mistakes that people make, through the public commands, and what is then printed.
+"""Tables and commands with the mistakes that people make, through the public commands, and what is then
+printed.
 
-said = provoked(Path("empty-folder"))        # (heading, mistake, text) of every command; `python -m benchmarks.verdicts --messages FILE` writes them
+said = provoked(Path("empty-folder"))        # (heading, mistake, text) of every command;
+`python -m benchmarks.verdicts --messages FILE` writes them
 """
 
 from __future__ import annotations
@@ -130,7 +132,8 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def every_form(said: Iterable[tuple[str, str, str]]) -> str:
-    """Every line once, under its heading: how often its form was printed (numbers and names of models left aside), and one example.
+    """Every line once, under its heading: how often its form was printed (numbers and names of models left
+    aside), and one example.
 
     Args:
         said: (heading, what it was said of or '', text of one or more lines).
@@ -147,7 +150,8 @@ def every_form(said: Iterable[tuple[str, str, str]]) -> str:
 
 
 def terms(text: str) -> list[str]:
-    """Terms of the field in a text that a stranger reads, without what stands in backticks, to be written as it is."""
+    """Terms of the field in a text that a stranger reads, without what stands in backticks, to be written as
+    it is."""
     return re.findall(
         r"\b(?:rhos?|oracles?|regimes?|arms?|propensit\w+|utilit\w+|regret|contexts?)\b",
         re.sub(r"`[^`]*`", "", text),
@@ -205,7 +209,8 @@ def _home(folder: Path) -> Iterator[Path]:
 
 
 def provoked(folder: Path, *, run: bool = True) -> list[tuple[str, str, str]]:
-    """(heading, mistake, what was printed) of every mistake; with `run` also of whole runs and what follows them."""
+    """(heading, mistake, what was printed) of every mistake; with `run` also of whole runs and what follows
+    them."""
     with _home(folder):
         sound = write_example(folder / "sound.csv", 600).read_bytes()
         said = list(_added(folder, sound))

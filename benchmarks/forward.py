@@ -1,4 +1,5 @@
-"""How near an encoder's forward pass comes to the peak of a card: MiniLM, and an mDeBERTa-v3-base with random weights.
+"""How near an encoder's forward pass comes to the peak of a card: MiniLM, and an mDeBERTa-v3-base with random
+weights.
 
     python -m benchmarks.forward [--quick] [--json FILE]
 
@@ -37,8 +38,8 @@ def forward_flops(config: PretrainedConfig, lengths: np.ndarray) -> float:
     """Floating-point operations of the matrix products of one forward pass over sequences of these lengths.
 
     Per layer and token 2 (4 h^2 + 2 h f) for projections and the feed-forward part and 4 h per pair of tokens
-    for attention; DeBERTa's two position terms add 4 h per token and relative position, of which a sequence of n
-    tokens has min(2 n, twice the buckets).
+    for attention; DeBERTa's two position terms add 4 h per token and relative position, of which a sequence
+    of n tokens has min(2 n, twice the buckets).
     """
     h, f, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
     n = lengths.astype(np.float64)
@@ -65,7 +66,8 @@ def forward_speed(
     dtype: str,
     lengths: np.ndarray,
 ) -> dict[str, Any]:
-    """Tokens/s of the forward passes alone, on random tokens of the given lengths, and the share of the peak."""
+    """Tokens/s of the forward passes alone, on random tokens of the given lengths, and the share of the
+    peak."""
     files = EncoderFiles(type(model).__name__, Path(), (), "mean")
     encoder = TransformerEncoder(files, device=device, dtype=dtype, model=model)
     rng = np.random.default_rng(0)

@@ -2,11 +2,12 @@
 
     python -m benchmarks.information [--pool zeroeval ...] [--split-seeds 0 1 2] [--work DIR] [--json FILE]
 
-A probe is a model that is asked first, on every query, at its cost. A verifier then says whether its answer is right: always
-truly (no cascade knows more of one answer), or wrongly in one case of five. The router keeps the answer, or asks one more
-model and pays for both. What that model would score is predicted from the embedding and from what the verifier said, by the
-predictor that routes without a probe. Fitted on the train split; which model is the probe at a rho, or none, is chosen on
-validation; figures are of the test split. The tables hold scores, not answers, so agreement of answers cannot be bought.
+A probe is a model that is asked first, on every query, at its cost. A verifier then says whether its answer
+is right: always truly (no cascade knows more of one answer), or wrongly in one case of five. The router keeps
+the answer, or asks one more model and pays for both. What that model would score is predicted from the
+embedding and from what the verifier said, by the predictor that routes without a probe. Fitted on the train
+split; which model is the probe at a rho, or none, is chosen on validation; figures are of the test split. The
+tables hold scores, not answers, so agreement of answers cannot be bought.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Routed:
         return clipped_utility(self.made.scores[self.rows, arm], self.made.costs[self.rows, arm], rho)
 
     def probed(self, rho: float, probe: int, wrong: float) -> np.ndarray:
-        """The probe first; its answer is kept where its expected utility is not below that of one more call."""
+        """The probe first; its answer is kept where its expected utility is not below that of one more
+        call."""
         made = self.made
         if (probe, wrong) not in self.known:
             word = said(made.offline_scores[:, probe], wrong, 0)
@@ -87,7 +89,8 @@ def probes_of(made: ReplayProblem) -> list[int]:
 
 
 def study(pool: str, seed: int, work: Path, name: str) -> list[dict[str, Any]]:
-    """One row a verifier and rho: mean utility without and with the probe that validation chose, and the paired error."""
+    """One row a verifier and rho: mean utility without and with the probe that validation chose, and the
+    paired error."""
     parts = {
         w: Routed(problem(work, pool, "clean", seed, FIELD_SETUP, w), name) for w in ("validation", "test")
     }

@@ -1,9 +1,10 @@
-"""What a large event log costs: `/metrics`, a restart from a checkpoint, a promoted bundle, `cabs doctor`, compaction.
+"""What a large event log costs: `/metrics`, a restart from a checkpoint, a promoted bundle, `cabs doctor`,
+compaction.
 
     python -m benchmarks.large_log --router router --decisions 1000000
 
-The log is filled with copies of decisions that the router made, under ids of their own, a share of them scored; all
-figures are taken on it afterwards, each in a process of its own.
+The log is filled with copies of decisions that the router made, under ids of their own, a share of them
+scored; all figures are taken on it afterwards, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _ROWS = 2_000
 
 
 def fill(bundle: Path, log: Path, decisions: int, scored: float) -> None:
-    """Append so many decisions, finished, the given share of them scored, at a rate of one a second; then a checkpoint."""
+    """Append so many decisions, finished, the given share of them scored, at a rate of one a second; then a
+    checkpoint."""
     router = Router.load(bundle, log=":memory:")
     for i in range(200):
         router.route(f"Question number {i}: what is {i} times {i + 1}, and why?")

@@ -1,12 +1,14 @@
-"""What would `model@512` be worth, an arm with a limit on its output tokens? A lower bound, on tables that have tokens.
+"""What would `model@512` be worth, an arm with a limit on its output tokens? A lower bound, on tables that
+have tokens.
 
     python -m benchmarks.lengths [--pool zeroeval ...] [--limits 256 512] [--split-seeds 0 1 2] [--json FILE]
 
-The assumption: an answer longer than the limit is cut there (`max_tokens`), paid up to the limit, and scores 0. A model that
-is told to be brief (R2-Router, Xue et al. 2026, arXiv 2602.02823) would answer otherwise, and better than that; what it would
-score no table without such answers says. Costs are split into an input and an output part by regression on the tokens, model
-by model, and scaled to 5e-4 USD on average. Ridge on `tfidf-svd`, mean costs of the train part; 60 % of the queries, at most
-3,000, are the train part; paired by query.
+The assumption: an answer longer than the limit is cut there (`max_tokens`), paid up to the limit, and scores
+0. A model that is told to be brief (R2-Router, Xue et al. 2026, arXiv 2602.02823) would answer otherwise, and
+  better than that; what it would
+score no table without such answers says. Costs are split into an input and an output part by regression on
+the tokens, model by model, and scaled to 5e-4 USD on average. Ridge on `tfidf-svd`, mean costs of the train
+part; 60 % of the queries, at most 3,000, are the train part; paired by query.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ def with_limits(
     """Scores and costs [n, K (1 + limits)]: the models as they are, then under each limit.
 
     Args:
-        read, written: [n, K] input and output tokens. A written answer above a limit scores 0 and costs what the limit does.
+        read, written: [n, K] input and output tokens. A written answer above a limit scores 0 and costs what
+            the limit does.
     """
     all_scores, all_costs = [scores], [costs]
     prices = np.array([

@@ -1,11 +1,12 @@
-"""Does a log alone make a router? Real tables of which each prompt shows one model's outcome, as `source.kind: logs` reads it.
+"""Does a log alone make a router? Real tables of which each prompt shows one model's outcome, as
+`source.kind: logs` reads it.
 
     python -m benchmarks.log_alone [--pool routerbench_sub3 ...] [--epsilon 0.1 0.3] [--seeds 5] [--json FILE]
 
-For each seed: the calls go to the model with the best mean score, but for a share `epsilon` that goes to all models alike.
-Policies are trained on the completed log of half of the prompts (and, as an upper bound, on these prompts' full
-outcomes), and play 40 % that are held out, as they start. Figures are mean utilities there; the doubly robust estimate
-from the held-out decisions alone is compared with the truth.
+For each seed: the calls go to the model with the best mean score, but for a share `epsilon` that goes to all
+models alike. Policies are trained on the completed log of half of the prompts (and, as an upper bound, on
+these prompts' full outcomes), and play 40 % that are held out, as they start. Figures are mean utilities
+there; the doubly robust estimate from the held-out decisions alone is compared with the truth.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ COMPONENTS = 32
 
 
 def played(outcomes: Outcomes, epsilon: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """(arms [n], their probabilities): the best model by mean score, and all models alike for a share epsilon."""
+    """(arms [n], their probabilities): the best model by mean score, and all models alike for a share
+    epsilon."""
     n, k = outcomes.scores.shape
     mu = np.full(k, epsilon / k)
     mu[int(outcomes.scores.mean(axis=0).argmax())] += 1.0 - epsilon

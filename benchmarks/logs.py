@@ -1,12 +1,14 @@
-"""Does a router's own log teach the next one? A real table, a router from a small part of it, and its traffic.
+"""Does a router's own log teach the next one? A real table, a router from a small part of it, and its
+traffic.
 
     python -m benchmarks.logs [--pool paretobandit_k4 ...] [--seeds 5] [--epsilon 0.02 0.1] [--json FILE]
 
-For each seed: --train prompts with every model's outcome and 100 for validation; a policy trained on them routes the
-traffic, one answer a prompt, with uniform exploration; a quarter of the prompts is held out. Then the same policy is
-trained again: on the table alone, on table and log (`ope.training`, for several caps of the weights), and, as an upper
-bound, on the traffic's full outcomes. The figures are mean utilities on the held-out prompts, minus that of the table
-alone; policies go on learning there. `continued` is the router that routed the traffic, with what it learnt from it.
+For each seed: --train prompts with every model's outcome and 100 for validation; a policy trained on them
+routes the traffic, one answer a prompt, with uniform exploration; a quarter of the prompts is held out. Then
+the same policy is trained again: on the table alone, on table and log (`ope.training`, for several caps of
+the weights), and, as an upper bound, on the traffic's full outcomes. The figures are mean utilities on the
+held-out prompts, minus that of the table alone; policies go on learning there. `continued` is the router that
+routed the traffic, with what it learnt from it.
 """
 
 from __future__ import annotations
@@ -82,7 +84,8 @@ class World:
     def play(
         self, policy: SafePolicy, oracles: Oracles, rows: np.ndarray, epsilon: float, draw: int = 0
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(arms, their probabilities) of the policy on these rows, with exploration and every reward at once."""
+        """(arms, their probabilities) of the policy on these rows, with exploration and every reward at
+        once."""
         rng = np.random.default_rng([self.seed, 61, draw])
         heads = Heads(oracles, needs_of(policy))
         scores, costs = self.outcomes.scores, self.outcomes.costs

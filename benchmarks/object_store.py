@@ -1,12 +1,14 @@
 """The demo's chain on an object store and on a folder: contents, time, a second run, a second machine.
 
-    python -m benchmarks.object_store [--pool demo] [--rho 0,300] [--policies a,b] [--delay-ms 20] [--fail-every 50] [--json figures.json]
+    python -m benchmarks.object_store [--pool demo] [--rho 0,300] [--policies a,b] [--delay-ms 20]
+    [--fail-every 50] [--json figures.json]
 
-The store is moto's S3 on 127.0.0.1, reached through the real s3fs; two homes are two machines. `--delay-ms` makes every
-answer of the store that late, `--fail-every` lets every n-th request fail with 503. Prints seconds by the clock and of
-the processor, and compares the content hashes of all records with those of the folder, which comes last: what has to be
-compiled counts against the store. Exits with 1 where a hash differs, where the second run or the second machine computes
-something, or where the store takes more than three times the folder's time.
+The store is moto's S3 on 127.0.0.1, reached through the real s3fs; two homes are two machines. `--delay-ms`
+makes every answer of the store that late, `--fail-every` lets every n-th request fail with 503. Prints
+seconds by the clock and of the processor, and compares the content hashes of all records with those of the
+folder, which comes last: what has to be compiled counts against the store. Exits with 1 where a hash differs,
+where the second run or the second machine computes something, or where the store takes more than three times
+the folder's time.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Store:
-    """An S3 store in a thread of this process with an empty bucket `cabs`, slow and unreliable if asked to be; one at a time.
+    """An S3 store in a thread of this process with an empty bucket `cabs`, slow and unreliable if asked to
+    be; one at a time.
 
     Attributes:
         settings: environment of a process that is to use it. requests: how many it has answered.

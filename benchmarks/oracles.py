@@ -4,10 +4,11 @@
 
 Everything is learned on train; early stopping, kNN's k, the kernel's stack and the choice of heads use
 validation; the figures are of the test split. A predictor's utility is that of the static router that plays
-argmax of its expected clipped utility, all with the chosen cost head. Two other rules of selection stand beside the
-candidates: by the squared error of levels instead of contrasts, and without the predictor of tasks. Differences are
-selected - candidate on the same queries; the interval is 1.96 times the larger of the standard error over queries (per
-split, divided by the root of the number of splits) and the standard error over splits.
+argmax of its expected clipped utility, all with the chosen cost head. Two other rules of selection stand
+beside the candidates: by the squared error of levels instead of contrasts, and without the predictor of
+tasks. Differences are selected - candidate on the same queries; the interval is 1.96 times the larger of the
+standard error over queries (per split, divided by the root of the number of splits) and the standard error
+over splits.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ PASSWORD = "only-for-this/test"
 
 
 def program(name: str) -> str | None:
-    """Path of a program of the PostgreSQL server, which Debian keeps off the PATH; None: it is not installed."""
+    """Path of a program of the PostgreSQL server, which Debian keeps off the PATH; None: it is not
+    installed."""
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return shutil.which(name) or (str(places[-1]) if places else None)
 

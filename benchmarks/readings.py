@@ -1,10 +1,11 @@
 """Which reading of the paper reproduces its order of policies? Readings side by side on real tables.
 
-    python -m benchmarks.readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2 [--json FILE]
-    python -m benchmarks.readings --pool zeroeval llmdrift --grand-mean-cost 5e-4 --split-seeds 0 1 2
+    python -m benchmarks.readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2 [--json
+    FILE] python -m benchmarks.readings --pool zeroeval llmdrift --grand-mean-cost 5e-4 --split-seeds 0 1 2
 
-TF-IDF features and the printed network for every head (`oracle: {kind: network}`), whatever the pool says; everything
-offline from the train split; the same orders, features and rhos for every reading; nothing is tuned.
+TF-IDF features and the printed network for every head (`oracle: {kind: network}`), whatever the pool says;
+everything offline from the train split; the same orders, features and rhos for every reading; nothing is
+tuned.
 """
 
 from __future__ import annotations
@@ -107,8 +108,8 @@ def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRI
 def compare(splits: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
     """Means over splits, and the paired differences of `PAIRS` with standard errors.
 
-    An error is over orders and queries together, averaged over splits as independent, or the spread over three or
-    more splits where that is larger.
+    An error is over orders and queries together, averaged over splits as independent, or the spread over
+    three or more splits where that is larger.
     """
     values = {name: float(np.mean([s[name].mean() for s in splits])) for name in READINGS}
     differences = []

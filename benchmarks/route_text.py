@@ -1,12 +1,14 @@
-"""Which text of a conversation to route by: the last user message, the first, or all of them (`cabs serve --route-by`).
+"""Which text of a conversation to route by: the last user message, the first, or all of them
+(`cabs serve --route-by`).
 
-    python -m benchmarks.route_text [--pools NAME ...] [--splits 3] [--trials 2] [--turns 4] [--mixed] [--json FILE]
+    python -m benchmarks.route_text [--pools NAME ...] [--splits 3] [--trials 2] [--turns 4] [--mixed] [--json
+    FILE]
 
-Queries of a task, or with `--mixed` of any, become turns of conversations (`cabs_core.replay.sessions`). A share of the later turns is made into
-follow-ups that say nothing ("make it shorter"): the task, and so every model's score and cost, stay those of the turn before.
-Kernel ridge on TF-IDF, trained on single queries, routes every turn by the text in question; mean clipped utility at rho 150,
-without stickiness and costs of contexts, which are the same for all texts. Errors: over splits, or over conversations where
-that is larger.
+Queries of a task, or with `--mixed` of any, become turns of conversations (`cabs_core.replay.sessions`). A
+share of the later turns is made into follow-ups that say nothing ("make it shorter"): the task, and so every
+model's score and cost, stay those of the turn before. Kernel ridge on TF-IDF, trained on single queries,
+routes every turn by the text in question; mean clipped utility at rho 150, without stickiness and costs of
+contexts, which are the same for all texts. Errors: over splits, or over conversations where that is larger.
 """
 
 from __future__ import annotations

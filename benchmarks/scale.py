@@ -1,8 +1,9 @@
 """What a large table costs: processor time and memory of every stage, in one process on one core.
 
-python -m benchmarks.scale                                   # 100,000 prompts x 30 models, 3 policies, 2 rhos, 2 trials
-python -m benchmarks.scale --prompts 20000 --profile oracles # cProfile of one stage
-python -m benchmarks.scale --prompts 30000 --again           # and a second pool with one more model on the same prompts
+python -m benchmarks.scale                                   # 100,000 prompts x 30 models, 3 policies, 2
+rhos, 2 trials python -m benchmarks.scale --prompts 20000 --profile oracles # cProfile of one stage
+python -m benchmarks.scale --prompts 30000 --again           # and a second pool with one more model on the
+same prompts
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ class Script(argparse.ArgumentParser):
         file, doc: `__file__` and `__doc__` of the script.
         pools: the default of `--pool NAME ...`, for a script that has it.
         split_seeds: the default of `--split-seeds N ...`, likewise.
-        work: whether it has `--work DIR`, where the problems of `python -m benchmarks.study --protocol field` are.
+        work: whether it has `--work DIR`, where the problems of `python -m benchmarks.study --protocol field`
+            are.
     """
 
     def __init__(

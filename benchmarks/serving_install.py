@@ -1,11 +1,12 @@
-"""What a machine pays that only serves a router: a fresh virtual environment from the bundle's own requirements.txt.
+"""What a machine pays that only serves a router: a fresh virtual environment from the bundle's own
+requirements.txt.
 
     python -m benchmarks.serving_install --router router [--router other] [--json figures.json]
 
-For each bundle: builds the wheel of this checkout, installs it and the list into a new virtual environment (pip's cache
-makes the second time quick; the time is not measured), starts `cabs-router serve` there on one thread, asks
-`/v1/decision` with prompts of the given number of words, and prints installed size, time to the first answer, resident
-memory after the last, and p50 and p99 of a decision as the client sees it.
+For each bundle: builds the wheel of this checkout, installs it and the list into a new virtual environment
+(pip's cache makes the second time quick; the time is not measured), starts `cabs-router serve` there on one
+thread, asks `/v1/decision` with prompts of the given number of words, and prints installed size, time to the
+first answer, resident memory after the last, and p50 and p99 of a decision as the client sees it.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def serve(programs: Path, bundle: Path, folder: Path, texts: list[str]) -> dict[
 
 
 def measure(bundle: Path, wheels: Path, requests: int, words: int) -> dict[str, Any]:
-    """All figures of one bundle; the first start compiles, the second is measured, as in an image that was warmed."""
+    """All figures of one bundle; the first start compiles, the second is measured, as in an image that was
+    warmed."""
     with tempfile.TemporaryDirectory(prefix="serving-") as temporary:
         folder = Path(temporary)
         programs = fresh_environment(folder / "venv", bundle, wheels)

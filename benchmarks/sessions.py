@@ -1,11 +1,13 @@
-"""What stickiness is worth in conversations: policies on real tables under condition `sessions`, with and without it.
+"""What stickiness is worth in conversations: policies on real tables under condition `sessions`, with and
+without it.
 
-    python -m benchmarks.sessions [--pools NAME ...] [--policies NAME ...] [--splits 3] [--trials 3] [--turns 4] [--cached 0.1] [--tools 0] [--json FILE]
+    python -m benchmarks.sessions [--pools NAME ...] [--policies NAME ...] [--splits 3] [--trials 3] [--turns
+    4] [--cached 0.1] [--tools 0] [--json FILE]
 
-Queries of a task are grouped into conversations (`cabs_core.replay.sessions`); all policies and settings hold the same ones,
-so differences are paired. Tables, features and splits are those of `python -m benchmarks.study --protocol field` (costs
-scaled to a mean of 5e-4 USD where the grid of rhos is not the paper's). Errors: over orders and queries
-(`paired_difference`), and over splits where that is larger.
+Queries of a task are grouped into conversations (`cabs_core.replay.sessions`); all policies and settings hold
+the same ones, so differences are paired. Tables, features and splits are those of
+`python -m benchmarks.study --protocol field` (costs scaled to a mean of 5e-4 USD where the grid of rhos is
+not the paper's). Errors: over orders and queries (`paired_difference`), and over splits where that is larger.
 """
 
 from __future__ import annotations

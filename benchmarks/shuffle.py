@@ -1,9 +1,10 @@
-"""`python -m benchmarks.speed.serve`, and beside it LiteLLM's own router with its default strategy (`simple_shuffle`).
+"""`python -m benchmarks.speed.serve`, and beside it LiteLLM's own router with its default strategy
+(`simple_shuffle`).
 
     python -m benchmarks.shuffle --router router [--rate 50] [--seconds 20] [--workers 1] [--json FILE]
 
-Needs the extra `litellm`. The server forwards calls through `litellm.Router`, without keys, log or proxy, which would
-take time.
+Needs the extra `litellm`. The server forwards calls through `litellm.Router`, without keys, log or proxy,
+which would take time.
 """
 
 from __future__ import annotations

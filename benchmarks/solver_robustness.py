@@ -2,8 +2,8 @@
 
     python -m benchmarks.solver_robustness [--per-k 10240] [--arms 1-30] [--json FILE]
 
-Each K gets the same number of instances, gamma log-uniform in 1e-2..1e6, tol 1e-8. A sample of the certificates is
-computed again in extended precision, from (p, q) and the program's formulae alone.
+Each K gets the same number of instances, gamma log-uniform in 1e-2..1e6, tol 1e-8. A sample of the
+certificates is computed again in extended precision, from (p, q) and the program's formulae alone.
 """
 
 from __future__ import annotations

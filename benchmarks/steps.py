@@ -1,10 +1,12 @@
-"""The steps that a request takes through the server: the functions of ours that hand it on, from its body to the reply.
+"""The steps that a request takes through the server: the functions of ours that hand it on, from its body to
+the reply.
 
     python -m benchmarks.steps --router router
 
-Counted are functions of the server, of `endpoints`, of `sessions` and `router`, each once, in the order in which a routed chat
-enters them. A step hands on: it calls another one of them. Those that only compute for their caller (`leaf`) are listed beside
-the steps. What is called inside policies, predictors, the encoder and the log's database is no step of the way.
+Counted are functions of the server, of `endpoints`, of `sessions` and `router`, each once, in the order in
+which a routed chat enters them. A step hands on: it calls another one of them. Those that only compute for
+their caller (`leaf`) are listed beside the steps. What is called inside policies, predictors, the encoder and
+the log's database is no step of the way.
 """
 
 from __future__ import annotations

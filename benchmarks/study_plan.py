@@ -108,12 +108,14 @@ FIELD_POLICIES = (
     "cabs_d_linear@tuned",
 )  # fmt: skip
 #: simple routers; a default policy must never be clearly worse than one of them
-SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix")
+SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score")
+#: what every policy is compared with, in every cell
+REFERENCE = "kernel_ridge"
 #: a cold bandit that gets the offline labels, too
 WARM = "lin_ts@warm"
-#: what options are chosen by: the tables of few queries, a split that no figure is of
-CHOICE_POOLS, CHOICE_SPLITS = FIELD_POOLS[:6], (3,)
-CHOICE_CONDITIONS = ("clean", "shift", "corrupted")
+#: what options are chosen by: the tables of few queries; the table that a choice is for plays no part in it
+CHOICE_POOLS, CHOICE_SPLITS = FIELD_POOLS[:6], (0,)
+CHOICE_CONDITIONS = ("clean", "shift", "corrupted", "upgrade")
 CANDIDATES = ("hier_mix", "hier_mix@two_models", *HIER_SETS)
 #: protocol -> (tables, conditions, split seeds, policies) where nothing else is asked for
 DEFAULTS = {

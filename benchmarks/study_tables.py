@@ -15,6 +15,10 @@ from cabs_core.catalog import STREAM_CONDITIONS
 from cabs_core.metrics import REGIMES, regime_of, standard_error, two_way_error
 from cabs_core.problem import ReplayProblem
 
+#: test over train queries of a split, by which redraws of a table are not independent (Nadeau and Bengio
+#: 2003)
+OVERLAP = 2 / 7
+
 
 def load_cell(path: Path, trials: int) -> dict[str, np.ndarray] | None:
     if not path.is_file():
@@ -71,9 +75,10 @@ def paired_errors(
         means.append(u.mean())
         errors = float(standard_error(u)), float(standard_error(q))
         variances.append(two_way_error(*errors, len(u), len(q)).se ** 2)
-    error = np.sqrt(np.mean(variances) / (1 if same_queries else len(means)))
+    shared = 1.0 / len(means) + (OVERLAP if len(means) > 1 else 0.0)
+    error = np.sqrt(np.mean(variances) * (1.0 if same_queries else shared))
     if len(means) > 2:
-        error = max(error, np.std(means, ddof=1) / np.sqrt(len(means)))
+        error = max(error, np.std(means, ddof=1) * np.sqrt(shared))
     return np.array(means), float(error)
 
 

@@ -1,11 +1,13 @@
-"""What breaks intervals of rows: worlds of known truth, on arrays, judged by the report's rule and the goals' bounds.
+"""What breaks intervals of rows: worlds of known truth, on arrays, judged by the report's rule and the goals'
+bounds.
 
 python -m benchmarks.verdict_worlds                      # 400 tables a world and size
 python -m benchmarks.verdict_worlds --tables 60 --sizes 100 500
 
-A world draws the held-out queries of several routers and of one model. Wrong: "deploy" where the best router is worth no more than
-the model (nor saves 5 % at no more than a point of quality), a goal confirmed that is just missed. Power: "deploy" where a router
-gains. Coverage: 95 % intervals of the difference of utilities. `benchmarks.verdicts` goes from the file to the decision instead.
+A world draws the held-out queries of several routers and of one model. Wrong: "deploy" where the best router
+is worth no more than the model (nor saves 5 % at no more than a point of quality), a goal confirmed that is
+just missed. Power: "deploy" where a router gains. Coverage: 95 % intervals of the difference of utilities.
+`benchmarks.verdicts` goes from the file to the decision instead.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def conversations(rng: Rng, n: int) -> Table:
 
 
 def rare_failures(rng: Rng, n: int) -> Table:
-    """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses .015."""
+    """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses
+    .015."""
     model, costs = rng.beta(6, 2, n), rng.lognormal(0, 0.3, n)
     scores = np.where(rng.random((10, n)) < 0.02, 0.0, model)
     return Table(scores, np.broadcast_to(0.2 * costs, (10, n)), model, costs)
@@ -110,7 +113,8 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], Table], bool]] = {
 
 
 def verdict(table: Table) -> tuple[str, bool]:
-    """(the decision on the best of the routers, whether the usual interval of rows would have said that it gains)."""
+    """(the decision on the best of the routers, whether the usual interval of rows would have said that it
+    gains)."""
     k, n = table.scores.shape
     best = int(table.scores.mean(axis=1).argmax())
     evidence: Any = SimpleNamespace(
@@ -144,7 +148,8 @@ def problem_of(
 
 
 def goal(kind: str, rng: Rng, n: int) -> bool:
-    """Whether a goal that is just missed is confirmed, on n test queries: one model alone, by quality, latency or budget."""
+    """Whether a goal that is just missed is confirmed, on n test queries: one model alone, by quality,
+    latency or budget."""
     if kind == "quality":
         scores = np.column_stack([_right(rng, np.full(2 * n, 0.99)), _right(rng, np.full(2 * n, 0.94))])
         v, t = problem_of(rng, 2 * n, scores, np.tile([2e-3, 1e-3], (2 * n, 1)), np.ones((2 * n, 2)))
@@ -163,7 +168,8 @@ GOALS = ("quality", "latency", "budget")
 
 
 def measured(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """One row a world and size: share of decisions, and of tables where the usual interval of rows would say `deploy`."""
+    """One row a world and size: share of decisions, and of tables where the usual interval of rows would say
+    `deploy`."""
     rows: list[dict[str, Any]] = []
     for name, (world, right) in WORLDS.items():
         for n in sizes:

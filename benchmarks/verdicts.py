@@ -2,13 +2,15 @@
 
 python -m benchmarks.verdicts                          # 200 tables of 100 to 20,000 prompts, on two cores
 python -m benchmarks.verdicts --tables 20 --most 1000  # some of them, none larger
-python -m benchmarks.verdicts --messages FILE          # every form of message that they, mistakes and commands bring forth
+python -m benchmarks.verdicts --messages FILE          # every form of message that they, mistakes and
+commands bring forth
 
-Every table is read, checked and split as `cabs pool add` does; TF-IDF, oracles and replays are those of a run; the verdict at
-two values of a right answer is the report's, the goal's answer that of `cabs report --goal`. Truth is the mean utility of the
-models that the router chose over what scores and costs may come out, weighted by how frequent each kind of prompt is. Wrong: a
-router is deployed that gains nothing (nor saves 5 % at no more than a point of quality); a model is kept though a router that was
-tried gains more than .02; a promise "quality at least q" that is not kept; a table that is refused.
+Every table is read, checked and split as `cabs pool add` does; TF-IDF, oracles and replays are those of a
+run; the verdict at two values of a right answer is the report's, the goal's answer that of
+`cabs report --goal`. Truth is the mean utility of the models that the router chose over what scores and costs
+may come out, weighted by how frequent each kind of prompt is. Wrong: a router is deployed that gains nothing
+(nor saves 5 % at no more than a point of quality); a model is kept though a router that was tried gains more
+than .02; a promise "quality at least q" that is not kept; a table that is refused.
 """
 
 from __future__ import annotations
@@ -59,9 +61,10 @@ class World:
     """How scores and costs of one table come about.
 
     Attributes:
-        prompts, gaps ('none', 'random', 'hard'), kind ('right', 'graded', 'stars'), pays: what was drawn for the table.
-        skill: `[K, TOPICS, LEVELS]` log-odds of a right answer. usd: `[K]` median cost. shared: deviation of what all models
-            find hard in a prompt, beyond its words.
+        prompts, gaps ('none', 'random', 'hard'), kind ('right', 'graded', 'stars'), pays: what was drawn for
+        the table.
+        skill: `[K, TOPICS, LEVELS]` log-odds of a right answer. usd: `[K]` median cost. shared: deviation of
+            what all models find hard in a prompt, beyond its words.
         rhos: two cost sensitivities.
     """
 
@@ -163,7 +166,8 @@ class Judged:
     """What was said of a table, and whether it is true.
 
     Attributes:
-        refused: the error, or ''. verdicts: (rho, decision, true gain, wrong). promise: (made, kept, bound holds).
+        refused: the error, or ''. verdicts: (rho, decision, true gain, wrong). promise: (made, kept, bound
+            holds).
         said: all that was said, (heading, text) each.
     """
 
@@ -237,7 +241,8 @@ def wrong(verdict: Verdict, gains: dict[str, tuple[float, float, float]]) -> boo
 
 
 class Truth:
-    """Expected utility, score and cost of every model on every kind of prompt, and how much each test prompt stands for."""
+    """Expected utility, score and cost of every model on every kind of prompt, and how much each test prompt
+    stands for."""
 
     def __init__(self, w: World, kinds: np.ndarray, arms: list[str]) -> None:
         rng = np.random.default_rng([w.seed, 2])
@@ -268,7 +273,8 @@ class Truth:
         return own[0] - other[0], own[1] - other[1], 1 - own[2] / other[2]
 
     def promise(self, answer: Answer, test: ReplayProblem) -> tuple[bool, bool, bool]:
-        """(the goal is confirmed by another than the model named, quality is then at least q in truth, the bound that was named holds)."""
+        """(the goal is confirmed by another than the model named, quality is then at least q in truth, the
+        bound that was named holds)."""
         score, every = self._means(self.score), np.arange(test.n)
         if answer.policy is None or answer.rho is None:
             got = score[every, self.arms.index(answer.choice)]

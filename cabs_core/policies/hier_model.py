@@ -50,7 +50,7 @@ OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease", "ridge")
 #: moves of an arm's level, in units of the score; the first is none
 STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
 #: prior probability that an arm has moved
-PRIOR = 0.02
+PRIOR = 0.05
 #: probability of a move between two plays of an arm
 HAZARD = 0.001
 #: the move that a probe is chosen for, and the least that is looked for: less is found by exploring near
