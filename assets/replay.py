@@ -33,7 +33,7 @@ Findings = Mapping[str, Mapping[str, Any]]
 POLICIES = {
     "policy": "Policy, with its preset",
     "utility": "Mean utility over trials and rounds, 0 to 1",
-    "se": "Standard error of the utility over trials",
+    "se": "Standard error of the utility, over trials and independent queries",
     "regret": "Mean regret per round against the best arm of each query",
     "state": "computed, reused, not played yet, or failed and why",
     "seconds": "Seconds it took to compute",

@@ -159,6 +159,7 @@ def write_estimates(artifacts, pool: str) -> None:
         "difference_low": -0.1,
         "difference_high": 0.3,
         "no_interval": "",
+        "manski_width": 0.0,
     }
     rows = [
         {**facts, **found, "policy": "hier_mix", "outcome": "utility", "estimator": "dr", "refused": "", "n_eff": 45.0,
@@ -190,8 +191,8 @@ def stage_files() -> dict[str, dict]:
     """JSON files as the oracle and tuning stages leave them, for pool `one`."""
     heads = {
         "accuracy": {
-            "ridge": {"error": 0.2036, "minus_used": 0.001, "se": 0.0004},
-            "blend": {"error": 0.2026, "minus_used": 0, "se": 0},
+            "ridge": {"error": 0.2036, "minus_used": 0.001, "se": 0.0004, "margin": 0.0008},
+            "blend": {"error": 0.2026, "minus_used": 0, "se": 0, "margin": 0},
         }
     }
     return {

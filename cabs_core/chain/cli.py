@@ -229,6 +229,10 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['policy']:26s} {row['rho']:7g} {row['value']:8.4f} {_ends(row):>17s}"
                 f" {row['difference']:+14.4f} {row['n_eff']:7.0f}"
             )
+            if row["manski_width"]:
+                click.echo(
+                    f"{'':35s}the log never plays {row['manski_width']:.1%} of that, which may earn anything"
+                )
 
 
 def _ends(row: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from cabs_core.catalog import condition_that_changes
 from cabs_core.chain.progress import Progress
 from cabs_core.errors import ProvenanceError
 from cabs_core.inputs import tuned_options
+from cabs_core.metrics import crossed_error
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
@@ -43,11 +44,12 @@ def build(
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
     trials = len(rewards)
+    error = crossed_error(result.order, rewards, problem.clusters).se
     return {
         "rows": int(rewards.size),
         "utility": float(rewards.mean()),
         "regret per round": float((best - rewards).mean()),
-        "standard error": float(rewards.mean(axis=1).std(ddof=1) / trials**0.5) if trials > 1 else 0.0,
+        "standard error": 0.0 if np.isnan(error) else error,
         "trials": trials,
         "rounds": int(rewards.shape[1]),
         "random utility": _random_utility(result, problem),

@@ -52,7 +52,7 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
     """`[..., G]` sums of the last axis by cluster, in the order of the clusters' values; None: every value alone."""
     values = np.asarray(values, dtype=np.float64)
-    if clusters is None:
+    if clusters is None or not values.size:
         return values
     index = np.unique(np.asarray(clusters), return_inverse=True)[1]
     flat = values.reshape(-1, values.shape[-1])

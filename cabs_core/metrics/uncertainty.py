@@ -41,6 +41,8 @@ REPLICATES = 1000
 LEVEL = 0.05
 #: a mean of costs is not known where one cluster is more than this share of the sum (or than three clusters of equal size)
 LARGEST_SHARE = 0.1
+#: (share of the largest values, their mean excess over the rest where values are standard normal)
+_TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
 _LUMPS = ("lump_low", "lump_high", "farthest_low", "farthest_high")
 
 
@@ -71,12 +73,13 @@ class Error:
             return self
         if math.isnan(self.se):
             return replace(self, se=se, df=trials - 1.0)
-        variance = self.se**2 + se**2
-        if variance == 0:
-            return self
-        return replace(
-            self, se=math.sqrt(variance), df=variance**2 / (self.se**4 / self.df + se**4 / (trials - 1.0))
-        )
+        return _with_variance(self, se, trials - 1.0)
+
+    def against(self, independent: Error) -> Error:
+        """Of the difference to the mean of another, independent sample: Welch's; it rests on as many as the smaller one."""
+        lumps = dict.fromkeys(_LUMPS, 0.0)
+        fewer = min(self.clusters, independent.clusters)
+        return _with_variance(replace(self, **lumps, clusters=fewer), independent.se, independent.df)
 
     def after(self, times: float) -> Error:
         """What it is expected to be with so many times as many clusters."""
@@ -137,6 +140,14 @@ class Error:
 
         tail = 0.0 if excess(least) <= 0 else math.exp(brentq(excess, least, most))
         return max(2 * tail, missed)
+
+
+def _with_variance(error: Error, se: float, df: float) -> Error:
+    """With the variance of something independent added; degrees of freedom of Welch and Satterthwaite."""
+    variance = error.se**2 + se**2
+    if variance == 0:
+        return error
+    return replace(error, se=math.sqrt(variance), df=variance**2 / (error.se**4 / error.df + se**4 / df))
 
 
 #: nothing is known
@@ -297,6 +308,23 @@ def too_heavy(costs: ArrayLike, clusters: ArrayLike | None = None) -> float | No
     share = largest_share(costs, clusters)
     count = len(cluster_sums(costs, clusters))
     return share if share > max(LARGEST_SHARE, 3.0 / max(count, 1)) else None
+
+
+def tail_error(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
+    """Relative standard error of a mean cost, were the dear ones lognormal: what no dear one has to be drawn for.
+
+    A sum without its rare large costs looks safe; the spread of the dearer half, quarter and tenth says whether there are any
+    (the least of the three: a mixture of cheap and dear models is not a tail).
+    """
+    sums = cluster_sums(costs, clusters)
+    logs = np.sort(np.log(sums[sums > 0]))
+    if len(logs) < 10:
+        return 0.0
+    spreads = []
+    for part, expected in _TAILS:
+        count = max(int(len(logs) * part), 3)
+        spreads.append(float((logs[-count:] - logs[-count - 1]).mean()) / expected)
+    return math.sqrt(math.expm1(min(*spreads, 6.0) ** 2) / len(logs))
 
 
 def cost_bound(

@@ -14,7 +14,7 @@ from cabs_core.metrics import mean_error, share_interval
 from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.estimators import direct, weights
-from cabs_core.ope.evaluate import COVERAGE, model_of
+from cabs_core.ope.evaluate import model_of
 from cabs_core.ope.intervals import (
     LEAST,
     effective_size,
@@ -32,6 +32,9 @@ from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.promotion import Comparison, judge
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
+
+#: the log cannot tell where it never plays more than this share of what two policies differ in
+NEVER_PLAYED = 0.01
 
 
 def compare_on_log(
@@ -98,7 +101,8 @@ def compare_policies(
         return Comparison(
             n, values[0], values[1], values[1] - values[0], most, -most, most, margin, n, True, reason
         )
-    if data.pmf is not None and float((np.abs(gap) * (data.pmf <= 0.0)).sum(axis=1).mean()) > 1.0 - COVERAGE:
+    never = np.zeros_like(gap) if data.pmf is None else gap * (data.pmf <= 0.0)
+    if float(np.abs(never).sum(axis=1).mean()) > NEVER_PLAYED:
         raise RouterError("the log cannot tell: it never plays some of what the routers differ in")
     if (data.propensities >= 1.0 - 1e-9).all():
         raise RouterError(
@@ -110,6 +114,10 @@ def compare_policies(
         differ = 2.0 * float(apart.mean())
         drawn = min(1.0, float(np.abs(factor).mean()) / differ)
         size = min(size, drawn * n * differ**2 / max(float((factor**2).mean()), 1e-12))
+    # what is never played may earn anything from 0 to 1: how much less, and more, than its model says
+    gained, lost = np.maximum(never, 0.0), np.maximum(-never, 0.0)
+    worth = np.clip(q, 0.0, 1.0)
+    unknown = tuple(float((gained * a + lost * (1.0 - a)).sum(axis=1).mean()) for a in (worth, 1.0 - worth))
     # what was not seen can matter only where they differ
     unit = 2.0 * float(apart.mean())
     found = error_of(direct(gap, q), factor, error, clusters, square, size, cautious=True, unit=unit)
@@ -118,6 +126,7 @@ def compare_policies(
     return judge(
         values[0], values[1], values[1] - values[0], found.se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
         reach=(found.reach("low", width=width(n)), found.reach("high", width=width(n))), how="doubly robust",
+        unknown=(unknown[0], unknown[1]),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import DataError
-from cabs_core.metrics import UNKNOWN, Error, too_heavy
+from cabs_core.metrics import UNKNOWN, Error, tail_error, too_heavy
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.estimators import direct, doubly_robust, snips, weights
 from cabs_core.ope.estimators import effective_size as realised_size
@@ -23,15 +23,19 @@ from cabs_core.ope.intervals import (
 from cabs_core.ope.models import earlier_model, folds, outcome_model
 from cabs_core.utility import clipped_utility
 
-#: refused below this: share of the target's probability on arms that the log can play
-COVERAGE = 0.99
-#: refused beyond this many standard errors between the mean weight and 1: the propensities are not those of the log
+#: refused up to this: share of the target's probability on arms that the log can play
+COVERAGE = 0.5
+#: a mean cost has no interval where a lognormal tail like that of the log's costs would leave it this relative error
+HEAVY_TAIL = 0.12
+#: refused beyond this many standard errors between the mean weight and the coverage: the propensities are not those of the log
 STRANGE = 5.0
 #: most of the target's probability that SWITCH-DR may leave to the model and still have an interval
 CUT = 0.005
 ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
 _ASSUMED = "the propensities were estimated, and no error is known for that"
+_NO_LARGEST = "the log never plays {:.1%} of what the policy plays, and what that costs has no largest value"
+_TAIL = "a few dear calls, of which the log has too few, decide the mean cost"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class Estimate:
 
     difference: to what the logging policy earned on the same rows. low, high, difference_low, difference_high: None
     where an interval would not hold what it promises; no_interval says why, else ''.
+    manski_width: how much of the interval's width is for choices that the log never makes: scores and utilities there may
+    be anything from 0 to 1 (Manski 1990). 0 where the log plays all that the policy plays.
     """
 
     estimator: str
@@ -51,6 +57,7 @@ class Estimate:
     difference_low: float | None
     difference_high: float | None
     no_interval: str
+    manski_width: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Evaluation:
         n, groups: decisions and different prompts. n_eff: effective sample size, expected from the logged
             probabilities; where the log holds those of the played arms alone, from a model of what it plays, and at most
             that of the weights that happened.
-        max_weight, mean_weight: of the importance weights w, whose mean is 1 in expectation.
+        max_weight, mean_weight: of the importance weights w, whose mean is `coverage` in expectation.
         coverage: mean probability that the target gives to arms which the log can play; where the log's probabilities
             are unknown, to arms that it played at all.
         assumed: whether propensities were estimated; all estimates then rest on that model.
@@ -152,9 +159,15 @@ def evaluate(
     blind = data.pmf is None
     if blind:  # a model's word is not enough
         size = min(size, realised_size(w))
+    playable = _support(data)
+    coverage = float((target * playable).sum(axis=1).mean())
+    uncovered = 1.0 - coverage if coverage < 1.0 - 1e-9 else 0.0
     facts |= {
-        "n_eff": size, "max_weight": float(w.max()), "mean_weight": float(w.mean()), "coverage": _coverage(target, data),
-    }  # fmt: skip
+        "n_eff": size,
+        "max_weight": float(w.max()),
+        "mean_weight": float(w.mean()),
+        "coverage": coverage,
+    }
     if reason := _refusal(data, facts, propensities, w, independent):
         return Evaluation([], reason, **facts)
     switch = float(np.sqrt(n)) if switch is None else float(switch)
@@ -169,11 +182,11 @@ def evaluate(
         ("cost", data.costs, 0.0),
         ("utility", utilities, 1.0),
     ):
-        heavy = too_heavy(w * outcome, clusters) if name == "cost" else None
+        no_interval = _unbounded(w * outcome, clusters, uncovered) if name == "cost" else ""
         q = model_of(data, outcome, fold, anytime)
         model, played = direct(target, q), q[every, data.actions]
         error = outcome - played
-        less = max(square - 1.0, 0.0)  # E[(w - 1)^2], as E[w] = 1
+        less = max(square - 2.0 * coverage + 1.0, 0.0)  # E[(w - 1)^2], as E[w] = coverage
         se_dr = error_of(model, w, error, clusters, square, size, cautious=blind, unit=unit)
         gap_dr = error_of(
             model - played, w - 1.0, error, clusters, less, size, cautious=blind, unit=unit * apart
@@ -198,11 +211,13 @@ def evaluate(
         }  # fmt: skip
         for estimator in ESTIMATORS:
             value, se, gap_se, reason = estimates[estimator]
-            reason = reason or (_ASSUMED if facts["assumed"] else "")
-            if heavy is not None:
-                reason = reason or f"one prompt or conversation is {heavy:.0%} of all the money"
+            reason = reason or (_ASSUMED if facts["assumed"] else "") or no_interval
             difference = value - float(outcome.mean())
-            low, high = _ends(value, se, width, reason)
+            # what the estimate takes the uncovered choices to earn: it may be anything from 0 to 1 of each
+            worth = value if estimator == "snips" else np.clip(q, 0.0, 1.0)
+            taken = float((target * ~playable * worth).sum(axis=1).mean())
+            free = (taken, uncovered - taken)
+            low, high = _ends(value, se, width, reason, free)
             rows.append(
                 Estimate(
                     estimator,
@@ -211,18 +226,31 @@ def evaluate(
                     low,
                     high,
                     difference,
-                    *_ends(difference, gap_se, width, reason),
+                    *_ends(difference, gap_se, width, reason, free),
                     reason,
+                    0.0 if reason else uncovered,
                 )
             )
     return Evaluation(rows, "", **facts)
 
 
-def _ends(centre: float, error: Error, width: float | None, reason: str) -> tuple[float | None, float | None]:
-    """An interval, or none where there is a reason for that."""
+def _ends(
+    centre: float, error: Error, width: float | None, reason: str, free: tuple[float, float]
+) -> tuple[float | None, float | None]:
+    """An interval, as much wider at its ends as the log leaves free; or none where there is a reason for that."""
     if reason:
         return None, None
-    return centre - error.reach("low", width=width), centre + error.reach("high", width=width)
+    low, high = (error.reach(side, width=width) for side in ("low", "high"))
+    return centre - low - free[0], centre + high + free[1]
+
+
+def _unbounded(paid: np.ndarray, clusters: np.ndarray, uncovered: float) -> str:
+    """Why a mean cost has no interval, or ''. paid: [n] weighted costs."""
+    if uncovered:
+        return _NO_LARGEST.format(uncovered)
+    if (largest := too_heavy(paid, clusters)) is not None:
+        return f"one prompt or conversation is {largest:.0%} of all the money"
+    return _TAIL if tail_error(paid, clusters) > HEAVY_TAIL else ""
 
 
 def propensities_of(data: LoggedData) -> np.ndarray:
@@ -247,14 +275,12 @@ def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> 
     return float((target * (target > switch * data.pmf)).sum(axis=1).mean())
 
 
-def _coverage(target: np.ndarray, data: LoggedData) -> float:
-    """Mean probability that the target gives to arms of positive logging probability.
-
-    Where the log does not hold those (estimated ones are positive everywhere): to arms that any of its rows played.
-    """
-    played = np.isin(np.arange(len(data.arms)), data.actions)
-    support = played if data.pmf is None else data.pmf > 0.0
-    return float((target * support).sum(axis=1).mean())
+def _support(data: LoggedData) -> np.ndarray:
+    """[n, K] arms of positive logging probability; where the log does not hold those, that any of its rows played."""
+    if data.pmf is not None:
+        positive: np.ndarray = data.pmf > 0.0
+        return positive
+    return np.tile(np.isin(np.arange(len(data.arms)), data.actions), (len(data), 1))
 
 
 def _refusal(
@@ -265,7 +291,7 @@ def _refusal(
             "the log is deterministic: every decision had probability 1, so it says nothing about other choices. Log "
             "with exploration (epsilon of 0.1 or more)"
         )
-    if facts["coverage"] < COVERAGE:
+    if facts["coverage"] <= COVERAGE:
         return (
             f"the policy gives {1 - facts['coverage']:.1%} of its probability to models that the log never plays there: "
             "what they would earn is not in it"
@@ -286,9 +312,9 @@ def _refusal(
             f"{more} more exploration"
         )
     error = float(w.std()) / math.sqrt(n)
-    if not facts["assumed"] and abs(facts["mean_weight"] - 1.0) > STRANGE * error + 1e-6:
+    if not facts["assumed"] and abs(facts["mean_weight"] - facts["coverage"]) > STRANGE * error + 1e-6:
         return (
-            f"the importance weights have mean {facts['mean_weight']:.3g} where 1 is expected: what this policy plays was "
+            f"the importance weights have mean {facts['mean_weight']:.3g} where {facts['coverage']:.3g} is expected: what this policy plays was "
             "hardly drawn, or the log's propensities are not those that its models were drawn with"
         )
     return ""

@@ -45,6 +45,7 @@ _FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
 #: columns of an estimate; empty where the log cannot tell
 _OUTCOME = (
     "outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high", "no_interval",
+    "manski_width",
 )  # fmt: skip
 
 
@@ -160,7 +161,7 @@ def evaluate_pool(
 
     Returns:
         rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (value
-        minus what the log's own policy earned), difference_low, difference_high, no_interval, refused, n, groups,
+        minus what the log's own policy earned), difference_low, difference_high, no_interval, manski_width, refused, n, groups,
         n_eff, max_weight, mean_weight, coverage, assumed, anytime.
     """
     rows = []

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
+from cabs_core.metrics import mean_error
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.predictors.base import contrasts
@@ -46,7 +47,7 @@ def diagnose(
     if len(rows) > SAMPLE:
         rows = np.sort(np.random.default_rng(SAMPLE).choice(rows, SAMPLE, replace=False))
     x, lengths = np.asarray(embeddings)[rows], outcomes.prompt_lengths[rows]
-    y, c = outcomes.scores[rows], outcomes.costs[rows]
+    y, c, clusters = outcomes.scores[rows], outcomes.costs[rows], outcomes.clusters[rows]
     scores = oracles.candidate_scores(x, lengths)
     predicted = {n: scores[n] for n in candidates(oracles, "accuracy")}
     used = predicted[oracles.chosen["accuracy"]]
@@ -69,7 +70,7 @@ def diagnose(
         "arms_count": len(oracles.arms),
         "has_network": oracles.network is not None,
         "chosen": chosen,
-        "heads": {head: _compare(by_name, chosen[head]) for head, by_name in errors.items()},
+        "heads": {head: _compare(by_name, chosen[head], clusters) for head, by_name in errors.items()},
         "arms": _per_arm(oracles, x, lengths, y, c, used, costs[oracles.chosen["cost"]]),
         "calibration": calibration(used.ravel(), y.ravel()),
     }
@@ -111,14 +112,17 @@ def row_pair_errors(
     return out
 
 
-def _compare(errors: dict[str, np.ndarray], used: str) -> dict[str, dict[str, float]]:
+def _compare(errors: dict[str, np.ndarray], used: str, clusters: np.ndarray) -> dict[str, dict[str, float]]:
     result = {}
     for name, values in errors.items():
         gap = values - errors[used]
+        uncertainty = mean_error(gap, clusters=clusters, unit=0.0)
+        known = uncertainty.se == uncertainty.se
         result[name] = {
             "error": float(values.mean()),
             "minus_used": float(gap.mean()),
-            "se": float(gap.std(ddof=1) / np.sqrt(len(gap))) if len(gap) > 1 else 0.0,
+            "se": uncertainty.se if known else 0.0,
+            "margin": uncertainty.margin if known else 0.0,
         }
     return result
 

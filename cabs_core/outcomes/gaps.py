@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
 from cabs_core.errors import DataError, counted, listed
+from cabs_core.metrics import mean_error
 from cabs_core.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
@@ -76,7 +76,7 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
     """What the train split says about the missing cells of each model."""
-    known, scores = real[train], table.scores[train]
+    known, scores, clusters = real[train], table.scores[train], table.clusters[train]
     means = (scores * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     centred = np.where(known, scores - means, 0.0)
     tests = 2 * int((~known).any(axis=0).sum())
@@ -84,12 +84,12 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
     for j in np.flatnonzero((~real).any(axis=0)):
         there = known[:, j]
         counted = known.sum(axis=1) - there
-        others = (centred.sum(axis=1) - centred[:, j]) / np.maximum(counted, 1)
         level = float(np.delete(means, j).mean()) if len(means) > 1 else 0.0
-        other, some = others + level, counted > 0
+        others = level + (centred.sum(axis=1) - centred[:, j]) / np.maximum(counted, 1)
+        some = counted > 0
         compared = {
-            "others": compared_means(other[some & there], other[some & ~there], tests),
-            "own": compared_means(predicted[train][there, j], predicted[train][~there, j], tests),
+            "others": compared_means(others[some], there[some], tests, clusters[some]),
+            "own": compared_means(predicted[train][:, j], there, tests, clusters),
         }
         found[table.arms[j]] = {
             "missing": int((~real[:, j]).sum()),
@@ -100,21 +100,26 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
     return found
 
 
-def compared_means(there: np.ndarray, elsewhere: np.ndarray, tests: int) -> dict[str, Any] | None:
-    """Means where a model was tried and where not, their difference with its 95 % interval, p, and whether they differ, as one of so
-    many tests and by as much as matters; None with too few.
+def compared_means(
+    values: np.ndarray, tried: np.ndarray, tests: int, clusters: np.ndarray
+) -> dict[str, Any] | None:
+    """Means of values `[n]` where a model was tried and where not, their difference with its 95 % interval, p, and whether
+    they differ, as one of so many tests and by as much as matters; None with too few.
+
+    Args:
+        tried: bool `[n]`. clusters: `[n]` of the prompts (`metrics.clusters`).
     """
-    n, m = len(there), len(elsewhere)
-    if min(n, m) < 2:
+    first, second = (mean_error(values[part], clusters=clusters[part], unit=0.0) for part in (tried, ~tried))
+    error = first.against(second)
+    if np.isnan(error.se):
         return None
-    gap = float(elsewhere.mean() - there.mean())
-    spread = ((there - there.mean()) ** 2).sum() + ((elsewhere - elsewhere.mean()) ** 2).sum()
-    error = float(np.sqrt(spread / (n + m - 2) * (1 / n + 1 / m)))
-    p = float(2 * norm.sf(abs(gap) / error)) if error > 0 else float(gap == 0)
-    reach = 1.96 * error
-    return {"tried": float(there.mean()), "missing": float(elsewhere.mean()), "difference": gap,
-            "low": gap - reach, "high": gap + reach, "p": p,
-            "differs": bool(p * tests <= _RATE and abs(gap) >= _MATTERS)}  # fmt: skip
+    means = [float(values[part].mean()) for part in (tried, ~tried)]
+    gap = means[1] - means[0]
+    p, (low, high) = error.p_value(gap), error.interval(gap)
+    return {
+        "tried": means[0], "missing": means[1], "difference": gap, "low": low, "high": high, "p": p,
+        "differs": bool(p * tests <= _RATE and abs(gap) >= _MATTERS),
+    }  # fmt: skip
 
 
 def _share(share: float) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError, counted, listed
+from cabs_core.metrics import mean_error
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, QueryTable, text_array
 from cabs_core.pool_files.read import did_you_mean
@@ -284,13 +285,15 @@ class RawOutcomes(QueryTable):
         return kept.as_outcomes(report=report, **unknown)
 
     def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
-        """{model: [number, mean, standard deviation]} of the known scores of these rows, where there are two or more."""
-        found = {}
+        """{model: [number, mean, standard error]} of the known scores of these rows, where there are two prompts or more."""
+        means = {}
+        prompts = np.unique(self.prompts, return_inverse=True)[1][rows]
         for arm, column in zip(self.arms, self.scores[rows].T, strict=True):
-            known = column[~np.isnan(column)]
-            if len(known) > 1:
-                found[arm] = [len(known), float(known.mean()), float(known.std(ddof=1))]
-        return found
+            known = ~np.isnan(column)
+            error = mean_error(column[known], clusters=prompts[known]).se
+            if not np.isnan(error):
+                means[arm] = [int(known.sum()), float(column[known].mean()), error]
+        return means
 
 
 def _missing_text(per_model: dict[str, dict[str, int]]) -> str:

@@ -26,7 +26,7 @@ def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = N
 
 
 def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
-    """Utility of every policy with its 95 % interval over trials, as SVG. rows: policy, utility, se; the best first.
+    """Utility of every policy with its 95 % interval over trials and queries, as SVG. rows: policy, utility, se; the best first.
 
     Drawn for every partition: as PNG it takes three times as long and six times the room.
     """
@@ -56,8 +56,8 @@ def _errors(report: Mapping[str, Any]) -> bytes:
             {
                 "name": names,
                 "value": [models[n]["error"] for n in names],
-                "low": [models[n]["error"] - 1.96 * models[n]["se"] for n in names],
-                "high": [models[n]["error"] + 1.96 * models[n]["se"] for n in names],
+                "low": [models[n]["error"] - models[n]["margin"] for n in names],
+                "high": [models[n]["error"] + models[n]["margin"] for n in names],
                 "text": [f"{models[n]['error']:.4g}" + (" (in use)" if n == used else "") for n in names],
                 "style": [Style(0 if n == used else 8) for n in names],
             }

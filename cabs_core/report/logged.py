@@ -132,6 +132,12 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
         f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against what was "
         f"played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
     )
+    if r.manski_width:
+        found |= {"manski_width": float(r.manski_width)}
+        why += (
+            f" It never plays {r.manski_width:.1%} of what this policy plays: {r.manski_width:.3f} of each interval's "
+            "width is for that, whatever it would earn."
+        )
     if "dr score" in estimates and "dr cost" in estimates:
         quality, cost = estimates["dr score"], estimates["dr cost"]
         found |= {"score": float(quality.value), "cost": float(cost.value)}

@@ -20,6 +20,7 @@ import numpy as np
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
 from cabs_core.errors import RouterError
+from cabs_core.metrics import crossed_error
 from cabs_core.policies import build_policy
 from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -37,7 +38,8 @@ class Paced:
 
     Attributes:
         target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs `[trials, n]` of
-            the answers (of a table with gaps, estimates of their means: `problem.gaps`); rhos `[trials, n]` that the pacer asked for.
+            the answers (of a table with gaps, estimates of their means: `problem.gaps`); rhos `[trials, n]` that the
+            pacer asked for. clusters: `[n]` of the queries (`metrics.clusters`), or None.
     """
 
     target: float
@@ -46,15 +48,15 @@ class Paced:
     scores: np.ndarray
     costs: np.ndarray
     rhos: np.ndarray
+    clusters: np.ndarray | None = None
 
     def row(self) -> dict[str, float]:
         """Means over trials: target, spent and off (spent / target - 1), score with standard error, rho."""
-        score = self.scores.mean(axis=1)
-        se = float(score.std(ddof=1) / np.sqrt(len(score))) if len(score) > 1 else 0.0
+        error = crossed_error(self.order, self.scores, self.clusters)
         spent = float(self.costs.mean())
         return {
-            "target": self.target, "spent": spent, "off": spent / self.target - 1.0, "score": float(score.mean()),
-            "se": se, "mean rho": float(self.rhos.mean()),
+            "target": self.target, "spent": spent, "off": spent / self.target - 1.0, "score": float(self.scores.mean()),
+            "se": error.se, "mean rho": float(self.rhos.mean()),
         }  # fmt: skip
 
 
@@ -140,8 +142,9 @@ def replay_port(
         prices[trial, first:] = price
     cells = real_values(problem, 0.0)
     return Paced(
-        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], prices
-    )
+        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], prices,
+        problem.clusters,
+    )  # fmt: skip
 
 
 def replay_budget(
@@ -195,8 +198,9 @@ def replay_budget(
                 pacer.spend(cost)
     cells = real_values(problem, 0.0)
     return Paced(
-        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], played
-    )
+        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], played,
+        problem.clusters,
+    )  # fmt: skip
 
 
 def replay_budgets(

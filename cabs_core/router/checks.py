@@ -226,6 +226,13 @@ def compare_with_champion(
     """
     rho = read_manifest(challenger).rho if rho is None else float(rho)
     old, new = (played_arms(folder, prompts, problem, rho) for folder in (champion, challenger))
+    return compare_plays(problem, old, new, rho, margin=margin)
+
+
+def compare_plays(
+    problem: ReplayProblem, old: np.ndarray, new: np.ndarray, rho: float, *, margin: float = MARGIN
+) -> Comparison:
+    """Arms `new` against arms `old`, `[n]` of the problem's queries, paired: see `compare_with_champion`."""
     every, utility = np.arange(problem.n), real_values(problem, rho).utility
     low, high = utility.copy(), utility.copy()
     if problem.observed is not None:

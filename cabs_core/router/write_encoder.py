@@ -14,6 +14,7 @@ from cabs_core.encoders.base import encoder_class
 from cabs_core.encoders.onnx import export
 from cabs_core.encoders.resolve import resolve
 from cabs_core.errors import ProvenanceError, RouterError
+from cabs_core.metrics import mean_error
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.pool_files.config import Encoder
@@ -66,8 +67,10 @@ def check_int8(
     ]
     lost = utilities[0] - utilities[1]
     if lost.mean() > INT8_LOSS:
+        clusters = None if problem.clusters is None else problem.clusters[rows]
+        error = mean_error(lost, clusters=clusters).se
         raise RouterError(
-            f"int8 would lose {lost.mean():.4f} ± {lost.std(ddof=1) / np.sqrt(len(lost)):.4f} utility on {len(lost)} validation "
+            f"int8 would lose {lost.mean():.4f} ± {error:.4f} utility on {len(lost)} validation "
             f"prompts, more than {INT8_LOSS}: take router.int8 out of the pool file"
         )
 

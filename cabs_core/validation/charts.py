@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.metrics import pareto_mask
+from cabs_core.metrics import mean_error, pareto_mask
 from cabs_core.outcomes import Outcomes
 from cabs_core.plots import Figure, FigureTable, heatmap, histogram, lines, points
 from cabs_core.plots.charts import NARROW, short
@@ -48,7 +48,7 @@ def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[st
 def costs(o: Outcomes) -> Figure:
     """Mean score against mean cost of every model."""
     cost, score = 1000 * o.costs.mean(axis=0), o.scores.mean(axis=0)
-    error = 1.96 * o.scores.std(axis=0) / np.sqrt(len(o))
+    error = np.array([mean_error(scores, clusters=o.clusters).margin for scores in o.scores.T])
     frame = pd.DataFrame(
         {"name": o.arms, "short": [short(a) for a in o.arms], "x": cost, "y": score, "low": score - error, "high": score + error,
          "front": pareto_mask(cost, score)}

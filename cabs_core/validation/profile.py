@@ -10,6 +10,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import squareform
 
 from cabs_core.atomic import write_text
+from cabs_core.metrics import mean_error
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.plots import render_page
@@ -119,7 +120,7 @@ def _ratio(costs: np.ndarray) -> str:
 def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
     best = o.scores == o.scores.max(axis=1, keepdims=True)
     alone = (best & (best.sum(axis=1, keepdims=True) == 1)).mean(axis=0)
-    error = o.scores.std(axis=0) / np.sqrt(len(o))
+    error = [mean_error(scores, clusters=o.clusters).se for scores in o.scores.T]
     low, high = np.quantile(o.costs, [0.05, 0.95], axis=0)
     rows = []
     for j in np.argsort(-o.scores.mean(axis=0), kind="stable"):

@@ -12,6 +12,7 @@ from scipy import stats
 
 from cabs_core.catalog import sources
 from cabs_core.errors import counted, listed
+from cabs_core.metrics import Error, mean_error
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.outcomes.splits import SPLITS, split_names
 from cabs_core.pool_files import ModelPool
@@ -114,18 +115,17 @@ class Tables:
         """One row per model with scores on queries that were left out: its mean there and on those that are kept."""
         o = self.outcomes
         rows: list[dict[str, Any]] = []
-        for model, (n, mean, sd) in o.report.get("left_out_scores", {}).items():
+        for model, (n, mean, se) in o.report.get("left_out_scores", {}).items():
             if model not in o.arms or n < _FEWEST_LEFT_OUT:
                 continue
-            own = o.scores[:, o.arms.index(model)]
-            pooled = (own.var() * len(own) + sd**2 * (n - 1)) / max(len(own) + n - 2, 1)
-            error = float(np.sqrt(pooled * (1 / len(own) + 1 / n)))
-            gap = float(own.mean() - mean)
+            kept = o.scores[:, o.arms.index(model)]
+            error = mean_error(kept, clusters=o.clusters).against(Error(se, n - 1.0, n))
+            gap = float(kept.mean() - mean)
+            low, high = error.interval(gap)
             rows.append(
                 {
-                    "model": model, "kept_score": float(own.mean()), "left_out_score": mean, "left_out": int(n),
-                    "difference": gap, "low": gap - 1.96 * error, "high": gap + 1.96 * error,
-                    "p_value": float(2 * stats.norm.sf(abs(gap) / error)) if error > 0 else float(gap == 0),
+                    "model": model, "kept_score": float(kept.mean()), "left_out_score": mean, "left_out": int(n),
+                    "difference": gap, "low": low, "high": high, "p_value": error.p_value(gap),
                 }
             )  # fmt: skip
         if not rows:
@@ -304,16 +304,20 @@ class Tables:
     def score_drift(self) -> pd.DataFrame:
         """One row per model: mean score in train and test, p-value times the number of models."""
         o = self.outcomes
-        train, test = (o.scores[self.splits == split] for split in ("train", "test"))
-        error = np.sqrt(train.var(axis=0) / max(len(train), 1) + test.var(axis=0) / max(len(test), 1))
-        difference = test.mean(axis=0) - train.mean(axis=0)
-        z = np.divide(difference, error, out=np.zeros_like(difference), where=error > 0)
+        rows = {split: self.splits == split for split in ("train", "test")}
+        means = {split: o.scores[there].mean(axis=0) for split, there in rows.items()}
+        p_values = []
+        for j in range(len(o.arms)):
+            train, test = (
+                mean_error(o.scores[there, j], clusters=o.clusters[there]) for there in rows.values()
+            )
+            p_values.append(test.against(train).p_value(float(means["test"][j] - means["train"][j])))
         frame = pd.DataFrame(
             {
                 "model": o.arms,
-                "train_mean": train.mean(axis=0),
-                "test_mean": test.mean(axis=0),
-                "adjusted_p_value": np.minimum(1.0, 2 * stats.norm.sf(np.abs(z)) * len(o.arms)),
+                "train_mean": means["train"],
+                "test_mean": means["test"],
+                "adjusted_p_value": np.minimum(1.0, np.array(p_values) * len(o.arms)),
             }
         )
         return frame.sort_values("adjusted_p_value", ignore_index=True)

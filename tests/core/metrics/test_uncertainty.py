@@ -267,3 +267,13 @@ def test_aiq_error_vanishes_without_spread_and_grows_with_it():
     assert np.isnan(metrics.aiq_bootstrap_se(costs[:, :1], scores[:, :1], 1, 3))
     with pytest.raises(ValueError, match="rhos, n"):
         metrics.aiq_bootstrap_se(costs, scores[:1], 1, 3)
+
+
+def test_a_tail_is_seen_without_its_largest_draws():
+    """Where no rare large cost was drawn the sum looks safe; the spread of the others says that there are some."""
+    rng = np.random.default_rng(4)
+    lucky = np.sort(rng.lognormal(0, 2.5, 400))[:-12]
+    assert metrics.too_heavy(lucky) is None and metrics.tail_error(lucky) > 0.12
+    mixture = np.where(rng.random(400) < 0.5, 1.0, 100.0) * rng.lognormal(0, 0.5, 400)
+    assert metrics.tail_error(mixture) < 0.06 and metrics.tail_error(rng.exponential(1.0, 400)) < 0.08
+    assert metrics.tail_error([1.0, 2.0]) == 0.0

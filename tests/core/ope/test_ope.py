@@ -379,6 +379,30 @@ def test_refusals_say_why():
         evaluate(data, target[:, :2], RHO)
 
 
+@pytest.mark.parametrize("worth", [0.0, 1.0])
+def test_what_is_never_played_widens_the_interval_by_all_that_it_may_earn(worth):
+    """A quarter of the target's choices is model c, which the log never plays there; c earns nothing or everything."""
+    held = []
+    for draw in range(40):
+        rng = np.random.default_rng([11, draw])
+        pmf = np.tile([0.5, 0.5, 0.0], (600, 1))
+        pmf[:300] = [0.3, 0.3, 0.4]
+        actions = (rng.random((600, 1)) > pmf.cumsum(axis=1)).sum(axis=1)
+        scores = np.where(actions == 2, worth, rng.random(600) < 0.6).astype(float)
+        data = LoggedData(ARMS, actions, scores, np.full(600, 1e-4), rng.normal(size=(600, 2)),
+                          np.arange(600).astype(str), pmf=pmf)  # fmt: skip
+        found = evaluate(data, np.tile([0.5, 0.0, 0.5], (600, 1)), 0.0)
+        truth, played = 0.5 * 0.6 + 0.5 * worth, 0.2 * worth + 0.8 * 0.6
+        for name in ("snips", "dr"):
+            row = found.row(name, "score")
+            assert row.manski_width == pytest.approx(0.25) and row.high - row.low > 0.25
+            held.append(
+                (row.low <= truth <= row.high, row.difference_low <= truth - played <= row.difference_high)
+            )
+    assert np.mean(held, axis=0).min() > 0.9
+    assert "no largest value" in found.row("dr", "cost").no_interval
+
+
 def test_without_propensities_it_is_an_assumption_and_not_far_off():
     rng = np.random.default_rng(5)
     full = table(rng, 20_000)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits, split_under
+from cabs_core.outcomes.gaps import compared_means
 from cabs_core.pool_files.config import ModelPool, Split
 from cabs_core.validation.catalog import CHECKS, CheckResult, check_names
 from cabs_core.validation.run import run_checks
+from cabs_core.validation.tables import Tables
 
 POOL = ModelPool(name="p", source={"kind": "synthetic"})
 _TOPICS = ("maths", "poetry", "law", "code", "history", "music")
@@ -38,6 +40,15 @@ def sound(n: int = 1200, k: int = 5, seed: int = 0) -> Outcomes:
         latencies=np.full((n, k), 0.2),
         report={"queries_read": n, "queries_dropped": 0},
     )
+
+
+def five_times(o: Outcomes) -> Outcomes:
+    """Every prompt five times, with its scores: the same independent prompts."""
+    rows = np.arange(len(o)).repeat(5)
+    cells = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
+    arrays = {name: getattr(o, name)[rows] for name in ("tasks", *cells)}
+    ids = np.array([f"r{i}" for i in range(len(rows))])
+    return replace(o, query_ids=ids, prompts=[o.prompts[i] for i in rows], **arrays)
 
 
 def by_name(results: list[CheckResult]) -> dict[str, CheckResult]:
@@ -124,6 +135,21 @@ def other_texts(o: Outcomes) -> Outcomes:
     return replace(o, prompts=[o.prompts[i] for i in order])
 
 
+def test_each_prompt_five_times_is_no_drift_and_no_finding(clean: Outcomes) -> None:
+    """What is said of train and test, of gaps and of means is the same as of each prompt once."""
+    o = clean.take(np.arange(300))
+    splits = make_splits(o, POOL.split)
+    once, more = (
+        Tables(table, place, POOL) for table, place in ((o, splits), (five_times(o), splits.repeat(5)))
+    )
+    for name in ("model", "adjusted_p_value"):
+        assert more.score_drift[name].tolist() == pytest.approx(once.score_drift[name].tolist()), name
+    tried = np.random.default_rng(0).random(300) < 0.4
+    single = compared_means(o.scores[:, 0], tried, 2, np.arange(300))
+    repeated = compared_means(o.scores[:, 0].repeat(5), tried.repeat(5), 2, np.arange(300).repeat(5))
+    assert single == pytest.approx(repeated)
+
+
 FAULTY_CELLS = {
     "costs_in_range": with_cells("costs", 1, 2, 1500.0),
     "costs_positive": with_cells("costs", 1, 2, 0.0),
@@ -137,7 +163,7 @@ FAULTY_OUTCOMES = {
         o, prompts=[p + "x" * 40_000 for p in o.prompts[:100]] + o.prompts[100:]
     ),
     "enough_queries": lambda o: o.take(np.arange(150)),
-    "missing_at_random": lambda o: replace(o, report={"left_out_scores": {"m1": [200, 0.01, 0.1]}}),
+    "missing_at_random": lambda o: replace(o, report={"left_out_scores": {"m1": [200, 0.01, 0.007]}}),
     "queries_kept": lambda o: replace(
         o, report={"queries_read": 2000, "queries_dropped": 800, "missing_cells": {"m1": 800}}
     ),
