@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -161,6 +162,10 @@ def verdict(table: Table) -> tuple[str, bool]:
     return decide(gap.utility(k), gap.quality(k), gap.saved(k)), usual
 
 
+def _judged(world: Callable[[Rng, int], Table], rng: Rng, n: int) -> tuple[str, bool]:
+    return verdict(world(rng, n))
+
+
 # ---- goals
 
 
@@ -284,22 +289,22 @@ def measured(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str,
 
     for name, (world, right) in WORLDS.items():
         for n in sizes:
-            verdicts = share(lambda rng, n, world=world: verdict(world(rng, n)), n)
+            verdicts = share(partial(_judged, world), n)
             shares = {d: float(np.mean([v[0] == d for v in verdicts])) for d in ("deploy", "keep", "unsure")}
             usual = float(np.mean([v[1] for v in verdicts]))
             rows.append({"world": name, "n": n, "right": right, **shares, "by rows": usual})
     for kind in GOALS:
         for n in sizes:
-            confirmed = float(np.mean(share(lambda rng, n, kind=kind: goal(kind, rng, n), n)))
+            confirmed = float(np.mean(share(partial(goal, kind), n)))
             rows.append({"world": f"goal, {kind} just missed", "n": n, "confirmed": confirmed})
     for name in PROMOTIONS:
         for n in sizes:
-            worse = float(np.mean(share(lambda rng, n, name=name: promotion(name, rng, n), n)))
-            equal = float(np.mean(share(lambda rng, n, name=name: promotion(name, rng, n, 0.0), n)))
+            worse = float(np.mean(share(partial(promotion, name), n)))
+            equal = float(np.mean(share(partial(promotion, name, loss=0.0), n)))
             rows.append({"world": f"promotion, {name}", "n": n, "beyond the margin": worse, "as good": equal})
     for kind in LOGS:
         for n in sizes:
-            intervals = share(lambda rng, n, kind=kind: log_interval(kind, rng, n), n)
+            intervals = share(partial(log_interval, kind), n)
             printed = [interval for interval in intervals if interval is not None]
             wrong = [float(np.sum([not p[i] for p in printed])) / tables for i in (0, 1)]
             refused = 1 - len(printed) / tables
