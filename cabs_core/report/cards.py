@@ -7,10 +7,11 @@ from collections import Counter
 from typing import Any
 
 from cabs_core.catalog import NO_ROUTERS
-from cabs_core.errors import counted
+from cabs_core.errors import counted as number_of
 from cabs_core.plots.page import tie
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
+from cabs_core.report.scale import Scale
 from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text
 from cabs_core.report.verdict import MATTERS, Estimate, Verdict, headline, summary
 
@@ -53,14 +54,13 @@ def fields(verdict: Verdict, pool: str) -> dict[str, str]:
         "headline": headline(v),
         "value": value_text(v),
         "why": why(v),
+        "quality_title": Scale(v.against).quality,
         "quality": percent_text(quality, 1),
         "quality_note": f"mean score of {chosen}{spread}; {other}: {percent_text(other_quality, 1)}",
         "cost": money(cost),
         "cost_note": f"for 1,000 requests to {chosen}; {other}: {money(other_cost)}",
         "against": f"{router} instead of {v.model}",
-        "trade": tie(
-            ", ".join(filter(None, (_points(v.quality.value), saving_text(v.saved and v.saved.value))))
-        ),
+        "trade": ", ".join(filter(None, (_points(v.quality.value), saving_text(v.saved and v.saved.value)))),
         "trade_note": trade_note(v),
         "take": f"To try {router} all the same:" if keep else f"Take {router} along:",
         "export": export_command(pool, v),
@@ -72,17 +72,17 @@ def why(v: Verdict) -> str:
     router, against = label(v.router), v.model if v.rho is not None else f"always asking {v.model}"
     compared = f", widened because {router} is the best of {v.compared} routers" if v.compared > 1 else ""
     where = "on average over all values tried" if v.rho is None else "at this value"
-    u = v.utility
-    change = f"{'gains' if u.value > 0 else 'loses'} {abs(u.value):.3f} {_won(v)}"
+    u, counted = v.utility, Scale(v.against).counted
+    change = f"{'gains' if u.value > 0 else 'loses'} {abs(u.value):.3f} {counted}"
     if f"{abs(u.value):.3f}" == "0.000":
-        change = f"neither gains nor loses {_won(v)}"
+        change = f"neither gains nor loses {counted}"
     said = f"{router} {change} a request against {against} {where}, its cost deducted"
     if u.low is None:
         said += "; with one query and one trial no error is known."
     else:
         said += f", on {queries_text(v)} (two-sided 95 % interval {_signed(u)}{compared})."
     if v.decision == "keep":
-        said += f" A gain of {MATTERS:g}, one in a hundred {_won(v)}, lies outside this interval."
+        said += f" A gain of {MATTERS:g}, one in a hundred {counted}, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
         said += (
             f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
@@ -99,19 +99,9 @@ def why(v: Verdict) -> str:
     return said
 
 
-def _won(v: Verdict) -> str:
-    """What utility counts: right answers, or of a judge that compares, comparisons."""
-    return f"comparisons with {v.against}" if v.against else "right answers"
-
-
-def worth_words(found: list[Verdict]) -> str:
-    """What stands before a case's value."""
-    return "cost sensitivity" if found and found[0].against else "one right answer worth"
-
-
 def queries_text(v: Verdict) -> str:
     """`200 held-out queries (40 independent prompts)`."""
-    apart = "" if v.independent == v.queries else f" ({counted(v.independent, 'independent prompt')})"
+    apart = "" if v.independent == v.queries else f" ({number_of(v.independent, 'independent prompt')})"
     return f"{v.queries:,} held-out queries{apart}"
 
 
@@ -181,7 +171,7 @@ def case(verdict: Verdict, pool: str) -> dict[str, Any]:
     return {
         "decision": v.decision,
         "value_text": value_text(v),
-        "text": fields(v, pool),
+        "text": {name: tie(text) for name, text in fields(v, pool).items()},
         "cost": v.model_cost if keep else v.cost,
         "other_cost": v.cost if keep else v.model_cost,
         "other": label(v.router) if keep else v.model,
@@ -258,7 +248,7 @@ def _saved(v: Verdict) -> str:
 def _cases(found: list[Verdict]) -> list[str]:
     v = shown_case(found)
     lines = [
-        f"| {worth_words([v])} {value_text(v)} | quality | per 1,000 requests | |",
+        f"| {Scale(v.against).worth} {value_text(v)} | {Scale(v.against).quality.lower()} | per 1,000 requests | |",
         "|---|---:|---:|---|",
         f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {saving_text(v.saved and v.saved.value)} |",
         f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
@@ -266,7 +256,7 @@ def _cases(found: list[Verdict]) -> list[str]:
     ]
     if len(found) > 1:
         lines += [
-            f"| {worth_words(found)} | use | quality | per 1,000 requests | router's cost (95 % interval) | router gains (95 % interval) |",
+            f"| {Scale(v.against).worth} | use | {Scale(v.against).quality.lower()} | per 1,000 requests | router's cost (95 % interval) | router gains (95 % interval) |",
             "|---|---|---:|---:|---|---|",
         ]
         lines += ["| " + " | ".join(use_row(x)) + " |" for x in found[1:]]

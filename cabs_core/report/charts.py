@@ -16,7 +16,7 @@ from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models
-from cabs_core.report.tables import number_text, percent_text
+from cabs_core.report.tables import missing, number_text, percent_text, saving_span, saving_text
 from cabs_core.report.verdict import routers
 
 _MOST_MODELS = 6
@@ -210,7 +210,8 @@ def regret(data: PoolData) -> Figure | None:
         key="regret",
         title="Cumulative regret over the rounds",
         caption=f"Regret: utility lost against the best model of each query. Relative to {reference}: paired by trial, below zero "
-        "is better. Bands: two-sided 95 % intervals over trials. One unit is the utility of one right, free answer.",
+        "is better. Bands: two-sided 95 % intervals over trials. One unit is the utility of "
+        f"{data.scale.unit}.",
         alt=f"Lines of cumulative regret by round for {len(order)} policies." + (f" {end[0]} ends at {end[2]}." if end else ""),
         chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="cumulative regret (utility)",
                     shown={label(p) for p in shown}, choices=[("kind", by_kind.first), ("level", by_regime.first)],
@@ -237,8 +238,7 @@ def utility_by_rho(data: PoolData) -> Figure:
     return Figure(
         key="rho",
         title="Utility at every cost sensitivity",
-        caption=f"Mean {what}, by cost sensitivity ρ. 1/ρ is the dollar value of one right answer: at ρ = 500 it is worth $0.002, at "
-        "ρ = 0 money does not matter.",
+        caption=f"Mean {what}, by cost sensitivity ρ. {data.scale.examples}",
         alt=f"Lines of {what} for {len(order)} policies over {len(table)} values of ρ.",
         chart=lines(pd.concat(frames), styles, x_title="cost sensitivity ρ (1/USD)", y_title=what,
                     shown={label(p) for p in order if p in shown}, zero_line=relative, symbols=0),
@@ -258,32 +258,34 @@ def savings(evidence: Evidence, router: str) -> Figure:
             "value": reached["share"].clip(lower=-1),
             "low": reached["low"].fillna(-1).clip(lower=-1),
             "high": reached["high"].fillna(reached["share"]).clip(lower=-1),
-            "text": [percent_text(s) for s in reached["share"]],
+            "text": [saving_text(s) for s in reached["share"]],
             "style": [Style(2) if s > 0 else Style(1) for s in reached["share"]],
         }
     )
     never = table[table["share"].isna()]["model"].tolist()
     note = f" {label(router)} never reaches the quality of {', '.join(never)}." if never else ""
     most = reached.sort_values("share").tail(1)
-    says = "".join(f" Most against {m.model}: {percent_text(m.share)}." for m in most.itertuples())
+    says = "".join(f" Against {m.model} it {saving_text(m.share)}." for m in most.itertuples())
     rows = [
-        [
-            m.model,
-            f"{m.model_score:.3f}",
-            f"${m.model_cost:.3g}",
-            *map(percent_text, (m.share, m.low, m.high)),
-        ]
+        [m.model, f"{m.model_score:.3f}", f"${m.model_cost:.3g}", *_saved(m.share, m.low, m.high)]
         for m in table.itertuples()
     ]
     return Figure(
         key="savings",
         title=f"What {label(router)} saves at equal quality",
-        caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with two-sided 95 % intervals; best "
-        f"model on top. Below zero: the model alone is the cheaper way to this quality (cut at −100 %).{note}",
+        caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with two-sided 95 % "
+        "intervals; best model on top. Below zero: the model alone is the cheaper way to this quality (cut at −100 %)."
+        f"{note}",
         alt=f"Bars of the share of cost saved by {label(router)} against {len(reached)} models.{says}",
         chart=bars(frame, x_title="share of the model's cost saved"),
-        table=FigureTable(["Model", "Mean score", "USD per 1,000", "Saved", "95 % from", "to"], rows),
+        table=FigureTable(["Model", "Mean score", "USD per 1,000", "Cost", "95 %"], rows),
     )
+
+
+def _saved(share: float, low: float, high: float) -> tuple[str, str]:
+    """A share of a cost that is saved, and its interval, in words; a dash where they are not known."""
+    known = not missing(low) and not missing(high)
+    return saving_text(share) or "–", (saving_span(low, high) if known else "") or "–"
 
 
 def shares(evidence: Evidence, router: str) -> Figure:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from cabs_core.metrics.people import Estimate, corrected_sum
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
+from cabs_core.report.scale import Scale
 from cabs_core.report.tables import Table, number, percent, table_of, words
 from cabs_core.report.verdict import Verdict
 from cabs_core.utility import clipped_utility
@@ -31,7 +32,7 @@ class Collection:
 
 
 def collection_of(
-    given: Mapping[str, Any] | None, evidence: Evidence | None, found: list[Verdict]
+    given: Mapping[str, Any] | None, evidence: Evidence | None, verdicts: list[Verdict], scale: Scale
 ) -> Collection:
     """The page's part on a collection; an empty one for a pool that brought its outcomes.
 
@@ -48,14 +49,19 @@ def collection_of(
     )
     if measured["judges"]:
         text += f" for {scores['judging, USD in all']:.4f} USD"
-    text += f". Stopped: {answers['stopped']}." if answers["stopped"] else "."
-    if against := compared_with(given):
-        text += f" {comparison_text(against)}"
+    text += "."
+    if scale.against:
+        text += f" {scale.explanation}"
+    stopped = (
+        f"The collection stopped early, after {answers['prompts']:,} of {answers['of']:,} prompts: {answers['stopped']}. "
+        "Everything on this page is about these prompts."
+    )
     banners = [
+        *([stopped] if answers["stopped"] else []),
         *scores["_warnings"],
         *(f"{model} was dropped {why}" for model, why in answers["dropped"].items()),
     ]
-    corrected = _corrected(given["table"], evidence, found, list(measured["judges"]))
+    corrected = _corrected(given["table"], evidence, verdicts, list(measured["judges"]))
     examples = [e for data in measured["judges"].values() for e in data.get("examples", [])]
     tables = {
         "collection": _asked(answers),
@@ -63,20 +69,6 @@ def collection_of(
         "people": _people(measured["judges"]),
     }
     return Collection(text, [*corrected, *banners], tables, examples)
-
-
-def compared_with(given: Mapping[str, Any] | None) -> str:
-    """The model whose answers a pool's scores are comparisons with, or ''."""
-    scores = given["instrument"]["scores"].values() if given else ()
-    return next((str(data["against"]) for data in scores if data.get("against")), "")
-
-
-def comparison_text(against: str) -> str:
-    """What scores are that come from comparisons."""
-    return (
-        f"Scores are comparisons with {against}'s answers: 1 where the judge prefers an answer, 0.5 where it sees no difference, 0 where it "
-        f"prefers {against}'s. They are no shares of right answers, and what a comparison won is worth in dollars nobody has said."
-    )
 
 
 def _asked(answers: Mapping[str, Any]) -> Table | None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.catalog import REGIMES
 from cabs_core.errors import ResultError
+from cabs_core.report.scale import Scale
 
 _SHOWN = 5
 LEVELS = (*REGIMES, "overall")
@@ -125,7 +126,7 @@ class PoolData:
         return (
             f"Incomplete: ρ = {_some(left_out)} left out of every comparison, because not all policies were "
             f"replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. ρ is "
-            "1 / dollar value of a right answer."
+            f"{self.scale.rho}."
         )
 
     def unranked_text(self) -> str:
@@ -149,6 +150,11 @@ class PoolData:
         if not self.ranked:
             raise ResultError(f"pool {self.pool!r} has no ranking: {self.unranked_text()}")
         return self.ranked[0]
+
+    @property
+    def scale(self) -> Scale:
+        """What a score counts."""
+        return Scale.of(self.settings)
 
     @cached_property
     def settings(self) -> dict[str, Any]:

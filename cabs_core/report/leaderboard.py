@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ import pandas as pd
 from cabs_core.catalog import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
-from cabs_core.report.tables import Cell, Table, estimate, number, percent, saving, words
+from cabs_core.report.tables import Cell, Table, estimate, number, percent, saving, table_of, words
 from cabs_core.report.verdict import summary, verdicts
 
 
 def tables(
     artifacts_dir: Path, said_by: Mapping[str, str] | None = None
-) -> tuple[list[tuple[str, str]], dict[str, Table]]:
+) -> tuple[list[tuple[str, str]], dict[str, Table | None]]:
     """([(title, verdict) of every pool], the tables by key).
 
     Args:
@@ -64,16 +64,14 @@ def tables(
         rows, note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) to LinUCB with full feedback "
         "(100 %). Cost: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
     )  # fmt: skip
-    shown = {p["pool"]: _marked(p["pool"], p) for p in infos}
     estimated = _estimated(artifacts_dir, {info["pool"] for info in infos})
     return pools, estimated | {
         "pools": overview,
-        "leaderboard": _ranks(board, shown),
-        "gaps": _gaps(board, shown),
+        "leaderboard": _policies(board, [info["pool"] for info in infos]),
     }
 
 
-def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, Table]:
+def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, Table | None]:
     """{"estimated": pools whose source is a log, with links}, if there are any."""
     mart = read_mart(artifacts_dir, "mart_off_policy")
     rows = [
@@ -99,44 +97,39 @@ def _marked(name: str, info: dict[str, Any]) -> str:
     return f"{name} ({said})" if said else name
 
 
-def _order(board: pd.DataFrame) -> tuple[list[str], pd.DataFrame]:
-    ranks = board[board["rank"].notna()].groupby("policy")["rank"].agg(["mean", "count"])
-    order = ranks.sort_values(["count", "mean"], ascending=[False, True]).index.tolist()
-    return order + [p for p in board["policy"].unique() if p not in order], ranks
+def _policies(board: pd.DataFrame, pools: Sequence[str]) -> Table | None:
+    """How every policy fares over the pools; what it earns in each stands on the pool's page."""
+    real = board[board["rank"].notna()]
+    by = real.groupby("policy")
+    means = by.agg(
+        pools=("rank", "size"), rank=("rank", "mean"), first=("rank", lambda r: int((r == 1).sum()))
+    )
+    ranked = means.sort_values(["pools", "rank"], ascending=[False, True])
+    ranks, gaps = real.set_index(["policy", "pool"])["rank"], board.groupby("policy")["gap_closed"]
+    order = [*ranked.index, *(p for p in board["policy"].unique() if p not in ranked.index)]
+    columns = {
+        "Policy": lambda p: words(label(p)),
+        "Pools": lambda p: number(means["pools"].get(p), 0),
+        "Mean rank": lambda p: number(means["rank"].get(p), 1),
+        "First in": lambda p: number(means["first"].get(p), 0),
+        "Regret gap closed": lambda p: percent(gaps.mean().get(p)),
+        "least": lambda p: percent(gaps.min().get(p)),
+        "most": lambda p: percent(gaps.max().get(p)),
+        "Rank in each pool": lambda p: words(_ranks(ranks, p, pools)),
+    }
+    return table_of(
+        "leaderboard",
+        "Every policy over the pools",
+        order,
+        columns,
+        "Ranks are in the pools' order above, a dash where a policy was not replayed, each over the rhos that all "
+        "policies of the pool have; upper bounds have none. Regret gap closed: mean, least and most over the pools.",
+    )
 
 
-def _ranks(board: pd.DataFrame, pools: dict[str, str]) -> Table:
-    order, ranks = _order(board)
-    by = board.set_index(["policy", "pool"])
-    rows = []
-    for policy in order:
-        row = [words(label(policy)), number(ranks["mean"].get(policy), 1)]
-        for pool in pools:
-            r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
-            row += [number(None), number(None)] if r is None else [
-                number(r["rank"], 0), estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1)]  # fmt: skip
-        rows.append(row)
-    return Table(
-        "leaderboard", "Rank and utility of every policy in every pool", ["Policy", "Mean rank", *["Rank", "Utility"] * len(pools)],
-        rows, [("", 2), *((name, 2) for name in pools.values())],
-        note="Bold: best real router of the pool. Mean rank over the policy's pools, in each at the rhos that all its policies have; upper bounds have no rank.",
-    )  # fmt: skip
-
-
-def _gaps(board: pd.DataFrame, pools: dict[str, str]) -> Table:
-    order, _ = _order(board)
-    by = board.set_index(["policy", "pool"])
-    rows = []
-    for policy in order:
-        row = [words(label(policy))]
-        for pool in pools:
-            r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
-            row += [number(None), number(None)] if r is None else [
-                percent(r["gap_closed"]), saving(r["cost_saved_versus_best_single"])]  # fmt: skip
-        rows.append(row)
-    return Table(
-        "gaps", "Regret gap closed and cost at equal quality in every pool", ["Policy", *["Gap closed", "Cost at equal quality"] * len(pools)], rows,
-        [("", 1), *((name, 2) for name in pools.values())],
-        note="Gap closed: from the pool's reference (0 %) to LinUCB with full feedback (100 %). Cost: against the best single model at "
-        "its most accurate setting; a dash means that this score is never reached.",
-    )  # fmt: skip
+def _ranks(ranks: pd.Series, policy: str, pools: Sequence[str]) -> str | None:
+    """`1, 3, –`: the ranks of a policy in the pools; None for an upper bound."""
+    if policy not in ranks.index:
+        return None
+    own = ranks[policy]
+    return ", ".join(f"{own[pool]:.0f}" if pool in own.index else "–" for pool in pools)

@@ -16,6 +16,7 @@ from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label, with_experts
+from cabs_core.report.scale import Scale
 from cabs_core.report.stages import oracle_arms, oracle_heads
 from cabs_core.report.tables import (
     Cell,
@@ -30,21 +31,19 @@ from cabs_core.report.tables import (
     words,
 )
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict
-from cabs_core.utility import margin
 
 _SHADED_POLICIES = 9
 _MOST_TASKS = 60
 
 
-def by_value(found: list[Verdict]) -> Table | None:
+def by_value(found: list[Verdict], scale: Scale) -> Table | None:
     """What to use at each value of a right answer."""
     cases = [(v, *cards.use_row(v)) for v in sorted(found[1:], key=lambda v: -(v.rho or 0.0))]
-    compares = bool(found and found[0].against)
-    words_before = "Cost sensitivity" if compares else "One right answer is worth"
+    value = "Cost sensitivity" if scale.against else "One right answer is worth"
     columns = {
-        words_before: lambda r: Cell(r[1], r[0].value_usd, numeric=False),
+        value: lambda r: Cell(r[1], r[0].value_usd, numeric=False),
         "Use": lambda r: words(r[2]),
-        "Quality": lambda r: Cell(r[3]),
+        scale.quality: lambda r: Cell(r[3]),
         "USD per 1,000 requests": lambda r: Cell(r[4]),
         "Single model": lambda r: words(r[0].model),
         "Its quality": lambda r: percent(r[0].model_score, 1),
@@ -53,11 +52,14 @@ def by_value(found: list[Verdict]) -> Table | None:
         "Router gains": lambda r: Cell(_whole(r[6]), r[0].utility.value),
     }
     return table_of(
-        "by_value", "What to use, by how much cost counts" if compares else "What to use, by what a right answer is worth", cases, columns,
-        f"Cost: beside the single model's. Gains: {'comparisons won' if compares else 'right answers'} a request, cost deducted. Both router against single "
-        f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point worse "
-        f"and saves at least {100 * SAVES:g} % for sure.",
-    )  # fmt: skip
+        "by_value",
+        f"What to use, by {scale.depends}",
+        cases,
+        columns,
+        f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router against single "
+        f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point "
+        f"worse and saves at least {100 * SAVES:g} % for sure.",
+    )
 
 
 def _whole(text: str) -> str:
@@ -429,65 +431,6 @@ def propensities(evidence: Evidence) -> Table | None:
         "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. Estimates from logs divide by it: "
         "where it is tiny they are noisy, where it is always 1 nothing about other models can be learnt from the log.",
     )  # fmt: skip
-
-
-def banners(data: PoolData, evidence: Evidence | None) -> list[str]:
-    """What limits the page's claims: rhos that are missing, models that cost more than they can be worth."""
-    said = []
-    table = data.mart("utility_by_rho")
-    wanted = [float(r) for r in data.settings.get("replay", {}).get("rhos", [])]
-    replayed = sorted(table["rho"].unique())
-    absent = [r for r in wanted if r not in replayed]
-    if absent:
-        said.append(
-            f"Replayed at {len(replayed)} of the pool's {len(wanted)} values of ρ (1 / dollar value of a right answer); missing: {_listed(absent)}; "
-            f"“cabs run --pool {data.pool}” makes them."
-        )
-    if data.missing:
-        said.append(data.missing_text())
-    if later := data.settings.get("later_models"):
-        said.append(
-            f"Half of the queries come after {', '.join(later)} changed under their names; every mean on this page is over both halves, "
-            "“Learning” shows them along the stream."
-        )
-    if data.info["condition"] == "sessions":
-        said.append(_sessions_text(data.settings["replay"]["sessions"], evidence))
-    if evidence is not None:
-        rhos = [r for r in replayed if r > 0]
-        cost = evidence.problem.costs.mean(axis=0)
-        worthless = [r for r in rhos if (margin(cost, r) == 0).mean() > 0.5]
-        if len(worthless) > len(rhos) / 2:
-            said.append(
-                f"At {len(worthless)} of {len(rhos)} values of ρ (1 / dollar value of a right answer) above 0 a call to most of the models costs more than a right "
-                f"answer is worth. Smaller ρ (a right answer worth more than ${1 / min(worthless):.3g}) tell more."
-            )
-    return said
-
-
-def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
-    """How conversations were made, who answers them and what they cost."""
-    keeps = {
-        "session": "a turn keeps the model of the last one unless another is predicted to be worth the lost prompt cache",
-        "tools": "a turn keeps the model of the last one within tool loops only",
-        "off": "every turn is a decision",
-    }[options["sticky"]]
-    loops = f", {100 * options['tools']:g} % of the later turns in tool loops" if options["tools"] else ""
-    counted = evidence is not None and evidence.problem.input_tokens is not None
-    tokens = (
-        "token counts are the table's"
-        if counted
-        else f"{100 * options['input_share']:g} % of a call's cost is taken to be its input"
-    )
-    return (
-        f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; {keeps} (sticky: "
-        f"{options['sticky']}). A cached token costs {100 * options['cached']:g} % of one that is not; {tokens}. Costs of a single "
-        "model are those of one that answers whole conversations."
-    )
-
-
-def _listed(rhos: list[float]) -> str:
-    shown = ", ".join(f"{r:g}" for r in rhos[:12])
-    return shown if len(rhos) <= 12 else f"{shown} and {len(rhos) - 12} more"
 
 
 #: tables of the section "Speed, oracles, solver, tuning", in their order there

@@ -1,11 +1,10 @@
-"""Tables of the report: one description, written as HTML (by the template), CSV and LaTeX."""
+"""Tables of the report: one description, written as HTML (by the template) and CSV."""
 
 from __future__ import annotations
 
 import base64
 import csv
 import io
-import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +14,6 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.atomic import write_text
-
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "ε": r"$\epsilon$",
-    "ρ": r"$\rho$", "≤": r"$\le$", "≥": r"$\ge$", "–": "--", "µ": r"$\mu$", "²": "$^2$", "…": r"\ldots{}", "×": r"$\times$", "\u00a0": " ",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,6 +32,19 @@ class Cell:
     @property
     def raw(self) -> Any:
         return self.text if self.value is None else self.value
+
+    @property
+    def looks(self) -> str:
+        """The cell's classes in the style sheet."""
+        classes = {
+            "n": self.numeric,
+            "wrap": not self.numeric and len(self.text) > 28,
+            "sure": self.bold and self.text[:1] in "-−",
+            "best": self.bold and self.text[:1] not in "-−",
+            "muted": self.muted,
+            "empty": self.text == "–",
+        }
+        return " ".join(name for name, worn in classes.items() if worn)
 
 
 @dataclass(frozen=True)
@@ -70,35 +76,9 @@ class Table:
             writer.writerow(cells)
         return out.getvalue()
 
-    def latex(self) -> str:
-        """A booktabs table; best values bold."""
-        align = (
-            "".join("r" if c.numeric else "l" for c in self.rows[0]) if self.rows else "l" * len(self.headers)
-        )
-        lines = [
-            r"\begin{table}[t]",
-            r"\centering",
-            rf"\caption{{{latex_text(self.caption)}}}",
-            rf"\label{{tab:{self.key}}}",
-        ]
-        lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-        if self.groups:
-            spans = [rf"\multicolumn{{{n}}}{{c}}{{{latex_text(title)}}}" for title, n in self.groups]
-            lines.append(_line(spans))
-        lines += [_line(latex_text(h) for h in self.headers), r"\midrule"]
-        for row in self.rows:
-            cells = []
-            for c in row:
-                text = latex_text(c.text)
-                text = rf"\textbf{{{text}}}" if c.bold else text
-                cells.append(text + (rf" {{\scriptsize {latex_text(c.small)}}}" if c.small else ""))
-            lines.append(_line(cells))
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
-
-    def data_uri(self, kind: str) -> str:
-        """`data:` address of the CSV or LaTeX text, so that the page needs no second file."""
-        text, mime = (self.csv(), "text/csv") if kind == "csv" else (self.latex(), "application/x-tex")
-        return f"data:{mime};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"
+    def data_uri(self) -> str:
+        """`data:` address of the CSV text, so that the page needs no second file."""
+        return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(self.csv().encode()).decode()}"
 
     def flat_headers(self) -> list[str]:
         """Headers that name their group as well."""
@@ -121,24 +101,12 @@ def table_of(
 
 
 def write_tables(folder: Path, tables: Mapping[str, Table | None]) -> None:
-    """Every table as CSV and LaTeX under `folder/tables`, and nothing else there."""
+    """Every table as CSV under `folder/tables`, and nothing else there."""
     target = folder / "tables"
     if target.is_dir():
         shutil.rmtree(target)  # a table that is gone from the page must not stay beside it
     for table in filter(None, tables.values()):
         write_text(target / f"{table.key}.csv", table.csv())
-        write_text(target / f"{table.key}.tex", table.latex())
-
-
-def latex_text(text: str) -> str:
-    """Text with everything that LaTeX would interpret escaped."""
-    return re.sub("|".join(map(re.escape, _LATEX)), lambda m: _LATEX[m.group()], str(text))
-
-
-def _line(cells: Iterable[str]) -> str:
-    r"""A line of a tabular. After `\\`, LaTeX would take a bracket or star for an option of the line before."""
-    line = " & ".join(cells)
-    return ("{}" if line.startswith(("[", "*")) else "") + line + r" \\"
 
 
 def _safe(value: Any) -> Any:
@@ -204,20 +172,21 @@ def percent_text(value: Any, digits: int = 0) -> str:
 
 
 def saving_text(share: Any) -> str:
-    """What a share of a cost that is saved means: `saves 12 %`, `costs 9 % more`, `costs 39 times as much`; empty: not known."""
+    """A share of a cost that is saved, in words; empty: not known.
+
+    Examples:
+        >>> saving_text(0.123), saving_text(-0.09), saving_text(-38.16)
+        ('saves 12 %', 'costs 9 % more', 'costs 39 times as much')
+    """
     if missing(share):
         return ""
     share = float(share)
     if share <= -1:
         return f"costs {1 - share:,.{int(share > -9)}f} times as much"
     percents = f"{abs(100 * share):.0f} %"
-    return (
-        "costs the same"
-        if percents == "0 %"
-        else f"saves {percents}"
-        if share > 0
-        else f"costs {percents} more"
-    )
+    if percents == "0 %":
+        return "costs the same"
+    return f"saves {percents}" if share > 0 else f"costs {percents} more"
 
 
 def saving_span(low: float | None, high: float | None) -> str:

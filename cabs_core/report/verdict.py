@@ -24,6 +24,7 @@ from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.names import label
+from cabs_core.report.scale import Scale
 from cabs_core.report.tables import missing
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
@@ -146,16 +147,18 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
     names = routers(data)
     if not names or BEST_SINGLE not in data.ranked:
         return []
-    found = [_overall(data, evidence, names)]
-    if evidence is None:
-        return found
-    table = data.mart("utility_by_rho")
-    table = table[table["policy"].isin(names) & table["rho"].isin(data.compared)]
-    for (regime, rho), _ in table.groupby(["regime", "rho"]):
-        router = _router_of(data, names, str(regime))
-        if (BEST_SINGLE, rho) in evidence.folders and (router, rho) in evidence.folders:
-            found.append(verdict_at(evidence, router, float(rho), len(names)))
-    return sorted(found, key=lambda v: -1.0 if v.rho is None else v.rho)
+    decided = [_overall(data, evidence, names)]
+    if evidence is not None:
+        table = data.mart("utility_by_rho")
+        table = table[table["policy"].isin(names) & table["rho"].isin(data.compared)]
+        regimes = table.groupby("rho")["regime"].first().sort_index()
+        for rho, regime in regimes.items():
+            router = _router_of(data, names, str(regime))
+            if (BEST_SINGLE, rho) in evidence.folders and (router, rho) in evidence.folders:
+                decided.append(verdict_at(evidence, router, float(rho), len(names)))
+    if against := data.scale.against:
+        decided = [replace(v, against=against, value_usd=None, gain=None) for v in decided]
+    return decided
 
 
 def _router_of(data: PoolData, names: list[str], regime: str) -> str:
@@ -447,9 +450,9 @@ def summary(found: list[Verdict]) -> str:
     counts = Counter(v.decision for v in cases)
     if len(counts) == 1:
         text = _WORDS[cases[0].decision]
-        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on {_depends(cases[0])}"
+        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on {Scale(cases[0].against).depends}"
     listed = ", ".join(f"{text} at {counts[d]}" for d, text in _WORDS.items() if counts[d])
-    return f"It depends on {_depends(cases[0])}: of {len(cases)} values, {listed}"
+    return f"It depends on {Scale(cases[0].against).depends}: of {len(cases)} values, {listed}"
 
 
 _WORDS = {"deploy": "deploy a router", "keep": "keep a single model", "unsure": "not enough data to tell"}
@@ -459,10 +462,6 @@ def _use(v: Verdict) -> str:
     return {"deploy": f"deploy {label(v.router)}", "keep": f"keep {v.model}"}.get(
         v.decision, "not enough data to tell"
     )
-
-
-def _depends(v: Verdict) -> str:
-    return "how much cost counts" if v.against else "what a right answer is worth"
 
 
 def _span(first: Verdict, last: Verdict) -> str:

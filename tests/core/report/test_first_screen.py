@@ -254,7 +254,7 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
         assert c["decision"] == v["decision"] and c["gain"] == (v["gain"] and v["gain"]["value"])
         assert c["cost"] == v["model_cost" if keep else "cost"]
         assert c["other_cost"] == v["cost" if keep else "model_cost"]
-        assert c["text"]["quality"] == f"{100 * v['model_score' if keep else 'score']:.1f} %"
+        assert c["text"]["quality"] == f"{100 * v['model_score' if keep else 'score']:.1f}\u00a0%"
         interval = f"{v['utility']['low']:+.3f} to {v['utility']['high']:+.3f}".replace("-", "−")
         assert interval in c["text"]["why"] and interval in note
         at = f"--policy {v['router']} --rho {v['rho']:g}"
@@ -394,7 +394,7 @@ def test_headlines_and_cards_of_all_decisions():
     shown = fields(verdict_at(0.05, "deploy"), "one")
     assert shown["headline"] == "Deploy Hier-mix"
     assert shown["against"] == "Hier-mix instead of gpt-x"
-    assert shown["trade"] == "+10.0 points, saves 30\u00a0%"
+    assert shown["trade"] == "+10.0 points, saves 30 %"
     assert shown["trade_note"] == (
         "+10.0 points of quality (95 % interval +8.0 to +12.0); saves 30 % (95 % interval 20 to 40 % less)"
     )
@@ -539,14 +539,14 @@ def test_what_changed_is_said_once_and_stays_when_the_page_is_built_again(tmp_pa
 
 
 def test_banners_name_missing_rhos_and_models_beyond_any_worth(pages):
-    from cabs_core.report.sections import banners
+    from cabs_core.report.banners import limits
 
     data = PoolData("one", pages[0])
     wanted = json.loads(data.info["pool_settings"])["replay"]["rhos"]
-    said = banners(data, None)
+    said = limits(data, None)
     assert f"Replayed at 4 of the pool's {len(wanted)} values of ρ" in said[0] and "50, 100" in said[0]
     dear = SimpleNamespace(problem=SimpleNamespace(costs=np.full((5, 3), 0.5)))
-    assert any("costs more than a right answer is worth" in b for b in banners(data, dear))
+    assert any("costs more than a right answer is worth" in b for b in limits(data, dear))
 
 
 def test_no_term_of_the_field_stands_unexplained_on_the_first_screen(pages):

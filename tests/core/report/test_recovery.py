@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cabs_core.report.banners import limits
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
 from cabs_core.report.recovery import recovery
-from cabs_core.report.sections import banners
 
 
 def changed(artifacts, condition="none", later=None) -> PoolData:
@@ -57,7 +57,7 @@ def test_models_that_change_are_marked_at_their_round(pages):
     spread = 1.96 * row["recent_regret_se"].item()
     assert point["high"] - point["y"] == pytest.approx(spread, abs=1e-4)
     assert not any(r["series"] == "Random" for r in lines)
-    said = banners(data, None)
+    said = limits(data, None)
     assert any("model-1 changed under their names" in text for text in said)
 
 

@@ -55,9 +55,9 @@ def test_a_report_without_a_condition_does_not(stressed):
 
 def test_the_leaderboard_tells_the_pools_apart(stressed):
     board = build_leaderboard(stressed)
-    with (board.path.parent / "tables/leaderboard.csv").open(encoding="utf-8") as handle:
-        columns = " | ".join(next(csv.reader(handle)))
-    assert "late (synthetic, delayed rewards)" in columns and "plain (synthetic)" in columns
+    with (board.path.parent / "tables/pools.csv").open(encoding="utf-8") as handle:
+        names = " | ".join(row["Pool"] for row in csv.DictReader(handle))
+    assert "(synthetic, delayed rewards)" in names and "(synthetic) " in f"{names} "
     assert "(synthetic, delayed rewards)" in board.path.read_text(encoding="utf-8")
 
 

@@ -1,0 +1,70 @@
+"""What limits a page's claims: rhos that are missing, models that cost more than they can be worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence
+from cabs_core.utility import margin
+
+
+def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
+    """A sentence or two on each limit."""
+    rho = f"ρ ({data.scale.rho})"
+    texts = []
+    table = data.mart("utility_by_rho")
+    planned = [float(r) for r in data.settings.get("replay", {}).get("rhos", [])]
+    replayed = sorted(table["rho"].unique())
+    absent = [r for r in planned if r not in replayed]
+    if absent:
+        texts.append(
+            f"Replayed at {len(replayed)} of the pool's {len(planned)} values of {rho}; missing: "
+            f"{_listed(absent)}; “cabs run --pool {data.pool}” makes them."
+        )
+    if data.missing:
+        texts.append(data.missing_text())
+    if later := data.settings.get("later_models"):
+        texts.append(
+            f"Half of the queries come after {', '.join(later)} changed under their names; every mean on this "
+            "page is over both halves, “Learning” shows them along the stream."
+        )
+    if data.info["condition"] == "sessions":
+        texts.append(_sessions_text(data.settings["replay"]["sessions"], evidence))
+    if evidence is not None:
+        rhos = [r for r in replayed if r > 0]
+        cost = evidence.problem.costs.mean(axis=0)
+        worthless = [r for r in rhos if (margin(cost, r) == 0).mean() > 0.5]
+        if len(worthless) > len(rhos) / 2:
+            least = min(worthless)
+            at = f"At {len(worthless)} of {len(rhos)} values of {rho} above 0 a call to most of the models costs more than"
+            if data.scale.against:
+                texts.append(f"{at} a comparison won counts. ρ below {least:g} tells more.")
+            else:
+                worth = f"a right answer worth more than ${1 / least:.3g}"
+                texts.append(f"{at} a right answer is worth. Smaller ρ ({worth}) tell more.")
+    return texts
+
+
+def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
+    """How conversations were made, who answers them and what they cost."""
+    keeps = {
+        "session": "a turn keeps the model of the last one unless another is predicted to be worth the lost "
+        "prompt cache",
+        "tools": "a turn keeps the model of the last one within tool loops only",
+        "off": "every turn is a decision",
+    }[options["sticky"]]
+    loops = f", {100 * options['tools']:g} % of the later turns in tool loops" if options["tools"] else ""
+    counted = evidence is not None and evidence.problem.input_tokens is not None
+    share = f"{100 * options['input_share']:g} % of a call's cost is taken to be its input"
+    tokens = "token counts are the table's" if counted else share
+    return (
+        f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; {keeps} "
+        f"(sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one that is not; {tokens}. "
+        "Costs of a single model are those of one that answers whole conversations."
+    )
+
+
+def _listed(rhos: list[float]) -> str:
+    shown = ", ".join(f"{r:g}" for r in rhos[:12])
+    return shown if len(rhos) <= 12 else f"{shown} and {len(rhos) - 12} more"

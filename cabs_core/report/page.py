@@ -1,0 +1,278 @@
+"""What the page of a pool shows: `report.html.j2` reads a `PoolPage`, name by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from markupsafe import Markup
+
+from cabs_core.plots import Figure
+from cabs_core.report import cards, charts, findings, sections, stages
+from cabs_core.report.banners import limits
+from cabs_core.report.collected import Collection
+from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence, examples
+from cabs_core.report.names import condition_name, condition_text, label, says
+from cabs_core.report.scale import Scale
+from cabs_core.report.tables import Table
+from cabs_core.report.verdict import Verdict, routers, summary
+
+#: Requests a month that the page starts with.
+REQUESTS = 100_000
+_LONGEST_PROMPT = 600
+
+
+@dataclass(frozen=True)
+class PoolPage:
+    """A page; what it says is computed when it is asked for.
+
+    Attributes:
+        data: marts of the pool. evidence: its replays and problem, where they are at hand.
+        verdicts: the one over all values first, then one a value; none without a verdict.
+        origin: how a collected table came about. changes: since the last report; None for the first one.
+        links: (text, address) of related pages. warnings: of the data checks.
+        answer: to the pool's goal. older_data: why there is no verdict on the data at hand; else ''.
+    """
+
+    data: PoolData
+    evidence: Evidence | None
+    verdicts: list[Verdict]
+    origin: Collection
+    changes: list[str] | None
+    links: Sequence[tuple[str, str]] = ()
+    warnings: Sequence[str] = ()
+    answer: dict[str, Any] | None = None
+    older_data: str = ""
+    requests: int = REQUESTS
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The pool's row of stg_pools."""
+        return self.data.info
+
+    @property
+    def scale(self) -> Scale:
+        """What a score counts."""
+        return self.data.scale
+
+    # ---- the first screen
+
+    @cached_property
+    def banners(self) -> list[str]:
+        """What limits the page's claims."""
+        older = [self.older_data] if self.older_data else []
+        return [*older, *self.warnings, *self.origin.banners, *limits(self.data, self.evidence)]
+
+    @property
+    def stress(self) -> str:
+        """Name of the stress condition, or ''."""
+        return condition_name(self.info["condition"])
+
+    @property
+    def condition(self) -> str:
+        """The stress condition in a sentence, or ''."""
+        return condition_text(self.info["condition"])
+
+    @property
+    def summary(self) -> str:
+        """The decisions in one line."""
+        return summary(self.verdicts)
+
+    @cached_property
+    def cases(self) -> list[dict[str, Any]]:
+        """The verdict of each value, in words."""
+        return [cards.case(v, self.data.pool) for v in cards.cases(self.verdicts)]
+
+    @property
+    def first(self) -> int:
+        """Number of the case that is shown before the reader chooses."""
+        return cards.usual(cards.cases(self.verdicts))
+
+    @property
+    def cases_json(self) -> Markup:
+        """The cases for the page's script."""
+        text = json.dumps(self.cases, ensure_ascii=False, allow_nan=False)
+        return Markup(text.replace("<", "\\u003c"))
+
+    @property
+    def month_bill(self) -> str:
+        """Dollars that `requests` requests cost in the first case."""
+        return cards.money(self.cases[self.first]["cost"] * self.requests / 1000)
+
+    @property
+    def winner(self) -> str:
+        """The router that the verdict over all values is about."""
+        return label(self.verdicts[0].router) if self.verdicts else ""
+
+    @cached_property
+    def as_good(self) -> list[str]:
+        """Routers within its noise."""
+        return [label(p) for p in cards.as_good(self.data, self.verdicts[0].router)] if self.verdicts else []
+
+    # ---- the sections
+
+    @cached_property
+    def text(self) -> dict[str, Any]:
+        """Sentences by section."""
+        makers = ("ranking", "rq1", "rq2", "rq3", "rq4", "encoders")
+        return {name: getattr(findings, name)(self.data) for name in makers}
+
+    @property
+    def paper(self) -> bool:
+        """Whether the paper reports on this benchmark."""
+        return bool(self.info["paper_benchmark"])
+
+    @cached_property
+    def figures(self) -> dict[str, Figure | None]:
+        """Every figure by its key; None where the pool has nothing to show."""
+        return charts.figures(self.data, self.evidence)
+
+    @cached_property
+    def more(self) -> list[Table]:
+        """The tables on speed, oracles and solver."""
+        return [table for make in sections.BEHIND if (table := make(self.data))]
+
+    @cached_property
+    def tables(self) -> dict[str, Table | None]:
+        """Every table by its key; None where the pool has nothing to show."""
+        data, evidence = self.data, self.evidence
+        tables = {
+            "by_value": sections.by_value(self.verdicts, self.scale),
+            "utility": sections.utility(data),
+            "coupled": sections.coupled(data),
+            "presets": sections.presets(data),
+            "efficiency": sections.efficiency(data),
+            "arms": sections.arms(data),
+            "encoders": sections.encoders(data),
+            "tuning": stages.tuning(data),
+            "logged": stages.logged(data),
+            "budgets": None,
+            "tasks": None,
+            "propensities": sections.propensities(evidence) if evidence else None,
+        }
+        names = routers(data)
+        if evidence and names:
+            tables["budgets"] = sections.budgets(evidence, names[0])
+            tables["tasks"] = sections.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
+        return tables | self.origin.tables | {table.key: table for table in self.more}
+
+    @property
+    def shown_rho(self) -> str:
+        """The rho of the examples."""
+        if self.evidence is None or not self.verdicts:
+            return ""
+        return f"{_middle_rho(self.evidence, self.verdicts[0].router):g}"
+
+    @cached_property
+    def examples(self) -> list[tuple[str, list[dict[str, str]], str]]:
+        """(title, prompts, class) of prompts that the winner routed well, and not."""
+        evidence = self.evidence
+        if evidence is None or not self.verdicts or not evidence.prompts:
+            return []
+        router = self.verdicts[0].router
+        frame = examples(evidence, router, _middle_rho(evidence, router))
+        hit = self.scale.hit
+        titles = {
+            True: (f"{hit.capitalize()}, and cheaper than the mean", "hit"),
+            False: (f"Missed, though another model {self.scale.hits}", "miss"),
+        }
+        groups = [
+            (title, [_example(e) for e in frame[frame["hit"] == kind].itertuples()], name)
+            for kind, (title, name) in titles.items()
+        ]
+        return groups if any(rows for _, rows, _ in groups) else []
+
+    @property
+    def glossary(self) -> list[tuple[str, str]]:
+        """The policies in a sentence each."""
+        return [(label(p), says(p)) for p in self.data.board.index]
+
+    @property
+    def sections(self) -> list[tuple[str, str]]:
+        """(id, title) of the sections that the page has."""
+        tables, figures = self.tables, self.figures
+        candidates = [
+            ("collected", "Collection", tables["collection"]),
+            ("frontier", "Quality against cost", True),
+            ("saving", "Savings", figures["savings"]),
+            ("tasks", "By task", tables["tasks"]),
+            ("examples", "Examples", self.examples),
+            ("utility", "Every policy", True),
+            ("learning", "Learning", True),
+            ("trust", "Traces", figures["calibration"] or tables["propensities"]),
+            ("arms", "Models played", tables["arms"]),
+            ("logged", "Logged traffic", tables["logged"]),
+            ("paper", "The paper's questions", tables["coupled"] or tables["presets"] or self.paper),
+            ("robustness", "Encoders", tables["encoders"]),
+            ("inside", "Speed, oracles, tuning", self.more or tables["tuning"]),
+            ("changes", "Changes", True),
+            ("words", "Words", True),
+            ("provenance", "Provenance", True),
+        ]
+        return [(key, title) for key, title, there in candidates if there]
+
+    @property
+    def provenance(self) -> list[tuple[str, str]]:
+        """What the figures rest on."""
+        row = self.data.mart("provenance").iloc[0]
+        versions = json.loads(row["versions"] or "{}")
+        seeds = (row["split_seed"], row["oracle_seed"], row["order_seed"])
+        stress = f"{row['condition']} ({self.condition})" if self.condition else "none"
+        entries = [
+            ("Replays compared", f"{row['runs']} ({row['policies']} policies × {row['rhos']} values of ρ)"),
+            ("Replays set aside as outdated", str(row["outdated_runs"])),
+            ("Rounds × trials", f"{row['rounds']:,} × {row['trials']}"),
+            ("Encoder", row["encoder"]),
+            ("Stress condition", stress),
+            ("Weight of latency (ρ₁)", f"{self.info['latency_weight']:g}"),
+            ("Replay problem (hash)", row["problem_hash"]),
+            ("Query orders (hash)", row["order_hash"]),
+            ("Pool settings (hash)", row["pool_hash"]),
+            ("Seeds: split / oracle / order", " / ".join(_seed(seed) for seed in seeds)),
+            ("Replayed (UTC)", f"{row['oldest_run']} to {row['newest_run']}"),
+            ("Python", row["python"]),
+            ("Packages", ", ".join(f"{k} {v}" for k, v in versions.items())),
+        ]
+        return [(k, "–" if v is None or v != v else str(v)) for k, v in entries]
+
+    @property
+    def commands(self) -> list[str]:
+        """What makes the page again."""
+        pool = self.data.pool
+        verbs = (
+            f"pool show {pool}",
+            f"run --pool {pool}",
+            f"check --pool {pool}",
+            f"report --pool {pool} --open",
+        )
+        return [f"cabs {verb}" for verb in verbs]
+
+
+def _seed(value: Any) -> str:
+    return "–" if value is None or value != value else str(int(value))
+
+
+def _middle_rho(evidence: Evidence, policy: str) -> float:
+    """The middle one of the rhos at which a policy was replayed."""
+    rhos = sorted(rho for name, rho in evidence.folders if name == policy)
+    return rhos[len(rhos) // 2]
+
+
+def _example(e: Any) -> dict[str, str]:
+    """A row of `evidence.examples` in words."""
+    prompt = e.prompt if len(e.prompt) <= _LONGEST_PROMPT else e.prompt[: _LONGEST_PROMPT - 1] + "…"
+    others = sorted(
+        ((s, m) for m, s in e.scores.items() if m != e.model), key=lambda pair: (-pair[0], pair[1])
+    )
+    return {
+        "task": e.task,
+        "prompt": prompt,
+        "model": e.model,
+        "score": f"{e.score:g}",
+        "cost": cards.money(e.cost),
+        "others": "Others: " + ", ".join(f"{m} {s:g}" for s, m in others) + ".",
+    }
