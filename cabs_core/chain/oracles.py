@@ -28,7 +28,7 @@ def build(
     oracle = train_oracles(
         vectors, table, split, pool.oracle, features=pool.features, device=options.device,
         lists=neighbour_lists(vectors, split),
-        progress=Progress(options.notify, "training the oracle network", "epochs at most"),
+        progress=Progress(options.notify, "training the oracle network", "epochs", may_end_early=True),
     )  # fmt: skip
     oracle.save(folder)
     if not pool.logged:  # of a log, most of what would be compared with is a prediction itself

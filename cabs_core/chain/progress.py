@@ -13,6 +13,7 @@ class Progress:
 
     Args:
         notify: takes a line of text. what: the work, such as "embedding". unit: what is counted, in the plural.
+        may_end_early: the total is the most that there can be, and so is the time left.
 
     Examples:
         >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0]).__next__)
@@ -21,9 +22,16 @@ class Progress:
     """
 
     def __init__(
-        self, notify: Callable[[str], None], what: str, unit: str, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:  # fmt: skip
+        self,
+        notify: Callable[[str], None],
+        what: str,
+        unit: str,
+        *,
+        may_end_early: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._notify, self._what, self._unit, self._clock = notify, what, unit, clock
+        self._most = "at most " if may_end_early else ""
         self._begin = clock()
         self._next = self._begin + _FIRST
 
@@ -34,9 +42,11 @@ class Progress:
             return
         self._next = now + _EVERY
         rate = done / (now - self._begin)
+        left = duration((total - done) / rate)
         shown = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / rate:,.0f} s each"
         self._notify(
-            f"{self._what}: {done:,.0f} of {total:,.0f} {self._unit}, {shown}, about {duration((total - done) / rate)} left"
+            f"{self._what}: {done:,.0f} of {self._most}{total:,.0f} {self._unit}, {shown}, "
+            f"{self._most or 'about '}{left} left"
         )
 
 

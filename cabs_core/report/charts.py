@@ -58,7 +58,7 @@ def overview(data: PoolData) -> Figure:
         title="Mean utility of every policy",
         caption="Mean utility over the cost regimes, with two-sided 95 % intervals of each policy alone (errors over trials and queries together). Hollow: upper "
         "bounds, which see rewards that no router sees. Differences between policies are paired and much more precise; "
-        "the table under Utility gives them.",
+        "the table below gives them.",
         alt=f"Dot plot of mean utility for {len(board)} policies. Best real router: {label(data.best)} at "
         f"{best['utility']:.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:.3f}.",
         chart=intervals(frame, x_title="mean utility (0 to 1)"),

@@ -38,7 +38,7 @@ class Cell:
         """The cell's classes in the style sheet."""
         classes = {
             "n": self.numeric,
-            "wrap": not self.numeric and len(self.text) > 28,
+            "wrap": len(self.text) > 28,
             "sure": self.bold and self.text[:1] in "-−",
             "best": self.bold and self.text[:1] not in "-−",
             "muted": self.muted,
