@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,38 @@ def s3(monkeypatch):
     yield client
     server.stop()
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not path:
+        pytest.skip("no Chromium found: install it to run this test")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--no-first-run",
+    ]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def axe():
+    """axe(page) -> faults of accessibility; none without `AXE_PATH`, the file axe.min.js of the npm package axe-core."""
+    path = os.environ.get("AXE_PATH")
+    source = Path(path).read_text(encoding="utf-8") if path else ""
+
+    def check(page):
+        if not source:
+            return []
+        page.evaluate(source)
+        return [(v["id"], v["nodes"][0]["html"][:200]) for v in page.evaluate("axe.run()")["violations"]]
+
+    return check

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,3 +50,23 @@ def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
         loaded = re.findall(r'<(?:script|img|iframe)[^>]*\ssrc="([^"]+)"', text)
         loaded += re.findall(r'<link[^>]*rel="(?:stylesheet|preload|icon)"[^>]*href="([^"]+)"', text)
         assert not [url for url in loaded if url.startswith(("http:", "https:", "//"))], page
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("width", [1440, 390])
+def test_main_pages_fit_and_have_no_fault_for_axe(site: Path, browser: Any, axe: Any, width: int) -> None:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_page(viewport={"width": width, "height": 900}, bypass_csp=True)
+        for name in ("", "results/", "deploy/", "paper/", "architecture/", "reference/replay/", "notebooks/"):
+            page.goto(f"http://127.0.0.1:{server.server_address[1]}/{name}")
+            page.wait_for_function("!document.querySelector('nav.md-code__nav:not([aria-label])')")
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
+            assert axe(page) == [], name
+        page.close()
+        server.shutdown()
+    text = (site / "reference" / "replay" / "index.html").read_text(encoding="utf-8")
+    assert ",</span></code></b>" not in text, (
+        "a line of a docstring that describes two names shows both as names"
+    )

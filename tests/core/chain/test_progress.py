@@ -24,6 +24,13 @@ def test_slow_work_is_told_by_the_seconds_that_each_takes() -> None:
     assert said == ["training: 2 of 60 epochs, 20 s each, about 19 minutes left"]
 
 
+def test_work_that_may_end_early_has_no_time_left_but_a_bound() -> None:
+    said: list[str] = []
+    told = Progress(said.append, "training", "epochs", may_end_early=True, clock=iter([0.0, 40.0]).__next__)
+    told(2, 60)
+    assert said == ["training: 2 of at most 60 epochs, 20 s each, at most 19 minutes left"]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0.2, "0 s"), (59, "59 s"), (60, "1 minute"), (1500, "25 minutes"), (12600, "3.5 hours")],

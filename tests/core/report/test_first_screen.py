@@ -8,10 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from fake_replays import SKILL, fake_problem
+from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 from scipy.stats import norm, t
 
 from cabs_core.metrics import Error
+from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
 from cabs_core.report import verdict as verdicts
 from cabs_core.report.cards import fields, money, usual
@@ -19,6 +20,7 @@ from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import saving_span, saving_text
+from dbt_like_sql import build_all
 
 RHOS = (0, 300, 500, 900)
 
@@ -462,6 +464,38 @@ def test_comparisons_are_no_right_answers_and_have_no_value_in_dollars():
     other = verdict_at(0.01, "keep", against="max", gain=None, value_usd=None)
     said = verdicts.summary([compares, compares, other])
     assert "right answer" not in said and "$" not in said and "at ρ = 20" in said
+
+
+def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collection_says_so(tmp_path):
+    judge = {
+        "kind": "judge",
+        "model": "j",
+        "against": "model-2",
+        "max_usd": 1,
+        "rubric": "Prefer the right answer.",
+    }
+    source = {"kind": "collect", "path": str(tmp_path / "prompts.csv")}
+    models = [f"model-{j}" for j in range(5)]
+    asked = {"upstreams": "u.yaml", "max_usd": 1, "scores": [judge]}
+    pool = fake_pool("versus", source=source, models=models, collect=asked)
+    write_pool(tmp_path, pool, policies=["random", "best_single", "lin_ucb", "hier_mix"])
+    build_all(tmp_path, database=False)
+    counts = {"calls": 60.0, "tokens in": 1.0, "tokens out": 1.0, "seconds": 1.0, "usd": 0.1}
+    collection = {
+        "answers": {"prompts": 60, "of": 300, "spent in all, USD": 0.5, "stopped": "the budget", "dropped": {},
+                    "_counts": {"model-0": counts}},
+        "scores": {"judging, USD in all": 0.1, "_warnings": []},
+        "instrument": {"scores": {"judge": {"kind": "judge", "against": "model-2"}}, "judges": {}},
+        "table": tmp_path / "scores.parquet",
+    }  # fmt: skip
+    report = build_report("versus", tmp_path, collection=collection)
+    page = re.sub(r"<script.*?</script>", "", report.path.read_text(encoding="utf-8"), flags=re.S)
+    for words in ("right answer", "dollar value", "answered right", "right, free"):
+        assert words not in page.replace("no shares of right answers", ""), words
+    assert "Comparisons won" in page and "comparisons with model-2" in page
+    verdict = json.loads((report.path.parent / "verdict.json").read_text())
+    assert any("stopped early, after 60 of 300 prompts: the budget" in w for w in verdict["warnings"])
+    assert all(v["value_usd"] is None and v["against"] == "model-2" for v in verdict["by_value"])
 
 
 def test_the_better_model_of_the_held_out_prompts_is_named_and_so_are_independent_prompts():

@@ -1,47 +1,13 @@
-"""The pages in a real browser: no errors, nothing runs out of the page, light and dark, desktop and phone.
-
-With `AXE_PATH` (the file axe.min.js of the npm package axe-core) they are also checked for accessibility.
-"""
+"""The pages in a real browser: no errors, nothing runs out of the page, light and dark, desktop and phone."""
 
 import json
-import os
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 from fake_replays import fake_pool, fake_problem
 
 pytestmark = pytest.mark.e2e
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not path:
-        pytest.skip("no Chromium found: install it to run this test")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def axe():
-    """axe(page) -> violations found; none where the checker is not at hand."""
-    path = os.environ.get("AXE_PATH")
-    source = Path(path).read_text(encoding="utf-8") if path else ""
-
-    def check(page):
-        if not source:
-            return []
-        page.evaluate(source)
-        return [(v["id"], v["nodes"][0]["html"][:200]) for v in page.evaluate("axe.run()")["violations"]]
-
-    return check
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +28,49 @@ def profile(tmp_path_factory):
     )
 
 
+@pytest.fixture(scope="module")
+def log(pages):
+    """The page of a pool whose source is a log, without scores of a part of its calls."""
+    from cabs_core.outcomes import Outcomes
+    from cabs_core.report import build_logged_report
+
+    artifacts, problem = pages[0], fake_problem(n=90)
+    n, k = problem.scores.shape
+    table = Outcomes(
+        query_ids=problem.query_ids,
+        prompts=[f"prompt {i}" for i in range(n)],
+        tasks=problem.tasks,
+        arms=problem.arms,
+        scores=problem.scores,
+        costs=problem.costs,
+        answered=np.eye(k)[np.arange(n) % k],
+        report={"origin": "log.jsonl", "without_score": 30},
+    )
+    table.save(artifacts / "outcomes" / "logged")
+    return build_logged_report(
+        "one",
+        artifacts,
+        artifacts / "reports" / "log",
+        title="A log",
+        description="",
+        router={"policy": "hier_mix", "rho": 500.0},
+        outcomes=artifacts / "outcomes" / "logged",
+    ).path
+
+
+@pytest.fixture(scope="module")
+def theory(tmp_path_factory):
+    """The page of the theorems, from quick experiments."""
+    from cabs_core.theory import experiments
+    from cabs_core.theory.page import fill
+
+    folder = tmp_path_factory.mktemp("theory")
+    fill(experiments.run(2, quick=True), folder)
+    return folder / "index.html"
+
+
 @pytest.fixture
-def visit(browser, pages, profile):
+def visit(browser, pages, profile, log, theory):
     """open(which, size, scheme) -> page; fails at the end if the page logged anything or asked for another file."""
     opened, problems = [], []
 
@@ -76,7 +83,13 @@ def visit(browser, pages, profile):
         page.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: problems.append(str(e)))
         page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else problems.append(r.url))
-        paths = {"report": pages[1].path, "leaderboard": pages[2].path, "profile": profile}
+        paths = {
+            "report": pages[1].path,
+            "leaderboard": pages[2].path,
+            "profile": profile,
+            "log": log,
+            "theory": theory,
+        }
         page.goto(paths[which].as_uri())
         opened.append(context)
         return page
@@ -97,13 +110,19 @@ def draw_all(page):
     page.wait_for_function(DRAWN, timeout=60_000)
 
 
-@pytest.mark.parametrize("which", ["report", "leaderboard", "profile"])
+#: places whose content is wider than they are, the text of figures aside
+SIDEWAYS = """[...document.querySelectorAll('figure.table > .scroll, pre')].filter(e => e.scrollWidth > e.clientWidth + 1)
+    .map(e => e.ariaLabel || e.textContent)"""
+
+
+@pytest.mark.parametrize("which", ["report", "leaderboard", "profile", "log", "theory"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_fits_and_follows_the_scheme(visit, axe, which, size, scheme):
     page = visit(which, size, scheme)
     draw_all(page)
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.evaluate(SIDEWAYS) == [], "every column is to be seen"
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert back == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 28)")
     small = page.evaluate(
