@@ -127,7 +127,7 @@ def build_report(
 def build_leaderboard(
     artifacts_dir: str | Path, folder: str | Path | None = None, said: Mapping[str, str] | None = None
 ) -> ReportResult:
-    """Write the page over all pools: every pool's verdict, and every policy's rank, gap closed and savings in each.
+    """Write the page over all pools: every pool's verdict, and every policy's ranks and gap closed.
 
     Args:
         folder: where to write `index.html`; default `<artifacts_dir>/reports`.
@@ -143,7 +143,8 @@ def build_leaderboard(
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
     lines = [f"* **{title}**: {winner}" for title, winner in pools]
-    summary = {"pools": len(pools), "policies": len(tables["leaderboard"].rows) if pools else 0}
+    board = tables["leaderboard"]
+    summary = {"pools": len(pools), "policies": len(board.rows) if board else 0}
     return ReportResult(path, summary, "\n".join(lines) or "No replays yet.", {})
 
 
