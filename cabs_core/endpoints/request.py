@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cabs_core.endpoints.tokens import BYTES_A_TOKEN, MEDIA_TOKENS, text_bytes
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN, MEDIA_TOKENS, pieces, text_bytes
 from cabs_core.endpoints.usage import count
 
 #: characters of a text that are read to route by it
@@ -124,10 +124,10 @@ class Request:
         parts.note_body(body)
         users = [text for role, text in turns if role == "user"]
         named, derived = _named(body, headers or {}), None
-        first = next((text for text in users if text.strip()), None)
+        first = next((text for text in users if not _is_blank(text)), None)
         if first is not None:
             opening = [*(text for role, text in turns if role == "system"), first]
-            derived = session_key(json.dumps([_text(body.get("prompt_cache_key")), *opening]), caller)
+            derived = session_key(_digest([_text(body.get("prompt_cache_key")), *opening]), caller)
         previous = _text(body.get("previous_response_id")) or None
         if not users:
             earlier = 0.0
@@ -218,6 +218,21 @@ def session_key(session: str, caller: str = "") -> str:
     return hashlib.sha256(json.dumps([caller, session]).encode()).hexdigest()[:32]
 
 
+def _digest(texts: list[str]) -> str:
+    """SHA-256 of texts, which are read piece by piece: one may have 20 MB, and none is copied whole."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(b"%d:" % len(text))
+        for piece in pieces(text):
+            digest.update(piece.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _is_blank(text: str) -> bool:
+    """Whether nothing but space stands in it, without a copy."""
+    return not text or text.isspace()
+
+
 def chat_text(value: Any, route_by: str = "last_user") -> str | None:
     """The text by which the server would route a request with these messages; None: there is none.
 
@@ -228,7 +243,7 @@ def chat_text(value: Any, route_by: str = "last_user") -> str | None:
     if isinstance(value, str):
         chat = _parsed_chat(value)
         if chat is None:
-            return value if value.strip() else None
+            return None if _is_blank(value) else value
         value = chat
     if isinstance(value, Mapping):
         inner = next((value[n] for n in (*MESSAGES, "question", "query") if value.get(n) is not None), None)
@@ -260,8 +275,8 @@ def _parsed_chat(text: str) -> Any:
 
 
 def _routed_by(users: list[str], route_by: str) -> str | None:
-    with_text = [text for text in users if text.strip()]
-    if not with_text or (route_by == "last_user" and not users[-1].strip()):
+    with_text = [text for text in users if not _is_blank(text)]
+    if not with_text or (route_by == "last_user" and _is_blank(users[-1])):
         return None
     if route_by == "conversation":
         return "\n".join(text[-LONGEST:] for text in with_text)[-LONGEST:]

@@ -1,4 +1,8 @@
-"""A hostile client on raw sockets, in a process of its own: `python -m tests.gauntlet.attacker ATTACK PORT SECONDS AT_ONCE`."""
+"""Hostile clients on raw sockets, in a process of their own.
+
+`python -m tests.gauntlet.attacker ATTACK AT_ONCE SECONDS PORT [SECONDS PORT ...]` attacks one port after the other, with a pause
+between them, and prints a port when its attack begins and 0 when it ends.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +14,39 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
+from typing import Any
 
 #: the key that attacks; the others are in `attacks`
 KEY = "key-of-mallory"
 LARGE = 19 << 20
+#: seconds between two attacks
+PAUSE = 0.5
 _GET = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 _CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
 
 
-def _post(path: str, body: bytes, *, key: str | None = KEY, length: int | None = None) -> bytes:
+_CHAT = "/v1/chat/completions"
+
+
+def _post(path: str, body: bytes, *, key: str | None = KEY, length: int | None = None) -> tuple[bytes, bytes]:
+    """(head, body) of a request."""
     fields = [f"POST {path} HTTP/1.1", "host: 127.0.0.1", "content-type: application/json"]
     fields += [f"content-length: {len(body) if length is None else length}"]
     if key:
         fields.append(f"authorization: Bearer {key}")
-    return "\r\n".join(fields).encode() + b"\r\n\r\n" + body
+    return "\r\n".join(fields).encode() + b"\r\n\r\n", body
 
 
-def _chat(text: str, **more: object) -> bytes:
-    return json.dumps({"model": "cabs", "messages": [{"role": "user", "content": text}], **more}, ensure_ascii=False).encode()  # fmt: skip
+def _chat(*texts: str, **more: object) -> bytes:
+    messages = [{"role": "user", "content": text} for text in texts]
+    return json.dumps({"model": "cabs", "messages": messages, **more}, ensure_ascii=False).encode()
 
 
 def _endless(first: bytes, piece: bytes) -> Iterator[bytes]:
     yield first
     while True:
         yield piece
-
-
-def _once(*parts: bytes) -> Iterator[bytes]:
-    yield from parts
 
 
 def _held(first: bytes) -> Iterator[bytes]:
@@ -54,13 +63,35 @@ def _drip(first: bytes) -> Iterator[bytes]:
         yield b"x"
 
 
-_MANY = b'{"model": "cabs", "messages": [' + b"{}," * (LARGE // 3) + b"{}]}"
-_DEEP = (
-    b'{"model": "cabs", "messages": [{"role": "user", "content": "Hi"}], "stop": '
-    + b"[" * 963
-    + b"]" * 963
-    + b"}"
-)
+@cache
+def _body(kind: str) -> bytes:
+    """A body that is sent; made once, so that the attackers leave the machine to the server."""
+    text = {
+        "text": lambda: "word " * (LARGE // 5),
+        "wide": lambda: "x" * LARGE + "😀" * 100,
+        "wider": lambda: ("x" * 700 + "😀") * (LARGE // 704),
+    }
+    if kind in text:
+        return _chat(text[kind]())
+    if kind == "texts":  # below every limit of one text
+        return _chat(*[("漢" * 900_000 + "x" * 100_000)] * 6)
+    if kind == "accents":
+        return _chat(*["é" * (2 << 20)] * 4)
+    if kind == "objects":  # below every limit of one body
+        return b'{"model": "cabs", "messages": [' + b'{"a":1},' * 49_000 + b"{}]}"
+    if kind == "many":
+        return b'{"model": "cabs", "messages": [' + b"{}," * (LARGE // 3) + b"{}]}"
+    if kind == "decision":
+        return json.dumps({"text": "word " * (LARGE // 5)}).encode()
+    deep = b"[" * 963 + b"]" * 963
+    return b'{"model": "cabs", "messages": [{"role": "user", "content": "Hi"}], "stop": ' + deep + b"}"
+
+
+def _asks(kind: str, path: str = "/v1/chat/completions", **options: Any) -> Callable[[], Iterator[bytes]]:
+    """An attack that sends one body and waits for the answer."""
+    return lambda: iter(_post(path, _body(kind), **options))
+
+
 #: name -> (who attacks and how -> what a connection sends)
 ATTACKS: dict[str, tuple[str, Callable[[], Iterator[bytes]]]] = {
     "fields": ("a stranger's headers never end", lambda: _endless(_GET, b"a:\r\n" * 16384)),
@@ -69,18 +100,33 @@ ATTACKS: dict[str, tuple[str, Callable[[], Iterator[bytes]]]] = {
     "trailers": ("a stranger's trailers never end", lambda: _endless(_CHUNKED, b"a:\r\n" * 16384)),
     "half": ("a stranger keeps half a head", lambda: _held(_GET)),
     "ahead": ("a stranger does not wait for answers", lambda: _endless(b"", (_GET + b"\r\n") * 1000)),
-    "keyless": ("a stranger sends large bodies", lambda: _once(_post("/v1/chat/completions", _MANY, key=None))),
-    "values": ("a key sends six million values", lambda: _once(_post("/v1/chat/completions", _MANY))),
-    "deep": ("a key sends bodies 963 deep", lambda: _once(_post("/v1/chat/completions", _DEEP))),
-    "text": ("a key sends 19 MB of text", lambda: _once(_post("/v1/chat/completions", _chat("word " * (LARGE // 5))))),
-    "wide": ("a key sends 19 MB of text with some wide characters", lambda: _once(_post("/v1/chat/completions", _chat("x" * LARGE + "😀" * 100)))),
-    "wider": ("a key sends 19 MB of text with many wide characters", lambda: _once(_post("/v1/chat/completions", _chat(("x" * 700 + "😀") * (LARGE // 704))))),
-    "decision": ("a key asks for decisions on 19 MB of text", lambda: _once(_post("/v1/decision", json.dumps({"text": "word " * (LARGE // 5)}).encode()))),
-    "slow": ("a key's bodies arrive byte by byte", lambda: _drip(_post("/v1/chat/completions", b"{", length=LARGE))),
-    "streams": ("a key opens streams and does not read them", lambda: _held(_post("/v1/chat/completions", _chat("word " * 2_000, stream=True)))),
-    "bombs": ("a key asks the model whose answer unpacks to 1 GB", lambda: _once(_post("/v1/embeddings", b'{"model": "bomb", "input": "Hi"}'))),
-    "names": ("a key names others' sessions, responses and calls", lambda: _once(*(_post(p, b) for p, b in _names()))),
-}  # fmt: skip
+    "keyless": ("a stranger sends large bodies", _asks("many", key=None)),
+    "values": ("a key sends six million values", _asks("many")),
+    "objects": ("a key sends 49,000 objects", _asks("objects")),
+    "deep": ("a key sends bodies 963 deep", _asks("deep")),
+    "text": ("a key sends 19 MB of text", _asks("text")),
+    "wide": ("a key sends 19 MB of text with some wide characters", _asks("wide")),
+    "wider": ("a key sends 19 MB of text with many wide characters", _asks("wider")),
+    "texts": ("a key sends six texts of 3 MB of Chinese", _asks("texts")),
+    "accents": ("a key sends four texts of 4 MB of accented letters", _asks("accents")),
+    "decision": ("a key asks for decisions on 19 MB of text", _asks("decision", "/v1/decision")),
+    "slow": (
+        "a key's bodies arrive byte by byte",
+        lambda: _drip(b"".join(_post(_CHAT, b"{", length=LARGE))),
+    ),
+    "streams": (
+        "a key opens streams and does not read them",
+        lambda: _held(b"".join(_post(_CHAT, _chat("word " * 2_000, stream=True)))),
+    ),
+    "bombs": (
+        "a key asks the model whose answer unpacks to 1 GB",
+        lambda: iter(_post("/v1/embeddings", b'{"model": "bomb", "input": "Hi"}')),
+    ),
+    "names": (
+        "a key names others' sessions, responses and calls",
+        lambda: iter([piece for path, body in _names() for piece in _post(path, body)]),
+    ),
+}
 
 
 def _names() -> Iterator[tuple[str, bytes]]:
@@ -112,15 +158,24 @@ def attack(name: str, port: int, seconds: float) -> None:
 
 def main() -> None:
     """Attack with so many clients at once."""
-    name, port, seconds, count = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    name, count = sys.argv[1], int(sys.argv[2])
     names = list(ATTACKS) if name == "all" else [name]
-    clients = [
-        threading.Thread(target=attack, args=(names[i % len(names)], port, seconds), daemon=True) for i in range(count)
-    ]  # fmt: skip
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    for kind in names:
+        next(ATTACKS[kind][1]())  # what is sent is made once, before the attack
+    for seconds, port in zip(sys.argv[3::2], sys.argv[4::2], strict=True):
+        print(port, flush=True)
+        clients = [
+            threading.Thread(
+                target=attack, args=(names[i % len(names)], int(port), float(seconds)), daemon=True
+            )
+            for i in range(count)
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+        print(0, flush=True)
+        time.sleep(PAUSE)
 
 
 if __name__ == "__main__":

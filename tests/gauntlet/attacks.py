@@ -1,14 +1,16 @@
-"""Attacks: what a stranger, one key and an upstream do to the memory, the waits, the counts and the scores of the others."""
+"""Attacks: what strangers, one key and an upstream do to memory, waits, counts and scores of the others."""
 
 from __future__ import annotations
 
 import gzip
 import os
 import re
+import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
@@ -23,7 +25,7 @@ from .stage import PRICE, ROOT, TEXT, USUAL, Server, Stage, near, user
 
 HONEST = {f"honest{i}": f"key-of-honest-{i:02d}" for i in range(20)}
 KEYS = {"CABS_SERVER_KEYS": ",".join(f"{n}={k}" for n, k in {**HONEST, "mallory": KEY}.items())}
-#: what an attack may do: MB of memory, seconds that another key waits longer
+#: what an attack may take: MB of memory, and seconds of another key
 MEMORY, WAIT = 100.0, 0.25
 
 
@@ -41,8 +43,10 @@ class _Hostile(StreamRequestHandler):
                         size = int(line.split(b":")[1])
                     line = self.rfile.readline().lower()
                 self.rfile.read(size)
-                head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: {len(self.bomb)}\r\n\r\n"  # fmt: skip
-                self.wfile.write(head.encode() + self.bomb)
+                fields = ["content-type: application/json", "content-encoding: gzip"]
+                fields.append(f"content-length: {len(self.bomb)}")
+                head = "\r\n".join(["HTTP/1.1 200 OK", *fields]).encode()
+                self.wfile.write(head + b"\r\n\r\n" + self.bomb)
 
 
 def _hostile(stage: Stage) -> int:
@@ -64,8 +68,13 @@ def _hostile(stage: Stage) -> int:
 class Clients:
     """Twenty honest clients, each with a key and a session: how long they wait, what went wrong, what they paid."""
 
-    def __init__(self, server: Server):
-        self.server, self.waits, self.errors = server, list[float](), list[str]()
+    def __init__(self, server: Server, echo: int):
+        assert server.process is not None
+        self.server, self.pid, self.errors = server, server.process.pid, list[str]()
+        #: the threads of the stand-in upstream
+        self.others = _threads(echo)
+        #: (when a call began, seconds that it took without those for which the machine was busy with others)
+        self.calls: list[tuple[float, float]] = []
         self.answers = dict.fromkeys(HONEST, 0)
         self._stop = threading.Event()
         self._threads = [
@@ -76,10 +85,15 @@ class Clients:
         http = requests.Session()
         http.trust_env = False
         headers = {"authorization": f"Bearer {key}", "x-session-id": name.replace("honest", "honest-")}
+        body = {"model": "cabs", "messages": user(TEXT)}
         while not self._stop.wait(0.5):
-            begin = time.perf_counter()
+            threads = [
+                *_threads(self.pid),
+                *self.others,
+                Path(f"/proc/self/task/{threading.get_native_id()}"),
+            ]
+            begin, before = time.monotonic(), _delays(threads)
             try:
-                body = {"model": "cabs", "messages": user(TEXT)}
                 answer = http.post(
                     f"{self.server.url}/v1/chat/completions", json=body, headers=headers, timeout=60.0
                 )
@@ -89,15 +103,16 @@ class Clients:
                     self.errors.append(f"{answer.status_code}: {answer.text[:80]}")
             except requests.RequestException as error:
                 self.errors.append(type(error).__name__)
-            self.waits.append(time.perf_counter() - begin)
+            seconds = time.monotonic() - begin
+            self.calls.append((begin, max(seconds - _lost(before, _delays(threads)), 0.0)))
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
-    def slowest(self) -> float:
-        """Seconds within which 19 of 20 were answered since the last call."""
-        waits, self.waits = sorted(self.waits), []
+    def slowest(self, begin: float, end: float) -> float:
+        """Seconds within which 19 of 20 calls of a time were answered."""
+        waits = sorted(seconds for at, seconds in self.calls if begin <= at < end)
         return waits[int(0.95 * len(waits))] if waits else 0.0
 
     def stop(self) -> None:
@@ -112,63 +127,106 @@ def _memory(pid: int) -> float:
     return int(re.search(r"VmRSS:\s+(\d+) kB", text)[1]) / 1024  # type: ignore[index]
 
 
-def _served(stage: Stage) -> Server:
-    """A server with the keys, a cap, and a hostile upstream behind its last model."""
-    if not stage.has("attacked"):
-        port = _hostile(stage)
+def _threads(pid: int) -> list[Path]:
+    """Threads of a process."""
+    return list(Path(f"/proc/{pid}/task").iterdir())
+
+
+def _delays(threads: list[Path]) -> dict[Path, int]:
+    """{thread: nanoseconds for which it was ready to go on and the machine, busy with others, gave it no core}."""
+    delays = {}
+    for thread in threads:
+        with suppress(OSError, IndexError):  # it has just ended, or the kernel does not say
+            delays[thread] = int((thread / "schedstat").read_text().split()[1])
+    return delays
+
+
+def _lost(before: dict[Path, int], after: dict[Path, int]) -> float:
+    """Seconds that a call has lost to other work on the machine: of each process that it went through the thread that lost most."""
+    most = Counter[Path]()
+    for thread, delay in after.items():
+        process = thread.parent.parent
+        most[process] = max(most[process], delay - before.get(thread, delay))
+    return sum(most.values()) / 1e9
+
+
+def _server(stage: Stage, name: str) -> Server:
+    """A server with the keys, a cap, and a hostile upstream behind its model of embeddings."""
+    if not stage.has(name):
+        bomb = {"url": f"http://127.0.0.1:{_hostile(stage)}/v1", "price": PRICE}
         stage.server(
-            "attacked", environment=KEYS, options=("--budget-cap-per-day", "1000"),
-            whole={"embeddings": {"bomb": {"url": f"http://127.0.0.1:{port}/v1", "price": PRICE}}},
-        )  # fmt: skip
-    return stage.server("attacked")
+            name,
+            environment=KEYS,
+            options=("--budget-cap-per-day", "1000000"),
+            whole={"embeddings": {"bomb": bomb}},
+        )
+    return stage.server(name)
 
 
-def attacked(stage: Stage, name: str, seconds: float) -> Seen:
-    """Honest clients alone, then beside twenty hostile ones."""
-    server = _served(stage)
-    assert server.process is not None
-    clients, rows = Clients(server), len(server.rows())
+def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
+    """Twenty honest clients of a server, while twenty hostile ones attack it, and while they attack another one.
+
+    All of them share this machine with both servers, so calls beside an attack are compared with calls beside the same
+    attack on a server that the honest clients do not ask, and the time for which a call waited for a core is taken off: what is left is what the attack does within their server.
+
+    Args:
+        plan: (whether their server is attacked, seconds), one after the other.
+    """
+    server, decoy = _server(stage, "attacked"), _server(stage, "decoy")
+    clients, rows = Clients(server, stage.echo_pid), len(server.rows())
     clients.start()
-    time.sleep(2.0)
-    alone, before = clients.slowest(), _memory(server.process.pid)
-    most = before
-    command = [sys.executable, "-m", "tests.gauntlet.attacker", name, str(server.port), str(seconds), "20"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL) as hostile:
-        while hostile.poll() is None:
-            time.sleep(0.02)
-            most = max(most, _memory(server.process.pid))
-    busy = max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)  # clients and attackers share this machine
-    beside = clients.slowest()
-    clients.stop()
     time.sleep(1.0)
-    found = server.rows()[rows:]
-    mine = [d for d in found if d.caller in HONEST]
-    counted = {n: sum(d.caller == n and d.status == "answered" for d in mine) for n in HONEST}
-    costs = all(near(d.cost, USUAL) for d in mine if d.status == "answered")
-    own = {d.session for d in mine}.isdisjoint(d.session for d in found if d.caller == "mallory")
+    before = most = _memory(clients.pid)
+    command = [sys.executable, "-m", "tests.gauntlet.attacker", name, "20"]
+    for own, seconds in plan:
+        command += [str(seconds), str((server if own else decoy).port)]
+    times, ended = [time.monotonic()], threading.Event()
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
+    ) as hostile:
+
+        def note() -> None:
+            for _ in hostile.stdout or ():
+                times.append(time.monotonic())
+            ended.set()
+
+        threading.Thread(target=note, daemon=True).start()
+        while not ended.wait(0.02):
+            most = max(most, _memory(clients.pid))
+    spans = list(zip(times[1::2], times[2::2], strict=True))
+    clients.stop()
+    waits = {
+        own: statistics.median(
+            clients.slowest(*span) for (at, _), span in zip(plan, spans, strict=True) if at is own
+        )
+        for own in (True, False)
+    }
+    time.sleep(1.0)
+    since = server.rows()[rows:]
+    honest = [d for d in since if d.caller in HONEST]
+    counted = {n: sum(d.caller == n and d.status == "answered" for d in honest) for n in HONEST}
+    costs = all(near(d.cost, USUAL) for d in honest if d.status == "answered")
+    apart = {d.session for d in honest}.isdisjoint(d.session for d in since if d.caller == "mallory")
     log = EventLog(server.log, read_only=True)
-    scored = {r.decision_id for r in log.rewards()} & {d.id for d in mine}
+    scored = {r.decision_id for r in log.rewards()} & {d.id for d in honest}
     log.close()
-    good = (
-        not clients.errors and most - before <= MEMORY and beside - alone <= WAIT * busy and counted == clients.answers
-        and costs and own and not scored
-    )  # fmt: skip
-    return good, (
-        f"{most - before:.0f} MB, waits {alone * 1e3:.0f} to {beside * 1e3:.0f} ms at load {busy:.1f}, {len(mine)} honest calls, "
-        f"errors {clients.errors[:2]}, counts {'equal' if counted == clients.answers else 'differ'}"
+    equal = counted == clients.answers
+    kept = most - before <= MEMORY and waits[True] - waits[False] <= WAIT
+    return kept and not clients.errors and equal and costs and apart and not scored, (
+        f"{most - before:.0f} MB, waits {waits[False] * 1e3:.0f} to {waits[True] * 1e3:.0f} ms, "
+        f"{len(honest)} honest calls, errors {clients.errors[:2]}, counts {'equal' if equal else 'differ'}"
     )
 
 
 def _declare(name: str, what: str) -> None:
     def play(stage: Stage) -> Seen:
-        return attacked(stage, name, 3.0)
+        return attacked(stage, name, [(False, 2.0), (True, 2.0)] * 3)
 
     play.__name__ = play.__qualname__ = name
     says = (
-        f"{what}, 20 at once -> at most {MEMORY:.0f} MB, 19 of 20 calls of others wait at most {WAIT * 1e3:.0f} ms (times the load) longer, "
-        "without an error, with their own counts and costs"
-    )  # fmt: skip
+        f"{what}, 20 at once -> at most {MEMORY:.0f} MB more; 19 of 20 calls of others wait at most {WAIT * 1e3:.0f} ms longer "
+        "than beside the same attack on another server of this machine, without an error, with their own counts and costs"
+    )
     behaviour(short=True, says=says)(play)
 
 
@@ -179,4 +237,4 @@ for _name, (_what, _) in ATTACKS.items():
 @behaviour()
 def ten_minutes(stage: Stage) -> Seen:
     """All attacks at once for 10 minutes, beside 20 honest clients -> the same"""
-    return attacked(stage, "all", 600.0)
+    return attacked(stage, "all", [(False, 60.0), (True, 600.0), (False, 60.0)])

@@ -252,7 +252,7 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.routers = folder, routers
         process, self.echo = start_echo()
-        self._processes = [process]
+        self._processes, self.echo_pid = [process], process.pid
         self._servers: dict[str, Server] = {}
         self._number = 0
         self._ends: list[Callable[[], None]] = []

@@ -65,7 +65,7 @@ from cabs_core.router.server.forwarding import Answer, Ask, Forwarder
 from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.lifetime import address_of, end_with_parent, run_server
-from cabs_core.router.server.limits import give_back_memory
+from cabs_core.router.server.limits import prepare_process
 from cabs_core.router.server.logs import REQUEST, log_config
 from cabs_core.router.server.metrics import metrics_text
 from cabs_core.router.server.protocol import BoundedProtocol
@@ -217,7 +217,7 @@ class Ends:
 def from_environment() -> Starlette:
     """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their variables."""
     end_with_parent()
-    give_back_memory()
+    prepare_process()
     keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
     return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
 

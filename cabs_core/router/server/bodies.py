@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from cabs_core.router.server import limits
 from cabs_core.router.server.callers import Refused
+from cabs_core.router.server.gate import Gate
 
 _OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]+")
 _ASTRAL = re.compile(rb"[\xf0-\xff]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _CONTINUED = bytes(range(0x80, 0xC0))
+_NOT_FIRST = bytes(range(0xC0))
+T = TypeVar("T")
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -43,37 +47,47 @@ async def body_of(request: Request) -> dict[str, Any]:
         raise Refused(408, f"the request did not arrive within {limits.BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
-    request.state.size = len(content)
-    size, holder = len(content), [content]
+    request.state.size = size = len(content)
+    holder: list[bytes | bytearray] = [content]
     del content  # whoever reads it lets go of it
-    body: dict[str, Any] | Refused = await gate.beside(size, _read, holder)
-    if isinstance(body, Refused):
-        raise body
-    return body
+    more = await _beside(gate, size, bound_body, holder) - size
+    if more > limits.SMALL_BODY:
+        await room.enter_async_context(gate.body(f"values of {request.state.caller.name}", more))
+    return await _beside(gate, size, parse_body, holder)
 
 
-def _read(holder: list[bytearray]) -> dict[str, Any] | Refused:
-    """What `read_body` returns or raises: an error that a thread raises would keep the body alive with its frames."""
-    try:
-        return read_body(holder)
-    except Refused as error:
-        return error.with_traceback(None)
+async def _beside(gate: Gate, size: int, work: Callable[[list[bytes | bytearray]], T], holder: Any) -> T:
+    """`Gate.beside` of work on a body: an error that a thread raises would keep the body alive with its frames."""
+
+    def safely() -> T | Refused:
+        try:
+            return work(holder)
+        except Refused as error:
+            return error.with_traceback(None)
+
+    done = await gate.beside(size, safely)
+    if isinstance(done, Refused):
+        raise done
+    return done
 
 
 def _too_large() -> Refused:
     return Refused(413, f"the request is larger than {limits.BODY >> 20} MiB")
 
 
-def read_body(holder: list[bytearray]) -> dict[str, Any]:
-    """The JSON object in a UTF-8 text, which is taken out of its holder so that it goes as soon as it was read.
+def bound_body(holder: list[bytes | bytearray]) -> int:
+    """Bytes that the values of a body will take, which is exchanged for what may be parsed. Raises Refused."""
+    content = bounded(holder.pop())
+    holder.append(content)
+    text = len(content) if content.isascii() else _width(content) * len(content.translate(None, _CONTINUED))
+    opened = content.count(b"[") + content.count(b"{")
+    return text + limits.OBJECT * opened + limits.VALUE * content.count(b",")
 
-    Raises:
-        Refused: it is none, has too many values or too deep ones, or is too wide.
-    """
-    content: bytes | bytearray = holder.pop()
+
+def parse_body(holder: list[bytes | bytearray]) -> dict[str, Any]:
+    """The JSON object in a body, which is taken out of its holder so that it goes as soon as it was read. Raises Refused."""
     try:
-        text = bounded(content).decode("utf-8-sig", "surrogatepass")
-        del content
+        text = holder.pop().decode("utf-8-sig", "surrogatepass")
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = None
@@ -134,15 +148,18 @@ def _narrow(content: bytes | bytearray) -> bytes | bytearray:
     """
     if len(content) <= limits.SMALL_BODY or content.isascii():
         return content
-    content = _OUTSIDE_ASCII.sub(_escaped, content, count=limits.ESCAPED)
-    if not content.isascii():
-        width = 4 if _ASTRAL.search(content) else 2
-        characters = len(content.translate(None, _CONTINUED))
-        if len(content) + 2 * width * characters > limits.READING:  # the whole and the texts in it
-            raise Refused(
-                413, f"the request takes more than {limits.READING >> 20} MiB with so many characters outside ASCII"
-            )  # fmt: skip
+    if len(content.translate(None, _NOT_FIRST)) <= limits.ESCAPED:
+        return _OUTSIDE_ASCII.sub(_escaped, content)
+    characters = len(content.translate(None, _CONTINUED))
+    if len(content) + 2 * _width(content) * characters > limits.READING:  # the whole and the texts in it
+        limit = f"{limits.READING >> 20} MiB"
+        raise Refused(413, f"the request takes more than {limit} with so many characters outside ASCII")
     return content
+
+
+def _width(content: bytes | bytearray) -> int:
+    """Bytes that every character of a UTF-8 text outside ASCII takes in memory, at most."""
+    return 4 if _ASTRAL.search(content) else 2
 
 
 def _escaped(match: re.Match[bytes]) -> bytes:

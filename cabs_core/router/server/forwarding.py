@@ -81,7 +81,7 @@ class Ask:
         caller: name of the key. rho: cost sensitivity; None: the router's. ends: when its deadline is, monotonic seconds.
         request: what the body says, read when the forwarder gets it.
         size: bytes of the body. scope: what the request has begun, which ends when its answer was sent or could not be.
-        room: what the body itself holds, given back once a stream has begun.
+        room: what the body itself holds, given back once a stream has begun. has_turn: a large answer may be kept.
     """
 
     body: dict[str, Any]
@@ -95,6 +95,7 @@ class Ask:
     size: int = 0
     scope: AsyncExitStack = field(default_factory=AsyncExitStack)
     room: AsyncExitStack = field(default_factory=AsyncExitStack)
+    has_turn: bool = False
 
     @property
     def left(self) -> float:
@@ -146,6 +147,7 @@ class Forwarder:
             # as many as there are requests, which are bounded: none waits for another's
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE),
             cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=limits.SMALL_BODY,
             trace_configs=[trace],
         )
         self.gate = gate or Gate()
@@ -668,19 +670,25 @@ class Forwarder:
             )
 
     async def _whole(self, response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
-        """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`. A key's large ones come one at a time."""
-        chunks, size, waited = list[bytes](), 0, False
-        async with AsyncExitStack() as turn:
-            async for chunk in response.content.iter_any():
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > limits.ANSWER:
-                    response.close()
-                    return None
-                if not waited and size > limits.LARGE_ANSWER:
-                    waited = True
-                    await turn.enter_async_context(self.gate.body(f"answers of {ask.caller}", limits.ANSWER))
-        return b"".join(chunks)
+        """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`. A key's large ones wait in turn."""
+        whole = io.BytesIO()
+        async for chunk in response.content.iter_any():
+            whole.write(chunk)
+            if whole.tell() > limits.ANSWER:
+                response.close()
+                return None
+            if whole.tell() > limits.LARGE_ANSWER and not ask.has_turn:
+                ask.has_turn = True
+                known = None if "content-encoding" in response.headers else response.content_length
+                turn = self.gate.body(
+                    f"answers of {ask.caller}",
+                    min(known or limits.ANSWER, limits.ANSWER),
+                    most=limits.ANSWERS_BY_KEY,
+                )
+                await ask.scope.enter_async_context(turn)  # until it was sent: the client may not read it
+            if whole.tell() > limits.LARGE_ANSWER:
+                await asyncio.sleep(limits.PAUSE)
+        return whole.getvalue()
 
     def log(self, work: Callable[[], object]) -> None:
         """Have something logged. The answer does not wait for it; what comes after it on the thread does."""
@@ -732,6 +740,7 @@ class Call:
                     self.breaker.released()
             finally:  # nothing happens where it has ended
                 what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
+                self.response = None  # which holds this call, for `_sent`: both would stay, with the body
                 gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
                 self.finish("broken" if gone else "error", reason=what, billed=self.sent)
 
@@ -832,9 +841,12 @@ async def _sent(session: aiohttp.ClientSession, context: Any, parameters: Any) -
 
 
 def _encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
-    """The JSON of a request. Raises Refused: there is none of it."""
+    """The JSON of a request, as UTF-8: escaped it may be three times as long. Raises Refused: there is none of it."""
     try:
-        content = json.dumps(body).encode()
+        try:
+            content = json.dumps(body, ensure_ascii=False).encode()
+        except UnicodeEncodeError:  # half a surrogate pair
+            content = json.dumps(body).encode()
     except (RecursionError, TypeError, ValueError) as error:
         raise Refused(400, f"the request cannot be passed on: {error!s:.100}") from None
     return aiohttp.BytesIOPayload(io.BytesIO(content), content_type="application/json")

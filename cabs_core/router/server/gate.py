@@ -63,9 +63,15 @@ class Gate:
                 del self.requests[key]
 
     @asynccontextmanager
-    async def body(self, key: str, size: int) -> AsyncIterator[None]:
-        """Room for a large body, before it is read, waited for in turn. Raises Refused: there is none in time."""
+    async def body(self, key: str, size: int, *, most: int | None = None) -> AsyncIterator[None]:
+        """Room for a large body, before it is read, waited for in turn.
+
+        Raises:
+            Refused: there is none in time, or as many as `most` have room or wait for it.
+        """
         share = self._shares.setdefault(key, _Share())
+        if share.users == most:
+            raise Refused(429, f"the key has {most} large answers under way", "rate_limit_error", 1)
         share.users += 1
         try:
             try:

@@ -24,6 +24,8 @@ _OTHER_FILES = 100
 BODY, BODY_SECONDS = 20 << 20, 60.0
 #: values in a JSON body (commas and opening brackets outside its texts), and how deep they may lie in each other
 VALUES, DEPTH = 100_000, 200
+#: bytes in memory of an object or list of a body, and of any value, about: what they take beyond the body counts for its key
+OBJECT, VALUE = 200, 60
 #: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BODIES_BY_KEY`
 SMALL_BODY = 64 << 10
 #: characters outside ASCII of a large body that are escaped before it is read: one alone makes every character four bytes
@@ -32,23 +34,31 @@ ESCAPED = 10_000
 TEXT = 4 << 20
 #: bytes that a body and its text may take while it is read
 READING = 80 << 20
-#: bytes of large bodies that a key has in a worker at once; others of the key wait unread
+#: bytes of large bodies that a key has in a worker at once, others of the key wait unread; as many of their values beyond that
 BODIES_BY_KEY = 32 << 20
 #: requests of a key that a worker answers at once, streams until their end
 REQUESTS_BY_KEY = 250
 #: bytes of an upstream's whole answer, unpacked
 ANSWER = 32 << 20
-#: bytes of an answer beyond which a key's are read one at a time
-LARGE_ANSWER = 1 << 20
+#: bytes of an answer beyond which those of a key are bounded together, as its bodies are
+LARGE_ANSWER = 128 << 10
+#: large answers of a key that are read, wait to be read or are not sent yet; then 429
+ANSWERS_BY_KEY = 32
+#: seconds of pause between its pieces of 64 KiB or more, for the requests of others
+PAUSE = 0.002
+#: seconds after which a thread that computes lets another one go on (Python's own: .005). A decision changes hands some twenty
+#: times between its thread, its log and the event loop, and waits as often for whatever a large body or answer keeps busy
+SWITCH = 0.001
 #: bytes of an event in a stream; a longer one passes on in pieces, unread
 EVENT = 8 << 20
 
 
-def give_back_memory() -> None:
-    """Have large blocks go back to the system as soon as they are freed.
+def prepare_process() -> None:
+    """Have threads take turns more often, and large blocks go back to the system as soon as they are freed.
 
     glibc raises the size from which it does so with every large block that is freed, so bodies would stay with the process.
     """
+    sys.setswitchinterval(SWITCH)
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another libc has no such call
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import gzip
 import json
 import threading
@@ -125,8 +126,19 @@ def served(place, write_upstreams):
     thread.join(10)
 
 
-async def ask(app, body: dict[str, Any], *, leaves: int | None = None, sent: dict[str, str] | None = None):
-    """A request as uvicorn hands it over; the client leaves before it takes so many messages. Its answer's messages."""
+async def ask(
+    app,
+    body: dict[str, Any],
+    *,
+    leaves: int | None = None,
+    takes: asyncio.Event | None = None,
+    sent: dict[str, str] | None = None,
+):
+    """A request as uvicorn hands it over; its answer's messages.
+
+    Args:
+        leaves: the client leaves before it takes so many messages. takes: set where it takes any.
+    """
     content = json.dumps(
         {"model": "cabs", "messages": [{"role": "user", "content": "two plus two?"}], **body}
     ).encode()
@@ -153,6 +165,8 @@ async def ask(app, body: dict[str, Any], *, leaves: int | None = None, sent: dic
         return {"type": "http.disconnect"}
 
     async def send(message):
+        if takes is not None:
+            await takes.wait()
         if leaves is not None and len(messages) >= leaves:
             left.set()
             await asyncio.sleep(0)
@@ -193,6 +207,8 @@ def raising(patch, place, error, number, *, after):
             raise error("on purpose")
         result = original(*arguments, **keywords)
         if here:
+            if asyncio.iscoroutine(result) or name == "post":
+                result.close()  # nobody will await it
             raise error("on purpose")
         return result
 
@@ -265,6 +281,41 @@ def test_an_answer_with_odd_headers_and_status_comes_through(served):
             (start, *_) = await ask(app, {})
             assert start["status"] == 502
         await ended(app)
+
+    served(work)
+
+
+def test_a_large_answer_keeps_others_of_the_key_waiting_until_it_was_sent(served, monkeypatch):
+    monkeypatch.setattr(limits, "LARGE_ANSWER", 1)
+    monkeypatch.setattr(limits, "BODIES_BY_KEY", len(GOOD))
+
+    async def work(app, upstream):
+        takes = asyncio.Event()
+        first = asyncio.create_task(ask(app, {}, takes=takes))
+        while not upstream.asked:
+            await asyncio.sleep(0.01)
+        second = asyncio.create_task(ask(app, {}))
+        done, _ = await asyncio.wait({first, second}, timeout=0.5)
+        assert not done
+        takes.set()
+        answers = await asyncio.gather(first, second)
+        assert [start["status"] for start, *_ in answers] == [200, 200]
+
+    served(work)
+
+
+def test_a_request_that_has_ended_is_not_kept(served):
+    async def work(app, upstream):
+        for body in ({}, {"stream": True}):
+            upstream.body = EVENTS if body else GOOD
+            gc.collect()
+            gc.disable()
+            try:
+                await ask(app, body)
+                await ended(app)
+                assert not [o for o in gc.get_objects() if isinstance(o, forwarding.Ask)]
+            finally:
+                gc.enable()
 
     served(work)
 

@@ -193,12 +193,19 @@ def test_values_are_counted_outside_of_texts(value, most, depth):
             bodies.check_values(content)
 
 
+def body_of(content):
+    """What a request with this body says."""
+    holder = [bytearray(content)]
+    bodies.bound_body(holder)
+    return bodies.parse_body(holder)
+
+
 @given(st.dictionaries(texts, values), st.booleans(), st.integers(0, 3))
 def test_a_body_is_read_as_it_stands(value, ascii_only, escaped):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "SMALL_BODY", 1)
         patch.setattr(limits, "ESCAPED", escaped)
-        assert bodies.read_body([bytearray(json.dumps(value, ensure_ascii=ascii_only).encode())]) == value
+        assert body_of(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
 def test_bodies_that_nobody_can_afford():
@@ -209,10 +216,19 @@ def test_bodies_that_nobody_can_afford():
         (b'{"a": "\\"\xc3\xa9' + b"x" * (5 << 20) + b'"}', 413), (wide.encode(), 413), (b"[" * 1_000_000, 400), (b"\xff", 400),
     ):  # fmt: skip
         with pytest.raises(Refused) as refused:
-            bodies.read_body([bytearray(content)])
+            body_of(content)
         assert refused.value.status == status
     few = json.dumps({"a": "x" * (12 << 20), "b": "😀 and ’"}, ensure_ascii=False).encode()
-    assert bodies.read_body([bytearray(few)])["b"] == "😀 and ’"
+    assert body_of(few)["b"] == "😀 and ’"
+    accents = json.dumps(["é" * (1 << 20)] * 4, ensure_ascii=False).encode()
+    assert bodies.bounded(accents) is accents  # escaped it would be three times as long
+
+
+def test_values_of_a_body_count_for_their_key():
+    assert bodies.bound_body([b'{"a": "%s"}' % (b"x" * 100_000)]) < 101_000
+    assert bodies.bound_body([b"[" + b'{"a":1},' * 49_000 + b"1]"]) > 49_000 * 200
+    text = "é" * 100_000  # one character beyond the BMP makes each of them four bytes
+    assert bodies.bound_body([f'["{text}😀"]'.encode()]) > 400_000
 
 
 def test_a_decision_reads_what_a_chat_reads(place):
@@ -294,7 +310,7 @@ def test_shares_come_back_whatever_is_raised(calls):
 
 def test_the_page_says_what_the_limits_are():
     page = (ROOT / "SECURITY.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+(?: (?:KiB|MiB|s))?) \|", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.,]+(?: (?:KiB|MiB|s))?) \|", page, re.MULTILINE))
     units = {"KiB": 1 << 10, "MiB": 1 << 20, "s": 1.0}
     shown = {
         name: float(text.split()[0].replace(",", "")) * units.get(text.split()[-1], 1) for name, text in rows.items()
