@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from cabs_core.artifacts import ArtifactStore, Chain, Status
-from cabs_core.artifacts.stages import REPLAY
+from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
 from cabs_core.chain.pages import page_problems, page_recipe
 from cabs_core.errors import CabsError, counted
 from cabs_core.hashing import stable_hash
@@ -71,7 +71,8 @@ class Due:
     @cached_property
     def begun(self) -> list[str]:
         """The pools of which something is there."""
-        there = {*self.store.children(("outcomes",)), *self.store.children(("answers",))}
+        first = [stage.name for stage in POOL_STAGES.values() if not stage.inputs]
+        there = {pool for stage in first for pool in self.store.children((stage,))}
         return [name for name in self.chains if name in there]
 
     def pending(self, pool: str) -> list[Status]:

@@ -23,6 +23,7 @@ from cabs_core.pools.registry import active_pools
 from cabs_dagster import partitions
 from cabs_dagster.due import Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
+from cabs_dagster.instance.recover import recover
 from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import named, tag
@@ -37,6 +38,8 @@ _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTIN
 
 def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
     """What the sensor `partitions_of_pools` does at a tick."""
+    for run_id in recover(context.instance):
+        context.log.info(f"run {run_id} had been killed: marked as failed")
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
     requests = partitions.changes(context.instance, [found.pool for found in members], errors)

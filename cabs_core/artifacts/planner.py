@@ -129,13 +129,7 @@ class Chain:
             record, unreadable = self.store.record(target.parts), tuple[str, ...]()
         except ProvenanceError as error:
             record, unreadable = None, (str(error),)
-        inputs = dict[str, str]()
-        if target.stage == ("answers" if self.pool.collected else "outcomes"):
-            inputs = self.pool_file.external_files()
-        elif target.stage == "scores":
-            inputs = self.pool_file.scoring_files()
-        elif target.stage == "off_policy" and not self.pool.logged:
-            inputs = self.pool_file.log_files()
+        inputs = target.definition.files(self.pool_file)
         for source in target.inputs:
             status = self.status(source)
             if status.state == "blocked":

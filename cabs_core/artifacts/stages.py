@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from cabs_core import catalog
 from cabs_core.artifacts.code_versions import code_version
 from cabs_core.artifacts.provenance import described
 from cabs_core.hashing import stable_hash
-from cabs_core.pool_files import ModelPool, flatten, rho_key
+from cabs_core.pool_files import ModelPool, PoolFile, flatten, rho_key
 from cabs_core.pool_files.config import OUTCOME_FIELDS
+
+
+def _none(pool: ModelPool) -> tuple[str, ...]:
+    """What most stages need of a pool beyond their row: nothing."""
+    return ()
+
+
+def _no_files(pool_file: PoolFile) -> dict[str, str]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -20,12 +30,17 @@ class Stage:
 
     Attributes:
         only: kind of source whose pools have this stage; empty: all pools.
-        inputs: stages whose artifacts are read.
-        settings: dotted fields of the pool file that matter, such as `replay.condition`.
-        code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
+        inputs: stages whose artifacts are read; inputs_of: further ones of a pool.
+        settings: dotted fields of the pool file that matter, such as `replay.condition`; settings_of: further ones of a pool.
+        code: modules that it runs by name, which no import statement shows; `package.*` is all of a package. code_of: those
+            that a pool names.
+        files: {name: SHA-256} of the files outside the project that it reads.
         volatile: files with wall-clock measurements, which are no part of the content.
         over_policies: it runs every policy of the pool, so that each one's code matters.
+        chooses: it compares all policies, so that a run over some of them leaves it out.
         pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere else.
+        checks: its record holds the results of the checks of data (`_checks`).
+        shown: when a report shows what it holds, beside the marts: always, or with estimates from a log.
     """
 
     name: str
@@ -36,6 +51,13 @@ class Stage:
     over_policies: bool = False
     only: str = ""
     pays: bool = False
+    chooses: bool = False
+    checks: bool = False
+    shown: Literal["", "always", "with estimates"] = ""
+    inputs_of: Callable[[ModelPool], tuple[str, ...]] = _none
+    settings_of: Callable[[ModelPool], tuple[str, ...]] = _none
+    code_of: Callable[[ModelPool], tuple[str, ...]] = _none
+    files: Callable[[PoolFile], dict[str, str]] = _no_files
 
     @property
     def module(self) -> str:
@@ -55,19 +77,77 @@ COVERED = (
 
 _DATA = ("outcomes", "splits", "prompt_embeddings")
 
+
+def _verdict_settings(pool: ModelPool) -> tuple[str, ...]:
+    """At which rho an adaptive collection looks for the verdict."""
+    adaptive = pool.collect is not None and pool.collect.strategy == "adaptive"
+    return ("router.rho", "replay.rhos") if adaptive else ()
+
+
+def _split_settings(pool: ModelPool) -> tuple[str, ...]:
+    """What is missing of a table is predicted from the train prompts."""
+    return ("split",) if pool.logged or pool.missing == "predict" else ()
+
+
+def _splits_of_fitted(pool: ModelPool) -> tuple[str, ...]:
+    """An encoder that is fitted is fitted on the train split's prompts."""
+    encoder = catalog.encoder_record(pool.encoder.name)
+    return ("splits",) if encoder and encoder.fitted else ()
+
+
+def _encoder_code(pool: ModelPool) -> tuple[str, ...]:
+    encoder = catalog.encoder_record(pool.encoder.name)
+    return (encoder.module,) if encoder else ()
+
+
 POOL_STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         # Answers that were paid for are kept by content beside the artifacts, so making these again asks nothing twice.
-        Stage("answers", (), ("source", "models", "tasks", "collect"), only="collect", pays=True),
         Stage(
-            "scores", ("answers",), ("collect",), ("cabs_core.collect.scorers.*",), only="collect", pays=True
+            "answers",
+            (),
+            ("source", "models", "tasks", "collect"),
+            only="collect",
+            pays=True,
+            shown="always",
+            settings_of=_verdict_settings,
+            files=lambda pool_file: pool_file.external_files(),
         ),
-        Stage("outcomes", (), (*OUTCOME_FIELDS, "accept"), ("cabs_core.outcomes.sources.*",)),
-        Stage("splits", ("outcomes",), ("split", "shift", "accept")),
-        Stage("prompt_embeddings", ("outcomes",), ("encoder",), ("cabs_core.encoders.tfidf",)),
+        Stage(
+            "scores",
+            ("answers",),
+            ("collect",),
+            ("cabs_core.collect.scorers.*",),
+            only="collect",
+            pays=True,
+            shown="always",
+            code_of=lambda pool: pool.collect.modules if pool.collect else (),
+            files=lambda pool_file: pool_file.scoring_files(),
+        ),
+        Stage(
+            "outcomes",
+            (),
+            (*OUTCOME_FIELDS, "accept"),
+            ("cabs_core.outcomes.sources.*",),
+            checks=True,
+            shown="always",
+            inputs_of=lambda pool: ("answers", "scores") if pool.collected else (),
+            settings_of=_split_settings,
+            code_of=lambda pool: (catalog.sources()[pool.source.kind].module,),
+            files=lambda pool_file: {} if pool_file.pool.collected else pool_file.external_files(),
+        ),
+        Stage("splits", ("outcomes",), ("split", "shift", "accept"), checks=True, shown="always"),
+        Stage(
+            "prompt_embeddings",
+            ("outcomes",),
+            ("encoder",),
+            ("cabs_core.encoders.tfidf",),
+            inputs_of=_splits_of_fitted,
+            code_of=_encoder_code,
+        ),
         Stage("oracles", _DATA, ("oracle", "features", "labels")),
-        Stage("replay_problem", (*_DATA, "oracles"), ("features", "labels")),
+        Stage("replay_problem", (*_DATA, "oracles"), ("features", "labels"), shown="always"),
         Stage(
             "tuning",
             ("replay_problem",),
@@ -82,6 +162,8 @@ POOL_STAGES: dict[str, Stage] = {
             ("cabs_core.encoders.tfidf",),
             volatile=("decisions.parquet",),
             over_policies=True,
+            chooses=True,
+            shown="with estimates",
         ),
         # A table's policies are replayed. Estimates from the log of its router are made on request.
         Stage(
@@ -91,6 +173,7 @@ POOL_STAGES: dict[str, Stage] = {
             ("cabs_core.encoders.tfidf",),
             over_policies=True,
             only="logs",
+            files=lambda pool_file: {} if pool_file.pool.logged else pool_file.log_files(),
         ),
     )
 }
@@ -166,18 +249,11 @@ class Target:
     @property
     def config(self) -> dict[str, Any]:
         """The settings that matter to this artifact."""
-        settings = pick(self.pool, self.definition.settings)
-        if self.stage == "outcomes" and (self.pool.logged or self.pool.missing == "predict"):
-            settings |= pick(self.pool, ("split",))  # what is missing is predicted from the train prompts
-        if (
-            self.stage == "answers"
-            and self.pool.collect is not None
-            and self.pool.collect.strategy == "adaptive"
-        ):
-            settings |= pick(self.pool, ("router.rho", "replay.rhos"))  # at which the verdict is sought
+        stage = self.definition
+        settings = pick(self.pool, (*stage.settings, *stage.settings_of(self.pool)))
         if self.policy is not None:
             return settings | {"policy": self.policy, "rho": self.rho}
-        if self.definition.over_policies:
+        if stage.over_policies:
             # One entry per policy, so that a changed or added policy is tuned anew and the others are kept.
             settings |= {f"policy {p}": _tuned_version(p) for p in self.pool.policies}
         return settings
@@ -187,24 +263,13 @@ class Target:
         """Code version of what makes this artifact."""
         if self.policy:
             return policy_code_version(self.policy)
-        encoder = catalog.encoder_record(self.pool.encoder.name)
-        if self.stage == "scores" and self.pool.collect is not None:
-            return stage_code_version("scores", *self.pool.collect.modules)
-        chosen = {"outcomes": catalog.sources()[self.pool.source.kind], "prompt_embeddings": encoder}.get(
-            self.stage
-        )
-        return stage_code_version(self.stage, chosen.module if chosen else "")
+        return stage_code_version(self.stage, *self.definition.code_of(self.pool))
 
     @property
     def inputs(self) -> tuple[Target, ...]:
         """The artifacts that are read to make this one."""
-        names = self.definition.inputs
-        if self.stage == "outcomes" and self.pool.collected:
-            names = ("answers", "scores")
-        encoder = catalog.encoder_record(self.pool.encoder.name)
-        if self.stage == "prompt_embeddings" and encoder and encoder.fitted:
-            names = (*names, "splits")  # fitted on the train split's prompts
-        return tuple(Target(name, self.pool) for name in names)
+        stage = self.definition
+        return tuple(Target(name, self.pool) for name in (*stage.inputs, *stage.inputs_of(self.pool)))
 
 
 def stage_modules(name: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from cabs_core.artifacts.code_versions import code_version, module_file
 from cabs_core.artifacts.materialize import Made, Options, produce
 from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import Recipe, Record
+from cabs_core.artifacts.stages import POOL_STAGES
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.atomic import write_bytes
 from cabs_core.chain.warnings import data_warnings
@@ -24,10 +25,6 @@ from cabs_core.pools.standing import older_data, verdicts
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
-#: Stages whose artifacts a report shows beside the marts, where they are at hand.
-_SHOWN = ("answers", "scores", "outcomes", "splits", "replay_problem")
-#: The same where there are estimates from a log, whose page begins with the pool's router.
-_SHOWN_ESTIMATED = (*_SHOWN, "router")
 _LARGEST_IMAGE = 100_000
 
 
@@ -61,7 +58,8 @@ def page_recipe(
     if not files:
         raise ProvenanceError(f"there are no marts in {marts}: materialise the marts first")
     inputs = {path.stem: _rows_hash(path, pool) for path in files}
-    names = _SHOWN_ESTIMATED if pool and store.record(("off_policy", pool)) else _SHOWN
+    estimated = bool(pool and store.record(("off_policy", pool)))
+    names = [s.name for s in POOL_STAGES.values() if s.shown == "always" or (estimated and s.shown)]
     shown = [(name, store.record((name, pool))) for name in names] if pool else []
     inputs |= {name: record.content for name, record in shown if record}
     if chain:

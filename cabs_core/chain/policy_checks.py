@@ -72,9 +72,10 @@ def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
     kept = TemporaryDirectory()
     pool = ModelPool.model_validate(_POOL)
     chain = Chain(ArtifactStore(f"{kept.name}/artifacts"), PoolFile(pool, Path(kept.name, "check.yaml")))
-    for stage in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning"):
-        make_artifact(chain, chain.stage(stage))
-    return pool, chain.require(chain.stage("router")), kept
+    router = chain.stage("router")
+    for source in router.inputs:
+        make_artifact(chain, source)
+    return pool, chain.require(router), kept
 
 
 def _deployment(name: str, options: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cabs_core.artifacts.stages import POOL_STAGES
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.validation.catalog import CheckResult
 
@@ -11,12 +12,12 @@ from cabs_core.validation.catalog import CheckResult
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     """What the checks of a pool's data warn of, as far as it bears on the verdict; the accepted ones too."""
     found = []
-    for stage in ("outcomes", "splits"):
-        record = store.record((stage, pool))
+    for stage in (stage for stage in POOL_STAGES.values() if stage.checks):
+        record = store.record((stage.name, pool))
         rows: list[dict[str, Any]] = record.summary.get("_checks", []) if record else []
         results = [CheckResult(**row) for row in rows if not row["passed"]]
         found += [r.warning for r in results if r.accepted or r.means]
-        loading = record.summary.get("loading", {}) if record and stage == "outcomes" else {}
+        loading = record.summary.get("loading", {}) if record else {}
         if loading.get("judges"):
             from cabs_core.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: for few pools only)
 

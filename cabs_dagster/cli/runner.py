@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import click
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore, Chain
+from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
 from cabs_core.atomic import remove_leftovers
 from cabs_core.chain.pages import page_parts
 from cabs_core.errors import CabsError
@@ -144,8 +144,7 @@ class Runner:
 
     def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
         chain, name = Chain(self.store, pool_file).over(policies), pool_file.pool.name
-        # the router is chosen among all policies
-        wanted = [s for s in chain.stages if not (policies and s == "router")]
+        wanted = [s for s in chain.stages if not (policies and POOL_STAGES[s].chooses)]
         statuses = {s: chain.status(chain.stage(s)) for s in wanted}
         due = [s for s in wanted if self._due(s, name, statuses[s].state == "fresh", force)]
         if not due:
@@ -230,6 +229,22 @@ class Runner:
         """
         assets = tuple(assets)
         self.launched.append((name, str(partition), assets))
+        tags = {POOL_TAG: str(partition).split("|")[0], PROCESS_TAG: process_tag()}
+        with self._executed(
+            name, str(partition), [key_of(asset) for asset in assets], config, tags
+        ) as result:
+            if not result.success:
+                texts = [f"  {text}\n" for text in run_texts(result.all_events)]
+                raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
+
+    def _executed(
+        self,
+        name: str,
+        partition: str,
+        assets: list[dg.AssetKey],
+        config: Mapping[str, Any],
+        tags: Mapping[str, str],
+    ) -> AbstractContextManager[dg.JobExecutionResult | dg.ExecuteInProcessResult]:
         recipe = dg.build_reconstructable_job(
             "cabs_dagster.cli.runner",
             "job",
@@ -238,17 +253,13 @@ class Runner:
         )
         definition = job(name).partitions_def
         assert definition is not None
-        tags = {POOL_TAG: str(partition).split("|")[0], PROCESS_TAG: process_tag()}
-        with dg.execute_job(
+        return dg.execute_job(
             recipe,
             instance=self.instance,
-            asset_selection=[key_of(asset) for asset in assets],
-            tags=tags | dict(definition.get_tags_for_partition_key(str(partition))),
+            asset_selection=assets,
+            tags={**tags, **definition.get_tags_for_partition_key(partition)},
             run_config=QUIET | dict(config),
-        ) as result:
-            if not result.success:
-                texts = [f"  {text}\n" for text in run_texts(result.all_events)]
-                raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
+        )
 
 
 class InRun(Runner):
@@ -258,26 +269,22 @@ class InRun(Runner):
 
     def __init__(self, context: dg.OpExecutionContext, store: ArtifactStore):
         super().__init__(context.instance, notify=context.log.info, store=store)
-        self.context = context
+        self._within = {"cabs/within": context.run_id}
 
-    def execute(
+    def _executed(
         self,
         name: str,
-        partition: str | dg.MultiPartitionKey,
-        assets: Iterable[str],
+        partition: str,
+        assets: list[dg.AssetKey],
         config: Mapping[str, Any],
-    ) -> None:
-        """As `Runner.execute`."""
-        assets = tuple(assets)
-        self.launched.append((name, str(partition), assets))
+        tags: Mapping[str, str],
+    ) -> AbstractContextManager[dg.JobExecutionResult | dg.ExecuteInProcessResult]:
         result = job(name).execute_in_process(
-            instance=self.context.instance,
-            partition_key=str(partition),
-            asset_selection=[key_of(asset) for asset in assets],
+            instance=self.instance,
+            partition_key=partition,
+            asset_selection=assets,
             run_config=dict(config),
-            tags={POOL_TAG: str(partition).split("|")[0], "cabs/within": self.context.run_id},
+            tags={**tags, **self._within},
             raise_on_error=False,
         )
-        if not result.success:
-            texts = [f"  {text}\n" for text in run_texts(result.all_events)]
-            raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
+        return nullcontext(result)

@@ -1,7 +1,8 @@
 """Mark the runs of a killed `cabs run` as failed: Dagster itself would show them as running for ever.
 
-Every run of `cabs run` has a tag with the path of a file that its process holds locked; the system drops the lock when
-the process ends, however it ends. Runs that the daemon launched are looked after by Dagster.
+Every run of `cabs run`, and every part that the job `pool_chain` runs, has a tag with the path of a file that its process
+holds locked; the system drops the lock when the process ends, however it ends. Runs that the daemon launched are looked
+after by Dagster. Each `cabs run` and `cabs ui` looks when it begins, and the sensor `partitions_of_pools` at every tick.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 from filelock import FileLock, Timeout
 
-from cabs_dagster.instance import prepare_home
+from cabs_core.paths import cabs_home
 
 PROCESS_TAG = "cabs/process"
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
@@ -23,7 +24,7 @@ _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "START
 
 @cache
 def _own_lock() -> FileLock:
-    path = prepare_home() / "processes" / f"{uuid.uuid4().hex}.lock"
+    path = cabs_home() / "processes" / f"{uuid.uuid4().hex}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     lock.acquire()

@@ -8,15 +8,18 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import dagster as dg
 
+from cabs_core.artifacts import ArtifactStore
 from cabs_dagster.cli.runner import QUIET
 from cabs_dagster.definitions import defs
 from cabs_dagster.instance import open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
 from cabs_dagster.jobs import PREPARE, progress_logger, waiting_for
+from cabs_dagster.sensors import keep_partitions
 
 _OWNER = "import sys; from cabs_dagster.instance.recover import process_tag; print(process_tag(), flush=True); sys.stdin.read()"
 
@@ -56,6 +59,17 @@ def test_the_slots_of_the_dead_are_free(tmp_path: Path) -> None:
         assert storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
 
 
+def test_the_sensor_that_is_on_from_the_start_finds_the_dead(tmp_path: Path, monkeypatch) -> None:
+    """Parts of the job `pool_chain` are of no process that a daemon looks after."""
+    monkeypatch.setenv("CABS_HOME", str(tmp_path))
+    job, gone = defs.resolve_job_def(PREPARE), f"{socket.gethostname()}:{tmp_path / 'gone.lock'}"
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags={PROCESS_TAG: gone})
+        keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
+        run = instance.get_run_by_id(dead.run_id)
+    assert run is not None and run.status == dg.DagsterRunStatus.FAILURE
+
+
 def test_a_stopped_run_gives_back_its_slot_and_a_live_one_keeps_it(tmp_path: Path) -> None:
     job = defs.resolve_job_def(PREPARE)
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
@@ -90,7 +104,13 @@ def test_a_run_that_waits_for_a_slot_says_who_holds_it(tmp_path: Path, monkeypat
         assert storage.claim_concurrency_slot("gpu", live.run_id, "oracles").is_claimed
         holder = f"waiting for a slot of pool gpu, held by run {live.run_id} of prepare_pool (started)"
         assert waiting_for("gpu").startswith(holder)
-        end = threading.Timer(2.0, storage.free_concurrency_slots_for_run, [live.run_id])
+
+        def free_it_once_it_is_waited_for() -> None:
+            while {s.run_id for s in storage.get_concurrency_info("gpu").pending_steps} <= {live.run_id}:
+                time.sleep(0.1)
+            storage.free_concurrency_slots_for_run(live.run_id)
+
+        end = threading.Thread(target=free_it_once_it_is_waited_for)
         end.start()
         with dg.execute_job(dg.reconstructable(busy), instance=instance, run_config=QUIET) as result:
             assert result.success

@@ -6,12 +6,14 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from e2e_support import Dev, drop_pool, environment, wait_for
+from e2e_support import ROOT, Dev, drop_pool, environment, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+DG = Path(sys.executable).with_name("dg")
 LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 BACKFILL = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
@@ -37,20 +39,23 @@ SELECTOR = {"repositoryLocationName": "cabs_dagster.definitions", "repositoryNam
 
 
 class Stock(Dev):
-    """`dagster dev` as Dagster ships it: no line of `cabs ui`, no dagster.yaml of ours."""
+    """`dagster dev` or `dg dev` as Dagster ships them: no line of `cabs ui`, no dagster.yaml of ours."""
 
-    def __init__(self, home: Path):
+    def __init__(self, home: Path, command: Sequence[str], folder: Path):
         (home / "dagster").mkdir()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.home, self.log, self.url = home, home / "dev.log", f"http://127.0.0.1:{port}"
-        words = ["-m", "dagster", "dev", "-h", "127.0.0.1", "-p", str(port), "-m", "cabs_dagster.definitions"]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *words], env=environment(home), cwd=home, stdout=log, stderr=log,
+                [*command, "--host", "127.0.0.1", "--port", str(port)],
+                env=environment(home),
+                cwd=folder,
+                stdout=log,
+                stderr=log,
                 start_new_session=True,
-            )  # fmt: skip
+            )
 
     def run(self, job: str, **more) -> str:
         """Launch a run; its id."""
@@ -100,7 +105,9 @@ class Stock(Dev):
 
 
 def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None:
-    dev = Stock(tmp_path)
+    dev = Stock(
+        tmp_path, [sys.executable, "-m", "dagster", "dev", "-m", "cabs_dagster.definitions"], tmp_path
+    )
     try:
         wait_for("dagster dev", dev.ready, 90)
         drop_pool(tmp_path, "chaos")
@@ -176,5 +183,15 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
             executionMetadata={"tags": tags},
         )  # fmt: skip
         assert wait_for("the checks", lambda: dev.ended(run), 300) == "SUCCESS"
+    finally:
+        dev.stop()
+
+
+def test_dg_dev_serves_the_project_as_it_is(tmp_path: Path) -> None:
+    dev = Stock(tmp_path, [str(DG), "dev"], ROOT)
+    try:
+        wait_for("dg dev", dev.ready, 90)
+        drop_pool(tmp_path, "chaos")
+        wait_for("the partitions", lambda: dev.assets()["outcomes"]["partitionKeys"] == ["chaos"], 120)
     finally:
         dev.stop()
