@@ -1,7 +1,7 @@
 """Which folders are installed under which name; everything else about the package stands in pyproject.toml.
 
-`assets` is where a Dagster engineer looks for assets, but too common a name for a package that others install beside
-theirs: it is imported as `cabs_assets`.
+`assets` is where a Dagster engineer looks for assets, but too common a name for a package that others install
+beside theirs: it is imported as `cabs_assets`.
 """
 
 from setuptools import find_namespace_packages, setup

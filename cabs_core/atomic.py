@@ -74,11 +74,12 @@ class Contents:
 
 
 def check_replaceable(path: str | Path, contents: Contents) -> None:
-    """StorageError unless `path` is absent, an empty folder, or a folder that holds these contents and nothing else."""
+    """StorageError unless `path` is absent, an empty folder, or one that holds these contents alone."""
     given, path = path, Path(path)
     if not path.name or path.name == "..":
         raise StorageError(
-            f"{str(given)!r} is no new folder: name one for {contents.what}, for instance {str(path / 'new')!r}"
+            f"{str(given)!r} is no new folder: name one for {contents.what}, "
+            f"for instance {str(path / 'new')!r}"
         )
     advice = f"Nothing was changed. Name another folder for {contents.what}"
     if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -97,8 +98,8 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise StorageError(
-            f"{path} holds {foreign[0]!r}{more}, which is no part of {contents.what} and would be lost. {advice}, or move "
-            "that elsewhere."
+            f"{path} holds {foreign[0]!r}{more}, which is no part of {contents.what} and would be lost. "
+            f"{advice}, or move that elsewhere."
         )
 
 
@@ -117,8 +118,8 @@ def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
 def atomic_directory(path: str | Path, contents: Contents | None) -> Iterator[Path]:
     """Yield a fresh temporary folder beside `path`; it replaces the whole folder when the block ends well.
 
-    Where the system can swap two names (Linux), killing this process leaves the old folder or the new one; elsewhere
-    there is a moment with neither.
+    Where the system can swap two names (Linux), killing this process leaves the old folder or the new one;
+    elsewhere there is a moment with neither.
 
     Args:
         path: the folder.
@@ -164,7 +165,8 @@ def _note_size(error: BaseException, temporary: Path) -> None:
     """Store on the error how many bytes had been written, before the temporary files are removed."""
     with suppress(OSError):
         files = [temporary, *temporary.rglob("*")] if temporary.is_dir() else [temporary]
-        error.written = sum(f.stat().st_size for f in files if f.is_file())  # type: ignore[attr-defined]  # read by whoever reports the error
+        written = sum(f.stat().st_size for f in files if f.is_file())
+        error.written = written  # type: ignore[attr-defined]  # for whoever reports the error
 
 
 @contextmanager
@@ -191,8 +193,8 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
     written = getattr(error, "written", 0)
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)[:200]
     advice = (
-        f"It needs more than {written:,} bytes; {free:,} are free in {place}. Free some space there, or set CABS_HOME to "
-        "a larger disk"
+        f"It needs more than {written:,} bytes; {free:,} are free in {place}. Free some space there, "
+        "or set CABS_HOME to a larger disk"
         if full
         else f"{place} must be a folder that this user may write to; set CABS_HOME to another one"
     )
@@ -202,7 +204,7 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot (Linux can, since 3.15)."""
+    """Swap two names in one step; False where the system or the file system cannot (Linux 3.15 can)."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

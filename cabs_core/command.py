@@ -1,4 +1,4 @@
-"""What the command lines share: help in whole sentences, the project's own errors as one message without a traceback."""
+"""What the command lines share: help in whole sentences, the project's errors without a traceback."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class HelpGroup(click.Group):
 
 
 class CommandGroup(HelpGroup):
-    """Shows the project's own errors, files that the system refuses, and packages that are not installed, as one message
-    and exit code 2.
+    """Shows the project's own errors, files that the system refuses, and packages that are not installed, as
+    one message and exit code 2.
 
     `CABS_TRACEBACK=1` shows where they arose.
     """

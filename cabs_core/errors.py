@@ -9,8 +9,8 @@ from pathlib import Path
 class CabsError(Exception):
     """Base class of every error that this project raises on purpose.
 
-    A message may quote foreign input, so it is made safe to print here: a message of more than LONGEST characters
-    loses its middle, and control characters and lone surrogates are written as escapes.
+    A message may quote foreign input, so it is made safe to print here: a message of more than LONGEST
+    characters loses its middle, and control characters and lone surrogates are written as escapes.
 
     Examples:
         >>> from cabs_core import CabsError, build_policy
@@ -28,14 +28,17 @@ class CabsError(Exception):
 
 
 class PoolError(CabsError):
-    """A model pool file is missing, malformed or names something that does not exist. `path`: the file, if known."""
+    """A model pool file is missing, malformed or names something that does not exist.
+
+    `path`: the file, if known.
+    """
 
     LONGEST = 500
     path: Path | None = None
 
 
 class DataError(CabsError):
-    """An outcome table or downloaded file is not what it should be (file, row, column and value are named)."""
+    """An outcome table or downloaded file is not what it should be (file, row, column, value are named)."""
 
     LONGEST = 1000
 
@@ -57,11 +60,11 @@ class SqlModelError(CabsError):
 
 
 class EncoderError(CabsError):
-    """A text encoder is not available or cannot be loaded, or a prompt does not fit into the device's memory."""
+    """A text encoder is not available or cannot be loaded, or a prompt does not fit into memory."""
 
 
 class RouterError(CabsError):
-    """A deployed router cannot do what was asked: bad input, a damaged bundle, no arm, an unknown decision."""
+    """A deployed router cannot do what was asked: bad input, damaged bundle, no arm, unknown decision."""
 
 
 class UnknownDecision(RouterError):
@@ -112,9 +115,13 @@ _TRANSIENT = (ConnectionError, TimeoutError, InterruptedError)
 _TRANSIENT_NAMES = {
     "requests": ("ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout", "ChunkedEncodingError"),
     "botocore": (
-        "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "HTTPClientError",
+        "EndpointConnectionError",
+        "ConnectTimeoutError",
+        "ReadTimeoutError",
+        "ConnectionClosedError",
+        "HTTPClientError",
     ),
-}  # fmt: skip
+}
 
 
 def is_transient(error: BaseException) -> bool:
@@ -152,7 +159,7 @@ def once(failed: Mapping[str, str]) -> list[str]:
 
 
 def listed(names: Iterable[str], longest: int = 300) -> str:
-    """`a, b, c`: all names, or, in about so many characters, the first of them and how many others there are."""
+    """`a, b, c`: all names, or, in about so many characters, the first ones and how many others there are."""
     names = list(names)
     shown, length = list[str](), 0
     for name in names:

@@ -1,4 +1,4 @@
-"""Where things live on disk, from environment variables, read at call time so that tests can redirect them."""
+"""Where things live on disk, from environment variables, read when they are asked for."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def cabs_home() -> Path:
         str(home).encode("utf-8")
     except UnicodeEncodeError:
         raise StorageError(
-            f"CABS_HOME {os.fsencode(home)!r:.300} cannot be decoded: file names are {sys.getfilesystemencoding()} "
-            "here. Set PYTHONUTF8=1 or a UTF-8 locale, or use a folder whose path has ASCII characters only"
+            f"CABS_HOME {os.fsencode(home)!r:.300} cannot be decoded: file names are "
+            f"{sys.getfilesystemencoding()} here. Set PYTHONUTF8=1 or a UTF-8 locale, or use a folder whose "
+            "path has ASCII characters only"
         ) from None
     return home
 
@@ -70,8 +71,8 @@ def safe_name(name: str, what: str = "name") -> str:
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
         raise PoolError(
-            f"{what} {name!r} cannot be used: expected letters, digits, '_', '-' or single '.', starting with a "
-            "letter or digit, at most 80 characters. Rename it."
+            f"{what} {name!r} cannot be used: expected letters, digits, '_', '-' or single '.', starting "
+            "with a letter or digit, at most 80 characters. Rename it."
         )
     return name
 

@@ -1,4 +1,4 @@
-"""Secrets come from the environment, or from a file that it names: never from a command line, which every user of a machine can read."""
+"""Secrets come from the environment, or from a file that it names: all users can read a command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ FROM_FILE = "_FILE"
 
 
 def secret(variable: str) -> str | None:
-    """The value of a variable, else the content of the file that `VARIABLE_FILE` names; None: neither is set, or it is empty.
+    """The value of a variable, else the content of the file that `VARIABLE_FILE` names; None: neither is set,
+    or it is empty.
 
     Raises:
         RouterError: the file cannot be read, or both are set.
@@ -32,7 +33,8 @@ def secret(variable: str) -> str | None:
 
 
 def refuse_password(place: object, option: str, instead: str, error: type[CabsError] = RouterError) -> None:
-    """Raise `error` where a place that stands on a command line is a URL with a password; it does not quote the URL.
+    """Raise `error` where a place that stands on a command line is a URL with a password; it does not quote
+    the URL.
 
     Args:
         option: where it stood. instead: what to do.
@@ -48,5 +50,6 @@ def refuse_password(place: object, option: str, instead: str, error: type[CabsEr
         holds = ":" in text.partition("://")[2].rpartition("@")[0]
     if holds:
         raise error(
-            f"{option} holds a password, which every user of this machine reads in the list of processes: {instead}"
+            f"{option} holds a password, which every user of this machine reads in the list of processes: "
+            f"{instead}"
         )

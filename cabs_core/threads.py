@@ -1,8 +1,9 @@
 """Threads: one for matrix products whose results are hashed, several for jobs that hold no lock.
 
-When BLAS splits a product over threads, the order of its sums changes, so the last digits depend on the number of
-threads, and a policy's actions depend on those digits. Whatever ends in an artifact is therefore computed under these
-limits. Both work as context managers and as decorators, and limit the whole process, not only the calling thread.
+When BLAS splits a product over threads, the order of its sums changes, so the last digits depend on the
+number of threads, and a policy's actions depend on those digits. Whatever ends in an artifact is therefore
+computed under these limits. Both work as context managers and as decorators, and limit the whole process, not
+only the calling thread.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
 
 @cache
 def _thread_pools(with_torch: bool) -> ThreadpoolController:
-    """Thread pools of the loaded libraries. Finding them takes milliseconds: cached, with and without torch loaded."""
-    # compiled loops call this library, so it must be loaded to be limited; here, because it takes a quarter of a second
+    """Thread pools of the loaded libraries; cached with and without torch, for finding them is slow."""
+    # compiled loops call this library, so it must be loaded to be limited; here, for it takes .25 s
     import scipy.linalg.blas  # noqa: F401, PLC0415
 
     return ThreadpoolController()

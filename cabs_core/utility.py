@@ -1,8 +1,8 @@
-"""Utility of a routed call: r = y - rho c - rho1 l, clipped to [0, 1] (paper, section on the setting, equation 1).
+"""Utility of a routed call: r = y - rho c - rho1 l, clipped to [0, 1] (paper, equation 1).
 
-y is the score in [0, 1], c the cost in USD, l the latency in seconds; rho and rho1 say how many units of score
-a dollar and a second are worth. Learners are fed the clipped utility, as in the paper. `compiled.utility` is the same
-for single values inside compiled loops.
+y is the score in [0, 1], c the cost in USD, l the latency in seconds; rho and rho1 say how many units of
+score a dollar and a second are worth. Learners are fed the clipped utility, as in the paper.
+`compiled.utility` is the same for single values inside compiled loops.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def expected_utility(
 ) -> np.ndarray:
     """Expected clipped utility of predicted scores and costs [..., K].
 
-    For scores of 0 and 1, clip(y - rho c, 0, 1) = y (1 - rho c)+ exactly, so its expectation is the product of
-    the predicted score and the margin; clip(yhat - rho c) is not. Graded scores want the linear rule, and
+    For scores of 0 and 1, clip(y - rho c, 0, 1) = y (1 - rho c)+ exactly, so its expectation is the product
+    of the predicted score and the margin; clip(yhat - rho c) is not. Graded scores want the linear rule, and
     `share` (see `binary_share`) blends the two.
     """
     f = np.clip(np.asarray(predicted_scores, dtype=np.float64), 0.0, 1.0)
@@ -87,7 +87,7 @@ def expected_utility(
 
 
 def may_keep(sticky: str, in_tools: bool) -> bool:
-    """Whether a turn of a conversation may keep the model of the turn before, by `sticky`, one of `Sticky`."""
+    """Whether a turn of a conversation may keep the model of the turn before, by `sticky`."""
     return sticky == "session" or (sticky == "tools" and in_tools)
 
 
@@ -101,8 +101,9 @@ def worth_a_switch(
 ) -> bool:
     """Whether some model is worth more than `arm` by more than the prompt cache that a switch loses.
 
-    max_j (s_j - rho c_j) - (s_arm - rho c_arm) > rho x lost, with s the predicted scores `[K]`, c the expected costs `[K]`
-    in USD of the whole request without any cache, and `lost` the USD that the cache of `arm` saves.
+    max_j (s_j - rho c_j) - (s_arm - rho c_arm) > rho x lost, with s the predicted scores `[K]`, c the
+    expected costs `[K]` in USD of the whole request without any cache, and `lost` the USD that the cache of
+    `arm` saves.
 
     Args:
         available: bool `[K]` of models that may be asked; None: all.

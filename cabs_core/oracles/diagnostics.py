@@ -32,16 +32,17 @@ def diagnose(
     """Diagnostics of every head on the test split.
 
     Returns JSON values:
-        heads: per head, and for the contrasts between arms of a query of the accuracy head (which predictors of scores are
-            chosen by), the candidates' squared error, and for each the paired difference candidate - used with
-            its standard error (positive: the one in use is better).
-        arms: per arm R2 and rank correlation of score and cost, calibration error, and the surrogate figures below.
+        heads: per head, and for the contrasts between arms of a query of the accuracy head (which predictors
+            of scores are chosen by), the candidates' squared error, and for each the paired difference
+            candidate - used with its standard error (positive: the one in use is better).
+        arms: per arm R2 and rank correlation of score and cost, calibration error, and the surrogate figures
+            below.
         calibration: per bin counts, mean prediction and mean score over all arms, and the mean absolute gap.
 
-    Surrogate bias b_j is the mean over queries and anchors of surrogate minus score (the paper's Assumption on
-    side observations); `surrogate_noise` is the standard deviation of what is left, outcome noise included,
-    and `surrogate_spread` and `epsilon` are the deviation and the 99th percentile of the surrogate about its
-    mean over anchors of the same query, which are free of the arm's own outcome noise.
+    Surrogate bias b_j is the mean over queries and anchors of surrogate minus score (the paper's Assumption
+    on side observations); `surrogate_noise` is the standard deviation of what is left, outcome noise
+    included, and `surrogate_spread` and `epsilon` are the deviation and the 99th percentile of the surrogate
+    about its mean over anchors of the same query, which are free of the arm's own outcome noise.
     """
     rows = np.flatnonzero(split == "test")
     if len(rows) > SAMPLE:
@@ -187,7 +188,7 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def calibration(predicted: np.ndarray, actual: np.ndarray) -> dict[str, Any]:
-    """Counts, mean prediction and mean score in ten equal bins of the prediction, and their mean absolute gap.
+    """Counts, mean prediction and mean score in ten equal bins of the prediction, and the mean gap.
 
     Predictions are in [0, 1].
     """

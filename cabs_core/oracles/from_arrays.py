@@ -1,4 +1,4 @@
-"""Replay problems from arrays of your own: scores, costs, and embeddings or features, with or without texts."""
+"""Replay problems from arrays of your own: scores, costs, and embeddings or features; texts if you like."""
 
 from __future__ import annotations
 
@@ -38,16 +38,20 @@ def problems_from_arrays(
 
     Args:
         scores: [n, K] in [0, 1]; costs: [n, K] in USD, >= 0: of every model on every query.
-        embeddings: [n, e] of the prompts, of any encoder. Oracles and static predictors learn from them; the policies'
-            contexts are their first `dim` principal components on the train split, scaled, and a constant.
-        contexts: [n, d] features for the policies, used as they are in place of components (add a constant column if
-            you want one). Without embeddings, oracles learn from them too. At least one of the two must be given.
+        embeddings: [n, e] of the prompts, of any encoder. Oracles and static predictors learn from them; the
+            policies' contexts are their first `dim` principal components on the train split, scaled, and a
+            constant.
+        contexts: [n, d] features for the policies, used as they are in place of components (add a constant
+            column if you want one). Without embeddings, oracles learn from them too. At least one of the two
+            must be given.
         arms: names of the K models; default model-0, model-1, ...
-        prompts: n texts. Without them every row is a prompt of its own, and nothing learns from a prompt's length.
+        prompts: n texts. Without them every row is a prompt of its own, and nothing learns from a prompt's
+            length.
         tasks: n names, for conditions that shift between tasks; default: one task.
-        split: n of train, validation and test; default: drawn by `seed` with these `fractions`, whole prompts together.
-        dim: number of components; oracle: ridge, network or auto, as `oracle.kind` of a pool file; name: of the pool,
-            which the replays' random streams depend on.
+        split: n of train, validation and test; default: drawn by `seed` with these `fractions`, whole prompts
+            together.
+        dim: number of components; oracle: ridge, network or auto, as `oracle.kind` of a pool file; name: of
+            the pool, which the replays' random streams depend on.
 
     Raises:
         DataError: shapes disagree, a value is not finite or out of range, or a split is empty.
@@ -121,7 +125,7 @@ def _given_split(split: Sequence[str], n: int) -> np.ndarray:
     parts = np.asarray([str(part) for part in split])
     if len(parts) != n or set(parts) != set(SPLITS):
         raise DataError(
-            f"split has {len(parts)} entries and the names {sorted(set(parts))[:5]}: expected {n} of {', '.join(SPLITS)}, each "
-            "at least once"
+            f"split has {len(parts)} entries and the names {sorted(set(parts))[:5]}: expected {n} of "
+            f"{', '.join(SPLITS)}, each at least once"
         )
     return parts

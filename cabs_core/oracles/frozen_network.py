@@ -1,7 +1,7 @@
-"""The trained oracle network as arrays: its outputs by NumPy, so that neither a replay's problem nor a router needs torch.
+"""The trained oracle network as arrays: its outputs by NumPy: neither problems nor routers need torch.
 
-The same layers as `network.OracleNetwork` in evaluation mode (no dropout), in float32, one BLAS thread; the tests hold it
-against torch's.
+The same layers as `network.OracleNetwork` in evaluation mode (no dropout), in float32, one BLAS thread; the
+tests hold it against torch's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EPSILON = np.float32(1e-5)
 
 @dataclass(frozen=True)
 class Rows:
-    """What the network learns from: inputs `[n, inputs]`, scores `[n, K]` and z-scored costs `[n, K]` of one split."""
+    """What the network learns from: inputs `[n, inputs]`, scores `[n, K]`, z-scored costs `[n, K]`."""
 
     inputs: np.ndarray
     scores: np.ndarray
@@ -37,7 +37,7 @@ class Rows:
 
 
 def rows_of_pairs(arms: int) -> int:
-    """Prompts whose surrogates for all anchors are computed at once: their states are as many as there are pairs."""
+    """Prompts whose surrogates for all anchors are computed at once: there is a state for every pair."""
     return max(1, min(_ROWS, _PAIRS // arms))
 
 
@@ -59,9 +59,16 @@ class NetworkShape:
         """Shape of every array, by the name that torch gives it."""
         n, k, h, p, f = self.inputs, self.arms, self.hidden, self.propagation, self.features
         layers = {
-            "trunk.0": (h, n), "trunk.4": (h, h), "accuracy": (k, h), "cost": (k, h), "cost_skip": (k, n),
-            "features.0": (f, h), "readout": (k, f), "to_u": (p, h), "from_u": (k, p),
-        }  # fmt: skip
+            "trunk.0": (h, n),
+            "trunk.4": (h, h),
+            "accuracy": (k, h),
+            "cost": (k, h),
+            "cost_skip": (k, n),
+            "features.0": (f, h),
+            "readout": (k, f),
+            "to_u": (p, h),
+            "from_u": (k, p),
+        }
         shapes: dict[str, tuple[int, ...]] = {}
         for name, shape in layers.items():
             shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}

@@ -1,4 +1,4 @@
-"""Neighbours of the prompts that a pool asks about: searched once for all predictors, stages and pools on the same prompts."""
+"""Neighbours of the prompts that a pool asks about: searched once for all that read the same prompts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from cabs_core.threads import one_blas_thread
 
 @one_blas_thread()
 def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists | None:
-    """Lists of train prompts for the validation and test prompts; None where a search costs no more than reading them.
+    """Lists of train prompts for the validation and test prompts; None where a search costs no more than
+    reading them.
 
     They lie beside the stored embeddings, under the hash of all vectors.
 

@@ -22,8 +22,8 @@ from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape
 
 @dataclass
 class Heads:
-    """Outputs for a batch: scores `[B, K]`, surrogates `[B, K anchors, K]` or None, costs z `[B, K]`, features
-    `[B, 128]` and the scores read from them `[B, K]`."""
+    """Outputs for a batch: scores `[B, K]`, surrogates `[B, K anchors, K]` or None, costs z `[B, K]`,
+    features `[B, 128]` and the scores read from them `[B, K]`."""
 
     scores: torch.Tensor
     surrogates: torch.Tensor | None
@@ -39,10 +39,11 @@ class OracleNetwork(nn.Module):
         super().__init__()
         self.shape = shape
         k, h, p = shape.arms, shape.hidden, shape.propagation
-        self.trunk = nn.Sequential(
-            nn.Linear(shape.inputs, h), nn.LayerNorm(h), nn.GELU(), nn.Dropout(shape.dropout),
-            nn.Linear(h, h), nn.LayerNorm(h), nn.GELU(), nn.Dropout(shape.dropout),
-        )  # fmt: skip
+        first, second = (
+            [nn.Linear(width, h), nn.LayerNorm(h), nn.GELU(), nn.Dropout(shape.dropout)]
+            for width in (shape.inputs, h)
+        )
+        self.trunk = nn.Sequential(*first, *second)
         self.accuracy = nn.Linear(h, k)
         self.cost = nn.Linear(h, k)
         self.cost_skip = nn.Linear(shape.inputs, k)
@@ -80,7 +81,7 @@ class OracleNetwork(nn.Module):
         return costs
 
     def propagate(self, h: torch.Tensor, ybar: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Surrogate scores `[B, K anchors, K]` from trunk states, accuracy head and anchors' scores `[B, K]`."""
+        """Surrogate scores `[B, K anchors, K]` from trunk states, accuracy head, anchors' scores `[B, K]`."""
         # the propagation loss must not bend the context-only prediction towards what needs an anchor
         ybar = ybar.detach()
         surprise = (scores - ybar).unsqueeze(-1)

@@ -1,8 +1,8 @@
 """Training of the oracle network: all anchors at once, Adam, early stopping on the validation split.
 
-Huber loss with threshold 1 on scores in [0, 1] is half the squared error. Plain L1 (`loss="l1"`), which the paper also
-names, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is reproducible bit for bit by
-seed; on CUDA it is reproducible up to rounding (no scatter operations are used).
+Huber loss with threshold 1 on scores in [0, 1] is half the squared error. Plain L1 (`loss="l1"`), which the
+paper also names, fits medians and so rounds 0/1 scores. On the CPU training runs on one thread and is
+reproducible bit for bit by seed; on CUDA it is reproducible up to rounding (no scatter operations are used).
 """
 
 from __future__ import annotations
@@ -78,10 +78,17 @@ def train_network(
         network.to(device)
         log = TrainingLog(device=device, parameters=sum(p.numel() for p in network.parameters()))
         best = _fit(
-            network, _tensors(train, device), _tensors(validation, device), log, seed=seed,
-            learning_rate=learning_rate, max_epochs=max_epochs, patience=patience, score_loss=SCORE_LOSSES[loss],
+            network,
+            _tensors(train, device),
+            _tensors(validation, device),
+            log,
+            seed=seed,
+            learning_rate=learning_rate,
+            max_epochs=max_epochs,
+            patience=patience,
+            score_loss=SCORE_LOSSES[loss],
             progress=progress,
-        )  # fmt: skip
+        )
         network.load_state_dict(best)
     return network.cpu().eval().requires_grad_(False), log
 
@@ -95,9 +102,18 @@ def _tensors(rows: Rows, device: str) -> Tensors:
 
 
 def _fit(
-    network: OracleNetwork, train: Tensors, validation: Tensors, log: TrainingLog, *, seed: int, learning_rate: float,
-    max_epochs: int, patience: int, score_loss: Callable[..., torch.Tensor], progress: Callable[[int, int], None] | None,
-) -> dict[str, torch.Tensor]:  # fmt: skip
+    network: OracleNetwork,
+    train: Tensors,
+    validation: Tensors,
+    log: TrainingLog,
+    *,
+    seed: int,
+    learning_rate: float,
+    max_epochs: int,
+    patience: int,
+    score_loss: Callable[..., torch.Tensor],
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, torch.Tensor]:
     x, y, c = train
     n, k = y.shape
     of_epoch = n if n <= MANY else EPOCH
@@ -148,7 +164,7 @@ def _fit(
 def validation_errors(
     network: OracleNetwork, x: torch.Tensor, y: torch.Tensor, c: torch.Tensor
 ) -> dict[str, float]:
-    """Mean squared errors of the heads on rows of tensors, in evaluation mode, predictions clipped to [0, 1]."""
+    """Mean squared errors of the heads on rows of tensors, in evaluation mode, predictions cut to [0, 1]."""
     network.eval()
     k = y.shape[1]
     sums = dict.fromkeys(("accuracy", "propagation", "cost", "readout"), 0.0)

@@ -42,13 +42,14 @@ class Oracles:
         predictors: fitted static score predictors by name.
         costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
-        pca, head_pca: contexts of the linear policies, from the embedding and from the network's feature head.
-        network: the trained network; None where the pool's `oracle` and `features` need none, or a router's policy
-            needs none.
+        pca, head_pca: contexts of the linear policies, from the embedding and from the network's feature
+            head.
+        network: the trained network; None where the pool's `oracle` and `features` need none, or a router's
+            policy needs none.
         scaling: what the network's inputs and cost outputs are standardised with.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
-        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the share of the
-            task predictor in the candidate 'tasks' (the rest of either is kernel_ridge).
+        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the
+            share of the task predictor in the candidate 'tasks' (the rest of either is kernel_ridge).
         metrics: validation errors per head and candidate, training log, data hash, settings.
     """
 
@@ -114,9 +115,14 @@ class Oracles:
         return scores
 
     def surrogate_scores(
-        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, model: str | None = None,
-        *, predicted: np.ndarray | None = None,
-    ) -> np.ndarray:  # fmt: skip
+        self,
+        embeddings: np.ndarray,
+        prompt_lengths: np.ndarray,
+        scores: np.ndarray,
+        model: str | None = None,
+        *,
+        predicted: np.ndarray | None = None,
+    ) -> np.ndarray:
         """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known.
 
         Args:
@@ -138,17 +144,22 @@ class Oracles:
         return out
 
     def surrogate_deltas(
-        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray, predicted: np.ndarray | None = None
-    ) -> np.ndarray:  # fmt: skip
+        self,
+        embeddings: np.ndarray,
+        prompt_lengths: np.ndarray,
+        scores: np.ndarray,
+        predicted: np.ndarray | None = None,
+    ) -> np.ndarray:
         """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
         scores = np.asarray(scores, dtype=np.float64)
         out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
         size = rows_of_pairs(len(self.arms))
         for start in range(0, len(scores), size):
             rows = slice(start, start + size)
+            base = None if predicted is None else predicted[rows]
             parts = self.surrogate_scores(
-                embeddings[rows], prompt_lengths[rows], scores[rows], predicted=None if predicted is None else predicted[rows]
-            )  # fmt: skip
+                embeddings[rows], prompt_lengths[rows], scores[rows], predicted=base
+            )
             out[rows] = deltas_from_surrogates(parts, scores[rows])
         return out
 
@@ -261,7 +272,8 @@ class Oracles:
             ) from None
         if settings.get("format") != FORMAT:
             raise ProvenanceError(
-                f"{folder}: oracles of format {settings.get('format')!r}, this version reads {FORMAT}. Train again."
+                f"{folder}: oracles of format {settings.get('format')!r}, this version reads {FORMAT}. "
+                "Train again."
             )
         network = None
         if settings["network"] is not None:

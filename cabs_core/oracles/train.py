@@ -1,7 +1,8 @@
 """Training of all oracles of a pool and the choice, per head, of the model that predicts validation best.
 
-A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not of levels: how hard a
-prompt is for all arms changes no decision, and predictors that know that best are often not those that know the arms best.
+A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not of
+levels: how hard a prompt is for all arms changes no decision, and predictors that know that best are often
+not those that know the arms best.
 """
 
 from __future__ import annotations
@@ -43,28 +44,31 @@ def train_oracles(
     lists: NeighbourLists | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Oracles:
-    """Learn from the train rows; stop and choose on the validation rows (`validation_rows`); the test rows are not looked at.
+    """Learn from the train rows; stop and choose on the validation rows (`validation_rows`); the test rows
+    are not looked at.
 
     Args:
         embeddings: `[n, e]` in the order of the outcomes.
         outcomes: n queries, K arms.
         split: `[n]` of 'train' | 'validation' | 'test', as `make_splits` gives it.
-        config: the pool's `oracle` settings. kind 'network' uses the network for scores, surrogates and costs, 'ridge'
-            ridge regressions of scores and costs and residual correlation, 'auto' the best on validation per head, among
-            them, where the train split has several tasks, a predictor that guesses the task (`predictors.tasks`).
+        config: the pool's `oracle` settings. kind 'network' uses the network for scores, surrogates and
+            costs, 'ridge' ridge regressions of scores and costs and residual correlation, 'auto' the best on
+            validation per head, among them, where the train split has several tasks, a predictor that guesses
+            the task (`predictors.tasks`).
         features: the pool's `features` settings, which choose the contexts.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
         lists: neighbours among the train rows, where they are known.
         progress: called with (epochs trained, epochs at most).
 
     Raises:
-        DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2 rows.
+        DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2
+            rows.
     """
     config, features = config or Oracle(), features or Features()
     if np.ndim(embeddings) != 2 or len(embeddings) != len(outcomes) or len(split) != len(outcomes):
         raise DataError(
-            f"embeddings {np.shape(embeddings)} and split [{len(split)}] do not belong to {len(outcomes)} outcomes: "
-            "compute them again from the same outcomes"
+            f"embeddings {np.shape(embeddings)} and split [{len(split)}] do not belong to {len(outcomes)} "
+            "outcomes: compute them again from the same outcomes"
         )
     rows, held_out = np.flatnonzero(split == "train"), validation_rows(split)
     if len(rows) < 8 or len(held_out) < 2:
@@ -77,9 +81,12 @@ def train_oracles(
         predictors[name] = make_score_predictor(name)
         predictors[name].use(lists)
         predictors[name].fit(
-            train.x, train.lengths, train.y, validation=(validation.x, validation.lengths, validation.y),
+            train.x,
+            train.lengths,
+            train.y,
+            validation=(validation.x, validation.lengths, validation.y),
             seed=config.oracle_seed,
-        )  # fmt: skip
+        )
     pca = PcaFeatures.fit(train.x, features.dim)
     oracles = Oracles(
         arms=list(outcomes.arms),
@@ -114,7 +121,7 @@ def train_oracles(
 def task_share(
     embeddings: np.ndarray, lengths: np.ndarray, scores: np.ndarray, tasks: np.ndarray, seed: int
 ) -> float:
-    """Weight in [0, 1) of the task predictor beside kernel_ridge, by the contrasts of halves that neither was fitted on."""
+    """Weight in [0, 1) of the task predictor beside kernel_ridge, by contrasts of halves not fitted on."""
     rows = np.random.default_rng([seed, 52]).permutation(len(scores))[:_CROSS_FITTED]
     halves = rows[::2], rows[1::2]
     parts = []
@@ -139,9 +146,8 @@ class _Rows:
 
     @classmethod
     def of(cls, embeddings: np.ndarray, outcomes: Outcomes, rows: np.ndarray) -> Self:
-        return cls(
-            np.asarray(embeddings)[rows].astype(np.float64), outcomes.prompt_lengths[rows], outcomes.scores[rows], outcomes.costs[rows]
-        )  # fmt: skip
+        x = np.asarray(embeddings)[rows].astype(np.float64)
+        return cls(x, outcomes.prompt_lengths[rows], outcomes.scores[rows], outcomes.costs[rows])
 
 
 def _set_scaling(oracles: Oracles, train: _Rows) -> None:
@@ -175,10 +181,16 @@ def _add_network(
     from cabs_core.oracles.network_training import train_network  # noqa: PLC0415  (torch takes seconds)
 
     network, log = train_network(
-        learnt, held_out,
-        seed=config.oracle_seed, hidden=config.hidden, learning_rate=config.learning_rate,
-        max_epochs=config.max_epochs, loss=config.loss, device=choose_device(device), progress=progress,
-    )  # fmt: skip
+        learnt,
+        held_out,
+        seed=config.oracle_seed,
+        hidden=config.hidden,
+        learning_rate=config.learning_rate,
+        max_epochs=config.max_epochs,
+        loss=config.loss,
+        device=choose_device(device),
+        progress=progress,
+    )
     oracles.network = network.freeze()
     head = oracles.network.outputs(learnt.inputs, "features")
     oracles.head_pca = PcaFeatures.fit(head, features.dim)
@@ -236,9 +248,9 @@ def feature_errors(
 ) -> dict[str, float]:
     """Squared error of ridges that learn the arms' scores as a bandit would, from few rows of this split.
 
-    Every arm's ridge sees its own random n / K rows (at least 30, at most half), as many as an arm is played on
-    average, and is tested on the other rows: a representation is judged by what can be learned on top of it
-    online, not by how well it fitted the train split.
+    Every arm's ridge sees its own random n / K rows (at least 30, at most half), as many as an arm is played
+    on average, and is tested on the other rows: a representation is judged by what can be learned on top of
+    it online, not by how well it fitted the train split.
     """
     n, k = scores.shape
     kinds = ["pca", *(["head"] if oracles.network is not None else [])]
@@ -260,8 +272,8 @@ def feature_errors(
 def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray, toward: float = 0.5) -> float:
     """Weight in [0, 1] of `first` in the least-squares mixture with `second`.
 
-    Shrunk to `toward` as if 500 more queries spoke for it: on a few hundred queries the weight is mostly noise, and an
-    equal mixture of two good predictors is hard to beat.
+    Shrunk to `toward` as if 500 more queries spoke for it: on a few hundred queries the weight is mostly
+    noise, and an equal mixture of two good predictors is hard to beat.
     """
     gap = first - second
     size = float((gap**2).sum())

@@ -1,4 +1,4 @@
-"""Several policies at several rhos, and what one gains over another, with honest errors: for notebooks and scripts."""
+"""Several policies at several rhos, and what one gains over another, with honest errors: for notebooks."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def replay_many(
         trials, seed: as for `replay`; settings: its other keywords, such as `condition` or `threads`.
 
     Returns:
-        One row a policy and rho: policy, rho, trials, rounds, and mean utility, score, cost (USD a query) and regret
-        with their standard errors over trials and queries together (`utility_se` and so on; NaN with one round).
+        One row a policy and rho: policy, rho, trials, rounds, and mean utility, score, cost (USD a query) and
+        regret with their standard errors over trials and queries together (`utility_se` and so on; NaN with
+        one round).
 
     Raises:
         PolicyError: a policy, option or label is unknown or named twice.
@@ -48,7 +49,8 @@ def replay_many(
     Examples:
         >>> from cabs_core import replay_many, synthetic_problem
         >>> problem = synthetic_problem(n=100, K=3, d=4)
-        >>> found = replay_many(problem, {"LinUCB": "lin_ucb", "bolder": ("lin_ucb", {"alpha": 2.0})}, [0, 300], trials=2)
+        >>> policies = {"LinUCB": "lin_ucb", "bolder": ("lin_ucb", {"alpha": 2.0})}
+        >>> found = replay_many(problem, policies, [0, 300], trials=2)
         >>> found[["policy", "rho"]].values.tolist()
         [['LinUCB', 0.0], ['LinUCB', 300.0], ['bolder', 0.0], ['bolder', 300.0]]
     """
@@ -86,7 +88,8 @@ def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, An
     twice = {label for label, _, _ in labelled if [other for other, _, _ in labelled].count(label) > 1}
     if twice:
         raise PolicyError(
-            f"replay_many: {sorted(twice)[0]!r} is named twice; give a mapping {{label: policy}} with labels of your own"
+            f"replay_many: {sorted(twice)[0]!r} is named twice; give a mapping {{label: policy}} with labels "
+            "of your own"
         )
     return labelled
 
@@ -98,10 +101,11 @@ class PairedDifference:
     Attributes:
         measure: utility, score, cost or regret; value: the mean difference.
         se_trials: standard error over trials (0 for two static policies; NaN with one trial).
-        se_queries: over independent queries (prompts with their near-copies, conversations): another sample of them would give
-            another mean.
-        se: both together; low, high: 95 % interval (`metrics.uncertainty`: of costs unbounded, else at least as wide as what
-            was not seen may matter); NaN where a few calls are most of the money, so that nothing is known.
+        se_queries: over independent queries (prompts with their near-copies, conversations): another sample
+            of them would give another mean.
+        se: both together; low, high: 95 % interval (`metrics.uncertainty`: of costs unbounded, else at least
+            as wide as what was not seen may matter); NaN where a few calls are most of the money, so that
+            nothing is known.
         p_value: of the two-sided test that there is no difference.
         queries, independent: how many were played, and how many independent observations these are.
     """
@@ -132,15 +136,17 @@ class PairedDifference:
 def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility") -> PairedDifference:
     """What policy a gains over policy b, with the honest error.
 
-    Static policies play the same in every trial, so an error over trials alone would call any difference certain. The
-    error is over trials and independent queries together, both paired. It is conditional on the split.
+    Static policies play the same in every trial, so an error over trials alone would call any difference
+    certain. The error is over trials and independent queries together, both paired. It is conditional on the
+    split.
 
     Args:
         a, b: replays of the same problem with the same trials, seed and rho.
         measure: utility, score, cost or regret.
 
     Raises:
-        DataError: the two did not play the same queries in the same order at the same rho, so they are not paired.
+        DataError: the two did not play the same queries in the same order at the same rho, so they are not
+            paired.
 
     Examples:
         >>> from cabs_core import paired_difference, synthetic_problem
@@ -153,7 +159,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     """
     if a.order.shape != b.order.shape or not np.array_equal(a.order, b.order) or a.pool != b.pool:
         raise DataError(
-            f"{a.policy} and {b.policy} are not paired: replay both on one problem with the same trials and seed"
+            f"{a.policy} and {b.policy} are not paired: replay both on one problem with the same trials and "
+            "seed"
         )
     if a.rho != b.rho and measure in ("utility", "regret"):
         raise DataError(
@@ -174,9 +181,17 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     ):
         low = high = math.nan
     return PairedDifference(
-        measure, value, float(standard_error(gaps.mean(axis=1))), over_queries.se, error.se, low, high,
-        error.p_value(value), int((plays > 0).sum()), len(np.unique(members[plays > 0])),
-    )  # fmt: skip
+        measure,
+        value,
+        float(standard_error(gaps.mean(axis=1))),
+        over_queries.se,
+        error.se,
+        low,
+        high,
+        error.p_value(value),
+        int((plays > 0).sum()),
+        len(np.unique(members[plays > 0])),
+    )
 
 
 def frontier(table: pd.DataFrame) -> pd.DataFrame:
@@ -186,8 +201,8 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
         table: columns policy, rho, cost and score, such as `replay_many` returns.
 
     Returns:
-        The same columns by rising cost, and `on_frontier` (bool): nothing in the table is at least as cheap and at
-        least as good, and better in one of them.
+        The same columns by rising cost, and `on_frontier` (bool): nothing in the table is at least as cheap
+        and at least as good, and better in one of them.
 
     Raises:
         DataError: a column is missing, or the table is empty.
@@ -195,7 +210,8 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
     Examples:
         >>> import pandas as pd
         >>> from cabs_core import frontier
-        >>> table = pd.DataFrame({"policy": ["a", "b", "c"], "rho": 0.0, "cost": [1.0, 2.0, 3.0], "score": [0.5, 0.4, 0.9]})
+        >>> costs, scores = [1.0, 2.0, 3.0], [0.5, 0.4, 0.9]
+        >>> table = pd.DataFrame({"policy": ["a", "b", "c"], "rho": 0.0, "cost": costs, "score": scores})
         >>> frontier(table).on_frontier.tolist()
         [True, False, True]
     """

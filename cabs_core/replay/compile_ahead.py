@@ -1,8 +1,8 @@
 """Compiling what policies play in processes side by side, while a first run is still reading data.
 
-numba compiles one function at a time in a process, and on a new machine that is most of a first run. Here processes
-play a few rounds of each policy on a made-up problem, whose arrays have the types of a real one, and leave the machine
-code in numba's cache, where every process finds it.
+numba compiles one function at a time in a process, and on a new machine that is most of a first run. Here
+processes play a few rounds of each policy on a made-up problem, whose arrays have the types of a real one,
+and leave the machine code in numba's cache, where every process finds it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ started: list[subprocess.Popen[str]] = []
 def start_compiling(
     policies: Sequence[str], arms: int = 0, notify: Callable[[str], None] = lambda text: None
 ) -> int:
-    """Begin to compile the loops of these policies where the cache lacks most of them; no result depends on it.
+    """Begin to compile the loops of these policies where the cache lacks most of them; no result depends on
+    it.
 
-    Policies of one module share code, so one process takes them all. While an earlier call is still at work, nothing
-    is begun.
+    Policies of one module share code, so one process takes them all. While an earlier call is still at work,
+    nothing is begun.
 
     Args:
         arms: number of models, for which the exploration program is compiled; 0: not known yet.
@@ -72,13 +73,19 @@ def finish_compiling() -> None:
 
 
 def stop_compiling() -> None:
-    """End the processes, for when this one is about to. A job in the background may have inherited ignoring SIGTERM."""
+    """End the processes, for when this one is about to.
+
+    A job in the background may have inherited ignoring SIGTERM.
+    """
     for process in started:
         process.kill()
 
 
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
-    """Give groups to one process until none is left. What a process fails at is compiled when it is needed."""
+    """Give groups to one process until none is left.
+
+    What a process fails at is compiled when it is needed.
+    """
     command = [sys.executable, "-P", "-c", WORKER, str(arms)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -101,7 +108,8 @@ def work() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
     made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)
     with tempfile.TemporaryDirectory(prefix="cabs-compile-") as folder:
-        # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their names
+        # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their
+        # names
         problem = ReplayProblem.load(made_up.save(Path(folder, "problem")))
     for line in sys.stdin:
         for policy in line.split():

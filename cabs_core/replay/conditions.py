@@ -1,13 +1,13 @@
 """Stress conditions of the stream: what happens during a replay of any problem (`replay(condition=...)`).
 
-    drift             the mix of tasks moves from one half of the tasks to the other in the course of the stream
-    arms_arrive       the best third of the arms (mean offline utility) can only be played from the middle on
-    arms_disappear    the best third of the arms can no longer be played from the middle on
+    drift             the mix of tasks moves from one half of the tasks to the other in the course of the
+    stream arms_arrive       the best third of the arms (mean offline utility) can only be played from the
+    middle on arms_disappear    the best third of the arms can no longer be played from the middle on
     delayed_rewards   rewards come 1 to 200 rounds late, uniformly, and one in ten never
     sessions          queries of a task are turns of conversations (`replay.sessions`)
 
-Regret under arms_* is against the best arm that was available. Conditions that change the data before anything is
-trained are in `cabs_core.outcomes.conditions`.
+Regret under arms_* is against the best arm that was available. Conditions that change the data before
+anything is trained are in `cabs_core.outcomes.conditions`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOST = 0.1
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Orders and arrivals of the lanes (see `policies.lanes.Lane`); turns: their conversations, None without any."""
+    """Orders and arrivals of the lanes (see `policies.lanes.Lane`); turns: their conversations, if any."""
 
     orders: list[np.ndarray]
     arrivals: list[np.ndarray | None]
@@ -43,9 +43,17 @@ class StreamPlan:
 
 
 def stream_condition(
-    name: str, problem: ReplayProblem, stream: Stream, orders: list[np.ndarray], trials: Sequence[int], *,
-    seed: int, pool: str, rounds: int | None = None, sessions: Sessions | None = None,
-) -> StreamPlan:  # fmt: skip
+    name: str,
+    problem: ReplayProblem,
+    stream: Stream,
+    orders: list[np.ndarray],
+    trials: Sequence[int],
+    *,
+    seed: int,
+    pool: str,
+    rounds: int | None = None,
+    sessions: Sessions | None = None,
+) -> StreamPlan:
     """Apply a condition: orders, arrivals and conversations of all lanes; arm windows are set on `stream`.
 
     Data-level names change nothing here: the problem at hand was built under them.
@@ -81,8 +89,14 @@ def stream_condition(
 
 
 def _conversations(
-    problem: ReplayProblem, orders: list[np.ndarray], trials: Sequence[int], options: Sessions, seed: int, pool: str, rounds: int,
-) -> tuple[list[np.ndarray], list[Turns]]:  # fmt: skip
+    problem: ReplayProblem,
+    orders: list[np.ndarray],
+    trials: Sequence[int],
+    options: Sessions,
+    seed: int,
+    pool: str,
+    rounds: int,
+) -> tuple[list[np.ndarray], list[Turns]]:
     """(orders, turns) of the first rounds of every trial."""
     played = [
         in_conversations(o, problem.tasks, problem.times, options, _generator("sessions", seed, pool, i))
@@ -92,7 +106,7 @@ def _conversations(
 
 
 def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> ReplayProblem:
-    """The problem with the costs that each model has where it alone answers the conversations of a pool's replays."""
+    """The problem with the costs that each model has where it alone answers the conversations of replays."""
     trials, n = range(settings.trials), problem.n
     orders = [in_time(query_order(settings.order_seed, pool, i, n), problem.times) for i in trials]
     rounds = settings.rounds or n
@@ -108,13 +122,13 @@ def _generator(name: str, seed: int, pool: str, trial: int) -> np.random.Generat
 
 
 def in_time(order: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-    """An order sorted by the queries' times `[n]`, ties in the sequence of the order; None: the order as it is."""
+    """An order sorted by the queries' times `[n]`, ties in the order's sequence; None: the order as it is."""
     return order if times is None else order[np.argsort(times[order], kind="stable")]
 
 
 def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The queries of an order, rearranged so that early rounds are mostly of one half of the tasks (random per
-    trial), late rounds mostly of the other: a query's time is Beta(1, 3) or Beta(3, 1)."""
+    """The queries of an order, rearranged so that early rounds are mostly of one half of the tasks (random
+    per trial), late rounds mostly of the other: a query's time is Beta(1, 3) or Beta(3, 1)."""
     names = np.unique(tasks)
     late = set(generator.permutation(names)[: len(names) // 2].tolist())
     is_late = np.isin(tasks[order], list(late))
@@ -125,7 +139,7 @@ def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Gener
 
 
 def delayed_arrivals(total: int, generator: np.random.Generator) -> np.ndarray:
-    """int64 [A, 2]: (round at whose end the reward arrives, round it belongs to), sorted; lost ones left out."""
+    """int64 [A, 2]: (round at whose end the reward arrives, round it belongs to), sorted; none lost."""
     rounds = np.arange(total)
     arrive = rounds + generator.integers(1, MAX_DELAY + 1, size=total)
     keep = (generator.random(total) >= LOST) & (arrive < total)

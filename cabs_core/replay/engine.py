@@ -1,8 +1,9 @@
 """The replay engine: one policy, one rho, several trials (lanes) over a problem's arrays.
 
 Lanes are independent: every lane has its own policy and its own random streams, keyed by (order_seed, pool,
-policy, rho, trial, purpose), so neither the number of threads nor the order of lanes changes any result. Policies
-run compiled loops over chunks of rounds; between chunks the engine reports progress and heeds cancellation.
+policy, rho, trial, purpose), so neither the number of threads nor the order of lanes changes any result.
+Policies run compiled loops over chunks of rounds; between chunks the engine reports progress and heeds
+cancellation.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -120,7 +122,8 @@ def replay(
         rounds: play only the first rounds of every order; None: every query once.
         order: rows `[trials, T]` instead of the seeded orders.
         condition: a stream-level stress condition (`replay.conditions`); data-level ones change the problem.
-        sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}` (`pool_files.sessions.Sessions`).
+        sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}`
+            (`pool_files.sessions.Sessions`).
         latency_weight: rho1, score units per second; needs latencies where positive.
         threads: lanes at once, default all processors; changes no result.
         progress: called with (fraction, text) between chunks of rounds.
@@ -138,94 +141,169 @@ def replay(
         >>> result.trials, result.rounds, result.utility > 0
         (2, 200, True)
     """
-    external = None if isinstance(policy, str) else policy
-    policy = policy if isinstance(policy, str) else external_name(policy)
+    asked = _settings(
+        problem, policy, rho, pool=pool, seed=seed, latency_weight=latency_weight, condition=condition
+    )
+    options = _options(options, overrides)
+    threads = default_threads() if threads is None else checks.whole("replay", "threads", threads, 1, 4096)
+    watch = _Watch(f"{asked.policy} at rho {asked.rho:g}", progress, cancel)
+    stream = make_stream(problem, asked.rho, asked.latency_weight)
+    numbers, conversations = _trial_numbers(trials), _sessions(sessions, condition)
+    plan = stream_condition(
+        condition,
+        problem,
+        stream,
+        _orders(problem, asked, numbers, order),
+        numbers,
+        seed=asked.seed,
+        pool=asked.pool,
+        rounds=None if rounds is None else checks.whole("replay", "rounds", rounds, 1),
+        sessions=conversations,
+    )
+    if not isinstance(policy, str):
+        return _replay_external(policy, problem, stream, plan, numbers, asked, watch, options)
+    players = _players(problem, stream, plan, numbers, asked, conversations, options)
+    return _result(players, stream, problem, asked, _play(players, stream, threads, watch))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What identifies a replay, checked: the fields of its result of these names."""
+
+    policy: str
+    rho: float
+    pool: str
+    seed: int
+    latency_weight: float
+    condition: str
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Who is told how far a replay is, and asked whether it is to end."""
+
+    name: str
+    progress: Progress | None
+    cancel: Callable[[], bool] | None
+
+    def go_on(self, done: int, unit: str) -> None:
+        """Raises ReplayCancelled where `cancel()` says so."""
+        if self.cancel is not None and self.cancel():
+            raise ReplayCancelled(f"replay of {self.name} was cancelled after {done} {unit}")
+
+    def tell(self, done: int, total: int, text: str) -> None:
+        if self.progress is not None:
+            self.progress(done / total, f"{self.name}: {text}")
+
+
+@dataclass(frozen=True)
+class _Players:
+    """Lanes and who plays them: policies (none: an object of another library), talks with `sessions`."""
+
+    lanes: list[Lane]
+    policies: list[SafePolicy] = field(default_factory=list)
+    talks: list[Talk] | None = None
+
+
+def _settings(
+    problem: Any, policy: Any, rho: Any, *, pool: Any, seed: Any, latency_weight: Any, condition: Any
+) -> _Settings:
+    """PolicyError where a value is not one that can be replayed."""
+    name = policy if isinstance(policy, str) else external_name(policy)
     if not isinstance(problem, ReplayProblem):
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
-    for what, value in (("policy", policy), ("condition", condition), ("pool", pool)):
+    for what, value in (("policy", name), ("condition", condition), ("pool", pool)):
         if not isinstance(value, str) or len(value) > 200:
             raise PolicyError(f"replay: {what} is {checks.text(repr(value), 80)}, expected a name")
-    pool = pool or problem.pool
-    policy = policy if external is not None else canonical_name(policy)
-    numbers = _trial_numbers(trials)
-    rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
     latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)
-    seed = checks.whole("replay", "seed", seed, -(2**63), 2**63)
-    if rounds is not None:
-        rounds = checks.whole("replay", "rounds", rounds, 1)
     if latency_weight and problem.latencies is None:
         raise PolicyError("replay: latency_weight is positive, but the problem has no latencies; set it to 0")
+    return _Settings(
+        policy=canonical_name(name) if isinstance(policy, str) else name,
+        rho=float(checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)),
+        pool=pool or problem.pool,
+        seed=int(checks.whole("replay", "seed", seed, -(2**63), 2**63)),
+        latency_weight=float(latency_weight),
+        condition=condition,
+    )
+
+
+def _options(options: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the policy: keywords win."""
     if options is not None and not isinstance(options, Mapping):
         raise PolicyError(f"replay: options must be names and values, not {type(options).__name__}")
-    settings = {**(options or {}), **overrides}
-    threads = default_threads() if threads is None else checks.whole("replay", "threads", threads, 1, 4096)
-    stream = make_stream(problem, rho, latency_weight)
+    return {**(options or {}), **overrides}
+
+
+def _orders(
+    problem: ReplayProblem, asked: _Settings, trials: Sequence[int], order: np.ndarray | None
+) -> list[np.ndarray]:
+    """Rows of the problem in the order of play, int64 `[T]` a trial: seeded, or as given."""
     if order is None:
-        orders = [in_time(query_order(seed, pool, i, problem.n), problem.times) for i in numbers]
-    else:
-        given = np.atleast_2d(order)
-        if (
-            given.dtype.kind not in "iu"
-            or given.ndim != 2
-            or not given.size
-            or len(given) != len(numbers)
-            or given.min() < 0
-            or given.max() >= problem.n
-        ):
-            raise PolicyError(f"replay: order must be whole [{len(numbers)}, T] rows in 0..{problem.n - 1}")
-        orders = list(given.astype(np.int64))
-    talking = _sessions(sessions, condition)
-    plan = stream_condition(
-        condition, problem, stream, orders, numbers, seed=seed, pool=pool, rounds=rounds, sessions=talking
-    )
-    total = len(plan.orders[0])
-    if external is not None:
-        if plan.turns is not None:
-            raise PolicyError(
-                f"{policy}: condition sessions needs a subclass of Policy, which is told of costs"
-            )
-        if settings:
-            raise PolicyError(f"{policy}: set options {', '.join(settings)} on the object itself")
-        return _replay_external(
-            external, stream, plan, numbers, progress, cancel, policy=policy, rho=float(rho), pool=pool,
-            seed=int(seed), latency_weight=float(latency_weight), condition=condition, clusters=problem.clusters,
-        )  # fmt: skip
-    cls = policy_class(policy)
-    rho_text = f"{float(rho):g}"
+        seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
+        return [in_time(rows, problem.times) for rows in seeded]
+    given = np.atleast_2d(order)
+    whole = given.dtype.kind in "iu" and given.ndim == 2 and given.size and len(given) == len(trials)
+    if not whole or given.min() < 0 or given.max() >= problem.n:
+        raise PolicyError(f"replay: order must be whole [{len(trials)}, T] rows in 0..{problem.n - 1}")
+    return list(given.astype(np.int64))
+
+
+def _players(
+    problem: ReplayProblem,
+    stream: Stream,
+    plan: StreamPlan,
+    trials: Sequence[int],
+    asked: _Settings,
+    conversations: Sessions,
+    options: Mapping[str, Any],
+) -> _Players:
+    """A policy and a lane for every trial, and their conversations where the plan has some."""
+    cls, rho = policy_class(asked.policy), f"{asked.rho:g}"
+
+    def made(trial: int) -> SafePolicy:
+        algorithm = cls(
+            asked.policy,
+            arms=problem.arms,
+            dim=problem.dim,
+            rho=asked.rho,
+            offline=stream.offline,
+            horizon=len(plan.orders[0]),
+            keys=stream_keys(asked.seed, asked.pool, random_key(asked.policy), rho, trial),
+            binary_share=stream.share,
+            options=options,
+        )
+        return SafePolicy(algorithm)
+
     with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
-        policies = [
-            SafePolicy(cls(
-                policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=total,
-                keys=stream_keys(int(seed), pool, random_key(policy), rho_text, trial), binary_share=stream.share, options=settings,
-            ))
-            for trial in numbers
-        ]  # fmt: skip
+        policies = [made(trial) for trial in trials]
     lanes = [
         Lane.empty(o, arrivals, experts=p.algorithm.experts)
         for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)
     ]
-    talks = None
-    if plan.turns is not None:
-        tokens = tokens_of(problem, talking)
-        talks = [Talk(p, stream, lane, own, tokens, talking) for p, lane, own in zip(policies, lanes, plan.turns, strict=True)]  # fmt: skip
-    spent = 0.0
+    if plan.turns is None:
+        return _Players(lanes, policies)
+    tokens = tokens_of(problem, conversations)
+    each = zip(policies, lanes, plan.turns, strict=True)
+    talks = [Talk(policy, stream, lane, turns, tokens, conversations) for policy, lane, turns in each]
+    return _Players(lanes, policies, talks)
+
+
+def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> float:
+    """Play all rounds, a chunk at a time; seconds spent."""
+    total, spent = len(players.lanes[0].order), 0.0
     for start in range(0, total, CHUNK):
-        if cancel is not None and cancel():
-            raise ReplayCancelled(f"replay of {policy} at rho {rho:g} was cancelled after {start} rounds")
+        watch.go_on(start, "rounds")
         stop = min(start + CHUNK, total)
         begin = time.perf_counter()
         with one_blas_thread():
-            if talks is None:
-                play_lanes(policies, stream, lanes, start, stop, threads)
+            if players.talks is None:
+                play_lanes(players.policies, stream, players.lanes, start, stop, threads)
             else:
-                play_talks(talks, start, stop, threads)
+                play_talks(players.talks, start, stop, threads)
         spent += time.perf_counter() - begin
-        if progress is not None:
-            progress(stop / total, f"{policy} rho={rho:g}: round {stop} of {total}, {len(lanes)} trials")
-    return _result(
-        lanes, stream, policy=policy, rho=float(rho), pool=pool, seed=int(seed), latency_weight=float(latency_weight),
-        condition=condition, clusters=problem.clusters, seconds=spent, options=policies[0].settings.model_dump(mode="json"), talks=talks,
-    )  # fmt: skip
+        watch.tell(stop, total, f"round {stop} of {total}, {len(players.lanes)} trials")
+    return spent
 
 
 def _sessions(given: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
@@ -243,27 +321,29 @@ def _sessions(given: Sessions | Mapping[str, Any] | None, condition: str) -> Ses
 
 
 def _replay_external(
-    external: Any,
+    external: ExternalPolicy,
+    problem: ReplayProblem,
     stream: Stream,
     plan: StreamPlan,
-    numbers: Sequence[int],
-    progress: Progress | None,
-    cancel: Callable[[], bool] | None,
-    **keys: Any,
+    trials: Sequence[int],
+    asked: _Settings,
+    watch: _Watch,
+    options: Mapping[str, Any],
 ) -> ReplayResult:
     """`replay` of an object of another library, trial by trial."""
-    name, rho = keys["policy"], keys["rho"]
+    name = asked.policy
+    if plan.turns is not None:
+        raise PolicyError(f"{name}: condition sessions needs a subclass of Policy, which is told of costs")
+    if options:
+        raise PolicyError(f"{name}: set options {', '.join(options)} on the object itself")
     lanes = [Lane.empty(o, arrivals) for o, arrivals in zip(plan.orders, plan.arrivals, strict=True)]
     begin = time.perf_counter()
-    for done, (copied, lane, trial) in enumerate(
-        zip(fresh_copies(external, len(lanes)), lanes, numbers, strict=True), start=1
-    ):
-        if cancel is not None and cancel():
-            raise ReplayCancelled(f"replay of {name} at rho {rho:g} was cancelled after {done - 1} trials")
-        play_external(copied, name, stream, lane, (keys["seed"], keys["pool"], name, f"{rho:g}", trial))
-        if progress is not None:
-            progress(done / len(lanes), f"{name} rho={rho:g}: trial {done} of {len(lanes)}")
-    return _result(lanes, stream, seconds=time.perf_counter() - begin, options={}, **keys)
+    copies = fresh_copies(external, len(lanes))
+    for i, (copied, lane, trial) in enumerate(zip(copies, lanes, trials, strict=True)):
+        watch.go_on(i, "trials")
+        play_external(copied, name, stream, lane, (asked.seed, asked.pool, name, f"{asked.rho:g}", trial))
+        watch.tell(i + 1, len(lanes), f"trial {i + 1} of {len(lanes)}")
+    return _result(_Players(lanes), stream, problem, asked, time.perf_counter() - begin)
 
 
 def _trial_numbers(trials: Any) -> list[int]:
@@ -281,8 +361,10 @@ def _trial_numbers(trials: Any) -> list[int]:
 
 
 def _result(
-    lanes: Sequence[Lane], stream: Stream, *, seconds: float, talks: Sequence[Talk] | None = None, **keys: Any
+    players: _Players, stream: Stream, problem: ReplayProblem, asked: _Settings, seconds: float
 ) -> ReplayResult:
+    """The traces of all lanes; in conversations a cost depends on the model of the turn before."""
+    lanes, talks = players.lanes, players.talks
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
@@ -292,11 +374,12 @@ def _result(
     gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
     traced = [lane.meta_weights for lane in lanes if lane.meta_weights is not None]
     scores, costs, rewards = (x[order, actions] for x in (stream.scores, stream.costs, stream.utilities))
+    conversations: dict[str, Any] = {}
     if talks is not None:
         latencies = None if stream.latencies is None else stream.latencies[order, actions]
         costs, best = (np.stack([getattr(talk, name) for talk in talks]) for name in ("costs", "best"))
         rewards = clipped_utility(scores, costs, stream.rho, latencies, stream.latency_weight)
-        keys |= {
+        conversations = {
             "turns": np.stack([talk.turns.number for talk in talks]).astype(np.int32),
             "kept": np.stack([talk.kept for talk in talks]),
             "random_rewards": np.stack([talk.random for talk in talks]),
@@ -313,5 +396,8 @@ def _result(
         meta_weights=np.stack(traced) if traced else None,
         uncertified=np.array([lane.uncertified for lane in lanes], dtype=np.int64),
         seconds=np.full(len(lanes), seconds / len(lanes)),
-        **keys,
+        options=players.policies[0].settings.model_dump(mode="json") if players.policies else {},
+        clusters=problem.clusters,
+        **vars(asked),
+        **conversations,
     )

@@ -1,7 +1,9 @@
-"""Replay of a policy that is no `cabs_core.Policy`: any object with a method `predict`, and `learn` if it learns.
+"""Replay of a policy that is no `cabs_core.Policy`: any object with a method `predict`, and `learn` if it
+learns.
 
-It plays the same orders under the same conditions as every other policy, so that differences are paired. It sees the
-contexts alone; one that needs predictions, surrogates or saving should subclass `Policy` and be a plug-in.
+It plays the same orders under the same conditions as every other policy, so that differences are paired. It
+sees the contexts alone; one that needs predictions, surrogates or saving should subclass `Policy` and be a
+plug-in.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from cabs_core.policies.lanes import Lane, Stream
 class ExternalPolicy(Protocol):
     """What `replay` asks of an object of another library.
 
-    `predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the K arms.
-    `learn(context, arm, reward, probability)`, where there is one, is told the clipped utility of the played arm when
-    its reward arrives. `name`, where there is one, is what results call it; otherwise its class is.
+    `predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the
+    K arms. `learn(context, arm, reward, probability)`, where there is one, is told the clipped utility of the
+    played arm when its reward arrives. `name`, where there is one, is what results call it; otherwise its
+    class is.
     """
 
     def predict(self, context: np.ndarray) -> Any:
@@ -37,11 +40,14 @@ def external_name(policy: object) -> str:
 
 
 def fresh_copies(policy: object, count: int) -> list[Any]:
-    """Independent copies for the trials, by `copy.deepcopy`. PolicyError where it is not a policy or cannot be copied."""
+    """Independent copies for the trials, by `copy.deepcopy`.
+
+    PolicyError where it is not a policy or cannot be copied.
+    """
     if isinstance(policy, type) or not isinstance(policy, ExternalPolicy) or not callable(policy.predict):
         raise PolicyError(
-            f"replay: policy is {checks.text(repr(policy), 80)}; expected the name of a policy, or an object with "
-            "predict(context) and, if it learns, learn(context, arm, reward, probability)"
+            f"replay: policy is {checks.text(repr(policy), 80)}; expected the name of a policy, or an object "
+            "with predict(context) and, if it learns, learn(context, arm, reward, probability)"
         )
     try:
         return [copy.deepcopy(policy) for _ in range(count)]
@@ -90,6 +96,6 @@ def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
         scaled: np.ndarray = pmf / pmf.sum()
         return scaled
     raise PolicyError(
-        f"{name}: predict returned {checks.text(repr(value), 80)}; expected the index of an arm, 0 to {arms - 1}, or "
-        f"{arms} probabilities with sum 1"
+        f"{name}: predict returned {checks.text(repr(value), 80)}; expected the index of an arm, "
+        f"0 to {arms - 1}, or {arms} probabilities with sum 1"
     )

@@ -1,9 +1,9 @@
 """How long one decision takes: single online `decide` and `update` calls, the path that serves live traffic.
 
-Replay plays whole lanes in compiled loops; its throughput says nothing about the wait of one request. Here a policy
-first learns from a stretch of a seeded order (in replay's loops, so that its state is that of a router in use),
-then serves further rounds one at a time. The first `warmup` of them are not timed: they compile what is compiled on
-first use. One BLAS and one torch thread, as in replay.
+Replay plays whole lanes in compiled loops; its throughput says nothing about the wait of one request. Here a
+policy first learns from a stretch of a seeded order (in replay's loops, so that its state is that of a router
+in use), then serves further rounds one at a time. The first `warmup` of them are not timed: they compile what
+is compiled on first use. One BLAS and one torch thread, as in replay.
 
 Wall-clock figures change from run to run and machine to machine, so they belong in volatile files only.
 """
@@ -30,7 +30,8 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
 from cabs_core.threads import one_blas_thread, one_torch_thread
 
-#: per policy and rho: calls that are timed, rounds served untimed before them, rounds learned from before those
+#: per policy and rho: calls that are timed, rounds served untimed before them, rounds learned from before
+#: those
 DECISIONS, WARMUP, LEARNED = 300, 20, 500
 COLUMNS = ("decide_us", "decide_cpu_us", "update_us", "update_cpu_us")
 
@@ -40,7 +41,8 @@ class DecisionTimes:
     """Times of single calls of one policy at one rho, all `[decisions]` float64 in microseconds.
 
     Attributes:
-        decide_us, update_us: wall time of the call; decide_cpu_us, update_cpu_us: processor time of the process.
+        decide_us, update_us: wall time of the call; decide_cpu_us, update_cpu_us: processor time of the
+            process.
         learned: rounds that the policy had learned from before the first timed call.
     """
 
@@ -101,10 +103,18 @@ def time_decisions(
     cls = policy_class(policy)
     times = np.empty((4, decisions))
     with one_blas_thread(), one_torch_thread():
-        router = SafePolicy(cls(
-            policy, arms=problem.arms, dim=problem.dim, rho=float(rho), offline=stream.offline, horizon=problem.n,
-            keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0), binary_share=stream.share, options=options or {},
-        ))  # fmt: skip
+        algorithm = cls(
+            policy,
+            arms=problem.arms,
+            dim=problem.dim,
+            rho=float(rho),
+            offline=stream.offline,
+            horizon=problem.n,
+            keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0),
+            binary_share=stream.share,
+            options=options or {},
+        )
+        router = SafePolicy(algorithm)
         if learned:
             lane = Lane.empty(order[:learned], experts=router.algorithm.experts)
             play_lanes([router], stream, [lane], 0, learned)
@@ -117,7 +127,7 @@ def time_decisions(
 
 
 def _serve(router: SafePolicy, stream: Stream, row: int) -> tuple[int, int, int, int]:
-    """One request and its reward; nanoseconds (decide wall, decide processor, update wall, update processor)."""
+    """One request and its reward; nanoseconds (wall and processor of decide, then of update)."""
     request = stream.request(row, 0)
     wall, cpu = time.perf_counter_ns, time.process_time_ns
     cpu_start, start = cpu(), wall()
@@ -136,7 +146,7 @@ def _serve(router: SafePolicy, stream: Stream, row: int) -> tuple[int, int, int,
 
 
 def save_times(times: Sequence[DecisionTimes], pool: str, path: str | Path) -> Path:
-    """Write one row per timed round: pool, policy, rho, decision (0..), and the four columns of microseconds."""
+    """Write one row per timed round: pool, policy, rho, decision (0..), and four columns of microseconds."""
     columns: dict[str, Any] = {"pool": [], "policy": [], "rho": [], "decision": []}
     columns |= {name: [] for name in COLUMNS}
     for t in times:

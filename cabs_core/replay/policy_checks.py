@@ -51,9 +51,16 @@ def expect(holds: Any, name: str, promise: str) -> None:
 def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
     problem = _problem()
     return build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=RHO, offline=stream.offline, horizon=problem.n, seed=5,
-        binary_share=stream.share, **options,
-    )  # fmt: skip
+        name,
+        arms=problem.arms,
+        dim=problem.dim,
+        rho=RHO,
+        offline=stream.offline,
+        horizon=problem.n,
+        seed=5,
+        binary_share=stream.share,
+        **options,
+    )
 
 
 def _methods(name: str, options: dict[str, Any]) -> None:

@@ -26,9 +26,11 @@ class ReplayResult:
         uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
             shared equally where lanes run together.
         scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
-        clusters: `[n]` of the problem's queries, equal for one independent observation; None: every query is one.
-        turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from 0), whether
-            it kept the last turn's model without a decision, and mean clipped utility of all arms; else None.
+        clusters: `[n]` of the problem's queries, equal for one independent observation; None: every query is
+            one.
+        turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from
+            0), whether it kept the last turn's model without a decision, and mean clipped utility of all
+            arms; else None.
 
     Examples:
         >>> from cabs_core import synthetic_problem
@@ -103,8 +105,8 @@ class ReplayResult:
         return values
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward, best_reward,
-        score and cost where they are known, and turn and kept under condition `sessions`."""
+        """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward,
+        best_reward, score and cost where they are known, and turn and kept under condition `sessions`."""
         columns = {
             "row": self.order,
             "arm": self.actions,

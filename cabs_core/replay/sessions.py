@@ -1,28 +1,30 @@
-"""Condition `sessions`: the queries of a task as turns of conversations, where a switch loses the prompt cache.
+"""Condition `sessions`: queries of a task as turns of conversations, where a switch loses the prompt cache.
 
-**Conversations.** An order is walked; the next query that was not played begins a conversation, whose other turns are the
-next queries of its task. Lengths are geometric with mean `turns`, drawn anew in every trial; a conversation ends early
-when its task has no query left. Every query is played once, conversations one after another. Of the later turns a share
-`tools` are steps of a tool loop. All this depends on the trial alone, so that differences of policies are paired.
+**Conversations.** An order is walked; the next query that was not played begins a conversation, whose other
+turns are the next queries of its task. Lengths are geometric with mean `turns`, drawn anew in every trial; a
+conversation ends early when its task has no query left. Every query is played once, conversations one after
+another. Of the later turns a share `tools` are steps of a tool loop. All this depends on the trial alone, so
+that differences of policies are paired.
 
-**Costs.** A turn reads all earlier prompts and answers of its conversation. With a_j the price of a token in of model j,
-H_j the tokens of the earlier turns and R_j those of them that the last turn read as well,
+**Costs.** A turn reads all earlier prompts and answers of its conversation. With a_j the price of a token in
+of model j, H_j the tokens of the earlier turns and R_j those of them that the last turn read as well,
 
-    cost of model j = its cost in the table + a_j H_j                                    another model than the last turn's
-                    = its cost in the table + a_j (H_j - R_j) + cached a_j R_j           the model of the last turn
+    cost of model j = its cost in the table + a_j H_j                             another than the last turn's
+                    = its cost in the table + a_j (H_j - R_j) + cached a_j R_j    the last turn's model
 
-so the first turn of every conversation costs what the table says. Tokens and prices are the table's where it counts
-tokens. Else prompts have a token per four characters, a share `input_share` of a model's mean cost is for them, and a
-token out costs `ANSWER_PRICE` times one in, which says how long answers are. Scores are the table's: what a model lacks
-by not having written the earlier answers is in no table.
+so the first turn of every conversation costs what the table says. Tokens and prices are the table's where it
+counts tokens. Else prompts have a token per four characters, a share `input_share` of a model's mean cost is
+for them, and a token out costs `ANSWER_PRICE` times one in, which says how long answers are. Scores are the
+table's: what a model lacks by not having written the earlier answers is in no table.
 
-**Who answers.** At `sticky: off` every turn is a decision of the policy. Otherwise a turn keeps the model of the last one
-by the rule of the server (`utility.may_keep`, `utility.worth_a_switch`), with the predictions that the router would use:
-it is no decision, its propensity is 1. Policies are told expected costs of the whole request, and nothing of the cache,
-as in the server. Policies that know the outcomes choose every turn.
+**Who answers.** At `sticky: off` every turn is a decision of the policy. Otherwise a turn keeps the model of
+the last one by the rule of the server (`utility.may_keep`, `utility.worth_a_switch`), with the predictions
+that the router would use: it is no decision, its propensity is 1. Policies are told expected costs of the
+whole request, and nothing of the cache, as in the server. Policies that know the outcomes choose every turn.
 
-**Feedback.** One decision has one feedback: mean score and mean cost of the turns that it answered, once the next decision
-is due. Regret of a turn is against the best model of that turn, given who answered the last one.
+**Feedback.** One decision has one feedback: mean score and mean cost of the turns that it answered, once the
+next decision is due. Regret of a turn is against the best model of that turn, given who answered the last
+one.
 """
 
 from __future__ import annotations
@@ -42,13 +44,13 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.threads import over_threads
 from cabs_core.utility import clipped_utility, may_keep, worth_a_switch
 
-#: price of a token out, in prices of one in, where the table has no token counts; list prices are 2 to 8 times
+#: price of a token out, in prices of one in, where the table has no token counts (list prices: 2 to 8)
 ANSWER_PRICE = 4.0
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The conversations of one trial: number of each turn `[T]`, from 0, and whether it is a step of a tool loop `[T]`."""
+    """The conversations of one trial: number of each turn `[T]`, from 0, in a tool loop or not `[T]`."""
 
     number: np.ndarray
     in_tools: np.ndarray
@@ -56,7 +58,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens `[n, K]` that each model reads and writes on each query, and its price `[K]` in USD of one that it reads."""
+    """Tokens `[n, K]` that each model reads and writes on each query, and its price `[K]`, USD each read."""
 
     read: np.ndarray
     written: np.ndarray
@@ -119,7 +121,7 @@ def in_conversations(
 
 
 class Context:
-    """What one conversation after another has cost so far: the costs of the next turn, given who answered which turn."""
+    """What one conversation after another has cost so far: what the next turn costs, by who answered."""
 
     def __init__(self, tokens: Tokens, cached: float):
         self.tokens, self.saved = tokens, (1.0 - cached) * tokens.price
@@ -179,8 +181,8 @@ class Talk:
     """One lane of a replay in conversations; `play` takes the place of the policy's `run`.
 
     Attributes:
-        costs, best, random: `[T]` cost in USD of the answer, clipped utility of the best model of the turn, and mean
-            clipped utility of all. kept: bool `[T]`, the turn was no decision.
+        costs, best, random: `[T]` cost in USD of the answer, clipped utility of the best model of the turn,
+            and mean clipped utility of all. kept: bool `[T]`, the turn was no decision.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Replay results on disk: one folder per (pool, rho, policy), compact parquet, written as a whole or not at all.
+"""Replay results on disk: one folder per (pool, rho, policy), compact parquet, whole or not at all.
 
 Every file repeats `pool`, `rho` and `policy` as constant columns (a few bytes after run-length encoding), so
 that a glob over all folders is one relation and needs no parsing of paths.
@@ -6,19 +6,21 @@ that a glob over all folders is one relation and needs no parsing of paths.
     run.parquet      1 row: settings, hashes, versions, seeds (see `RUN_FIELDS`)
     trials.parquet   1 row per trial: means over its rounds, latency and solver figures
     curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
-    queries.parquet  1 row per query: its identifier, mean over its plays, and its cluster: the independent observation it belongs to
+    queries.parquet  1 row per query: its identifier, mean over its plays, and its cluster (the independent
+                     observation that it belongs to)
     arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
     rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
                      earns the same reward in most trials and then compresses about tenfold better;
-                     ORDER BY trial, round gives the trace as it happened. Under condition sessions also its cost,
-                     which elsewhere is the problem's
+                     ORDER BY trial, round gives the trace as it happened. Under condition sessions also its
+                     cost, which elsewhere is the problem's
 
 Utilities are clipped to [0, 1] unless a column says otherwise; costs are USD per call; regret is against the
 best arm of each query.
 
-Of a table with gaps, all means rest on real answers: utility, score and cost are the doubly robust values of `problem.gaps`, whose
-means are estimates and whose single values mean little; `observed` is the share of rounds whose answer is real. rounds.parquet has
-what was played, predictions among it; so have the best arm of each query and the policy that plays it.
+Of a table with gaps, all means rest on real answers: utility, score and cost are the doubly robust values of
+`problem.gaps`, whose means are estimates and whose single values mean little; `observed` is the share of
+rounds whose answer is real. rounds.parquet has what was played, predictions among it; so have the best arm of
+each query and the policy that plays it.
 """
 
 from __future__ import annotations
@@ -124,7 +126,7 @@ class StoredReplay(StoredTrace):
 
 
 def checkpoints(rounds: int, count: int = CHECKPOINTS) -> np.ndarray:
-    """Rounds (1-based) at which curves are kept: evenly spread, the last one always included, at most `count`."""
+    """Rounds (1-based) at which curves are kept: evenly spread, the last included, at most `count`."""
     return np.unique(np.ceil(np.linspace(0, rounds, min(count, rounds) + 1)[1:]).astype(np.int64))
 
 
@@ -166,7 +168,8 @@ def load_replay_result(folder: str | Path) -> StoredReplay:
     """Read a folder written by `save_replay_result`.
 
     Raises:
-        ResultError: a file is missing or unreadable, or the rounds are not those that the run record promises.
+        ResultError: a file is missing or unreadable, or the rounds are not those that the run record
+            promises.
     """
     folder = Path(folder)
     tables = {name: _read(folder, name) for name in ("trials", "curves", "queries", "arms")}
@@ -191,8 +194,8 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
     seen[place if inside.all() else place[inside]] = True
     if len(table) != trials * rounds or not seen.all():
         raise ResultError(
-            f"{folder}/rounds.parquet holds {len(table)} rows for {int(seen.sum())} different rounds, expected "
-            f"each of {trials} trials x {rounds} rounds once; replay this partition again"
+            f"{folder}/rounds.parquet holds {len(table)} rows for {int(seen.sum())} different rounds, "
+            f"expected each of {trials} trials x {rounds} rounds once; replay this partition again"
         )
 
     def shaped(column: str, dtype: type[np.generic]) -> np.ndarray:
@@ -231,15 +234,21 @@ def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table
 
 
 def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
-    """Small files: dictionaries for keys and text only, the bytes of measured floats split before compression."""
+    """Small files: dictionaries for keys and text only, the bytes of measured floats split."""
     names = table.column_names
     text = [f.name for f in table.schema if f.name in _KEYS or pa.types.is_string(f.type)]
     floats = [f.name for f in table.schema if pa.types.is_floating(f.type) and f.name not in _KEYS]
+    keyed = [name for name in names if name not in floats] if "reward" in names else text
     pq.write_table(
-        table, path, compression="zstd", compression_level=9, store_schema=False, write_statistics=not plain,
-        use_dictionary=False if plain else [c for c in names if c not in floats] if "reward" in names else text,
+        table,
+        path,
+        compression="zstd",
+        compression_level=9,
+        store_schema=False,
+        write_statistics=not plain,
+        use_dictionary=False if plain else keyed,
         use_byte_stream_split=False if plain else floats,
-    )  # fmt: skip
+    )
 
 
 _KEYS = ("pool", "rho", "policy")
@@ -249,10 +258,11 @@ _RUN_SCHEMA = pa.schema(
 
 
 class _Played:
-    """The arrays `[trials, T]` of one replay, checked against the problem, with scores and costs of the played arms.
+    """The arrays `[trials, T]` of one replay, checked against the problem, with scores and costs of the
+    played arms.
 
-    values: clipped utilities, of a table with gaps those of `problem.gaps`; unclipped: without the limits; observed: 1
-    where the answer is real. n, k, trials, rounds: numbers of queries, arms, trials and rounds.
+    values: clipped utilities, of a table with gaps those of `problem.gaps`; unclipped: without the limits;
+    observed: 1 where the answer is real. n, k, trials, rounds: numbers of queries, arms, trials and rounds.
     """
 
     def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
@@ -283,14 +293,18 @@ class _Played:
         if off.max() < 1e-5:  # not so with a NaN
             return
         trial, t = np.unravel_index(np.nanargmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+        arm = self.arms[self.result.actions[trial, t]]
         raise ResultError(
-            f"{where}: reward {self.rewards[trial, t]:.6g} of trial {trial}, round {t} is not the clipped utility "
-            f"{clipped[trial, t]:.6g} of arm {self.arms[self.result.actions[trial, t]]!r} on that query: result and problem "
-            "do not belong together"
+            f"{where}: reward {self.rewards[trial, t]:.6g} of trial {trial}, round {t} is not the clipped "
+            f"utility {clipped[trial, t]:.6g} of arm {arm!r} on that query: result and problem do not belong "
+            "together"
         )
 
     def _rest_on_real_cells(self, problem: ReplayProblem, observed: np.ndarray) -> None:
-        """Of a table with gaps: what means are taken of (`problem.gaps`). What looks at outcomes first stays as it was played."""
+        """Of a table with gaps: what means are taken of (`problem.gaps`).
+
+        What looks at outcomes first stays as it was played.
+        """
         self.observed = (observed > 0).astype(np.float64)
         if split_name(self.result.policy)[0] == ORACLE_BEST:
             return

@@ -1,18 +1,20 @@
 """Settings chosen on the validation problem, with the same budget of configurations for every method.
 
-A method is tuned over the grid of its record in the catalog. The first configuration is its preset, unchanged. The
-second, where a method has both targets, is the preset with the other `target` (utility or score), so that no method is
-handicapped by what its models learn. The others are drawn without replacement (seeded). Every configuration is replayed
-over the validation problem on the same orders; its value is the mean utility over the rhos of the search. A
-configuration replaces the preset only if its lead, paired over trials and queries, exceeds one standard error: with a
-few hundred validation queries, the largest of a dozen noisy means is no evidence by itself. The fewer queries, the more
-orders (`trials_for`): what a policy earns that starts cold depends much on the order, and with few of them it would keep its
-preset for want of evidence, a weaker baseline than it need be. A grid with fewer configurations than the budget is
-searched whole.
+A method is tuned over the grid of its record in the catalog. The first configuration is its preset,
+unchanged. The second, where a method has both targets, is the preset with the other `target` (utility or
+score), so that no method is handicapped by what its models learn. The others are drawn without replacement
+(seeded). Every configuration is replayed over the validation problem on the same orders; its value is the
+mean utility over the rhos of the search. A configuration replaces the preset only if its lead, paired over
+trials and queries, exceeds one standard error: with a few hundred validation queries, the largest of a dozen
+noisy means is no evidence by itself. The fewer queries, the more orders (`trials_for`): what a policy earns
+that starts cold depends much on the order, and with few of them it would keep its preset for want of
+evidence, a weaker baseline than it need be. A grid with fewer configurations than the budget is searched
+whole.
 
-Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn, ridge,
-kernel_ridge and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the oracles, by squared
-error on the same validation split; best_single, random and oracle_best have nothing to choose.
+Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn,
+ridge, kernel_ridge and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the
+oracles, by squared error on the same validation split; best_single, random and oracle_best have nothing to
+choose.
 """
 
 from __future__ import annotations
@@ -57,8 +59,9 @@ class TuningResult:
     """What was tried and what was chosen.
 
     Attributes:
-        chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se", "configurations",
-            "seconds"}}; lead: of the best configuration over the preset, with its standard error.
+        chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
+            "configurations", "seconds"}}; lead: of the best configuration over the preset, with its standard
+            error.
         tried: one dict per configuration: policy, options, utility, per-rho utilities.
         untuned: {policy: why it is never tuned}.
     """
@@ -74,7 +77,7 @@ def tunable(policy: str) -> bool:
 
 
 def why_untuned(policy: str) -> str:
-    """Why a policy (with its preset) is never tuned, in a few words; empty where it is. Raises PolicyError."""
+    """Why a policy (with its preset) is never tuned, in a few words; empty where it is; or PolicyError."""
     preset = split_name(policy)[1]
     if not policy_record(policy).tuning:
         return "its record has no settings to tune"
@@ -84,7 +87,7 @@ def why_untuned(policy: str) -> str:
 
 
 def trials_for(n: int) -> int:
-    """Orders per evaluation on n validation queries: as many as make `ROUNDS`, within the least and the most."""
+    """Orders per evaluation on n validation queries: as many as make `ROUNDS`, within bounds."""
     return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // max(1, n)))
 
 
@@ -93,7 +96,8 @@ def configurations(
 ) -> list[dict[str, Any]]:
     """At most `budget` different overrides of a policy, fewer only where its grid holds fewer.
 
-    The first is empty, the second sets the other `target` where there is one, the rest are seeded draws from the grid.
+    The first is empty, the second sets the other `target` where there is one, the rest are seeded draws from
+    the grid.
 
     Args:
         grid: {option: values}; None: that of the policy's record.
@@ -143,7 +147,8 @@ def tune(
         problem: the validation problem; the test problem must never be given.
         policies: names; those that are never tuned are in `untuned` of the result, with the reason.
         rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
-        seed: of the configurations drawn and of the orders; trials: orders per evaluation; None: `trials_for`.
+        seed: of the configurations drawn and of the orders; trials: orders per evaluation; None:
+            `trials_for`.
         fixed: {policy: overrides} that every configuration of the policy gets.
         grids: {policy: {option: values}} to search instead of the grids of the catalog.
 
@@ -181,10 +186,12 @@ def tune(
             traces.append((np.stack([r.utilities() for r in runs]).mean(axis=0), _per_query(runs, problem.n)))
             records.append(
                 {
-                    "policy": policy, "options": options, "utility": float(traces[-1][0].mean()),
+                    "policy": policy,
+                    "options": options,
+                    "utility": float(traces[-1][0].mean()),
                     "by_rho": [float(r.rewards.mean()) for r in runs],
                 }
-            )  # fmt: skip
+            )
             if progress is not None:
                 progress(
                     (number + (step + 1) / len(candidates)) / len(names),
@@ -220,7 +227,8 @@ def _per_query(runs: Sequence[ReplayResult], n: int) -> np.ndarray:
 def search_rhos(grid: Sequence[float]) -> list[float]:
     """The rhos of a pool's grid that the search looks at, ascending.
 
-    On the paper's grid those nearest to `RHOS` (ties go to the smaller); on any other the middle one of each regime.
+    On the paper's grid those nearest to `RHOS` (ties go to the smaller); on any other the middle one of each
+    regime.
     """
     own = sorted(grid)
     if is_paper_grid(own):
