@@ -50,7 +50,8 @@ def tiny_pool(cabs_home: Path) -> Path:
 
 @pytest.fixture
 def s3(monkeypatch):
-    """A client of an empty object store on this machine with a bucket `cabs`; fsspec's drivers find it, too."""
+    """A client of an empty object store on this machine with a bucket `cabs`; fsspec's drivers find it,
+    too."""
     s3fs = pytest.importorskip("s3fs", reason="needs the extra s3")
     moto = pytest.importorskip("moto.server", reason="needs moto[server]")
     import boto3

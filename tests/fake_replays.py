@@ -1,4 +1,4 @@
-"""Replays made up for tests of results, marts and report: right in shape and arithmetic, no policy behind them."""
+"""Replays made up for tests of results, marts and report: right in shape and arithmetic, no policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SKILL = {
     "cabs_c_linear@literal": 0.05,
     "cabs_d_linear@literal": 0.06,
     "cabs_c_linear@tuned": 0.4,
-    "cabs_d_linear@tuned": 0.0,  # a loss against the preset practical that is significant even with three trials
+    "cabs_d_linear@tuned": 0.0,  # a loss against the preset practical, significant with three trials
 }
 
 
@@ -48,11 +48,19 @@ def fake_problem(n: int = 60, arms: int = 5, seed: int = 0) -> ReplayProblem:
     scores = (rng.random((n, arms)) < ability).astype(np.float64)
     costs, one = np.linspace(1e-4, 9e-4, arms) * rng.uniform(0.5, 1.5, (n, arms)), np.ones((n, 1))
     return ReplayProblem(
-        arms=[f"model-{j}" for j in range(arms)], query_ids=np.array([f"q{i}" for i in range(n)]),
-        tasks=np.array([f"task {i % 3}" for i in range(n)]), contexts=one, scores=scores, costs=costs,
-        predicted_scores=0.2 + 0.5 * scores, predicted_costs=costs, surrogate_deltas=np.zeros((n, arms, arms)),
-        offline_contexts=one, offline_scores=scores, offline_costs=costs,
-    )  # fmt: skip
+        arms=[f"model-{j}" for j in range(arms)],
+        query_ids=np.array([f"q{i}" for i in range(n)]),
+        tasks=np.array([f"task {i % 3}" for i in range(n)]),
+        contexts=one,
+        scores=scores,
+        costs=costs,
+        predicted_scores=0.2 + 0.5 * scores,
+        predicted_costs=costs,
+        surrogate_deltas=np.zeros((n, arms, arms)),
+        offline_contexts=one,
+        offline_scores=scores,
+        offline_costs=costs,
+    )
 
 
 def fake_result(
@@ -74,12 +82,20 @@ def fake_result(
     actions = np.where(wins, best[order], rng.integers(0, k, (trials, t)))
     solver = policy.startswith("cabs_c") or policy.startswith("cabs_d")
     return ReplayResult(
-        pool=pool, policy=policy, rho=rho, order=order, actions=actions,
+        pool=pool,
+        policy=policy,
+        rho=rho,
+        order=order,
+        actions=actions,
         propensities=np.where(wins, 0.6, 0.4 / k).astype(np.float64),
-        rewards=utility[order, actions], best_rewards=utility.max(axis=1)[order],
+        rewards=utility[order, actions],
+        best_rewards=utility.max(axis=1)[order],
         gaps=rng.random((trials, t)) * 1e-9 if solver else None,
-        meta_weights=None, uncertified=np.zeros(trials), seconds=np.full(trials, t * 3e-5), seed=seed,
-    )  # fmt: skip
+        meta_weights=None,
+        uncertified=np.zeros(trials),
+        seconds=np.full(trials, t * 3e-5),
+        seed=seed,
+    )
 
 
 def write_pool(
@@ -119,7 +135,7 @@ def write_evidence(artifacts, pool: str, problem) -> None:
 
 
 def build_artifacts(artifacts):
-    """Two fake pools with replays, stage files and all marts: `one` (every policy) and `two` (another encoder)."""
+    """Two fake pools with replays, stage files and marts: `one` (every policy), `two` (another encoder)."""
     from dbt_like_sql import build_all
 
     few = ["random", "best_single", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "hier_mix"]
@@ -162,11 +178,27 @@ def write_estimates(artifacts, pool: str) -> None:
         "manski_width": 0.0,
     }
     rows = [
-        {**facts, **found, "policy": "hier_mix", "outcome": "utility", "estimator": "dr", "refused": "", "n_eff": 45.0,
-         "max_weight": 4.0},
-        {**facts, **dict.fromkeys(found), "policy": "lin_ucb", "outcome": None, "estimator": None,
-         "refused": "the log is too short", "n_eff": 7.0, "max_weight": 20.0},
-    ]  # fmt: skip
+        {
+            **facts,
+            **found,
+            "policy": "hier_mix",
+            "outcome": "utility",
+            "estimator": "dr",
+            "refused": "",
+            "n_eff": 45.0,
+            "max_weight": 4.0,
+        },
+        {
+            **facts,
+            **dict.fromkeys(found),
+            "policy": "lin_ucb",
+            "outcome": None,
+            "estimator": None,
+            "refused": "the log is too short",
+            "n_eff": 7.0,
+            "max_weight": 20.0,
+        },
+    ]
     folder = artifacts / "off_policy" / pool
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(as_table(rows), folder / "estimates.parquet")
@@ -198,17 +230,36 @@ def stage_files() -> dict[str, dict]:
     return {
         "oracles/one/oracles.json": {
             "chosen": {"accuracy": "blend"},
-            "metrics": {"validation": {"accuracy": {"ridge": 0.21, "blend": 0.2}}, "training": {"epochs": [{"loss": 1}]}},
+            "metrics": {
+                "validation": {"accuracy": {"ridge": 0.21, "blend": 0.2}},
+                "training": {"epochs": [{"loss": 1}]},
+            },
         },
         "oracles/one/diagnostics.json": {
-            "chosen": {"accuracy": "blend"}, "split": "test", "heads": heads,
-            "arms": [{"arm": "model-0", "mean_score": 0.5, "score_r2": None}, {"arm": "model-1", "mean_score": 0.25}],
+            "chosen": {"accuracy": "blend"},
+            "split": "test",
+            "heads": heads,
+            "arms": [
+                {"arm": "model-0", "mean_score": 0.5, "score_r2": None},
+                {"arm": "model-1", "mean_score": 0.25},
+            ],
         },
         "tuning/one/tuning.json": {
-            "lin_ucb": {"configurations": 12, "preset_utility": 0.4, "utility": 0.4, "lead": 0.01, "lead_se": 0.02, "options": {}},
+            "lin_ucb": {
+                "configurations": 12,
+                "preset_utility": 0.4,
+                "utility": 0.4,
+                "lead": 0.01,
+                "lead_se": 0.02,
+                "options": {},
+            },
             "cabs_d_linear@tuned": {
-                "configurations": 12, "preset_utility": 0.4, "utility": 0.45, "lead": 0.05, "lead_se": 0.02,
+                "configurations": 12,
+                "preset_utility": 0.4,
+                "utility": 0.45,
+                "lead": 0.05,
+                "lead_se": 0.02,
                 "options": {"eta": 0.3, "experts": [["lin_ts", {}]]},
             },
         },
-    }  # fmt: skip
+    }

@@ -13,7 +13,10 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class HubState:
-    """What the server has and how it misbehaves. Faults count down: each request that meets one uses it up."""
+    """What the server has and how it misbehaves.
+
+    Faults count down: each request that meets one uses it up.
+    """
 
     files: dict[str, bytes] = field(default_factory=dict)
     commit: str = COMMIT

@@ -14,7 +14,8 @@ from cabs_core.outcomes.sources import openllm_v2, routerbench, sprout
 
 
 def routerbench_table(n: int = 20) -> pd.DataFrame:
-    """Like the published file: quality columns of objects, cost columns in another model order, reprs of lists."""
+    """Like the published file: quality columns of objects, cost columns in another model order, reprs of
+    lists."""
     data: dict = {
         "sample_id": [f"mmlu.{i}" for i in range(n)],
         "prompt": [repr([f"Question {i}?\nAnswer:"]) for i in range(n)],

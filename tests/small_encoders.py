@@ -37,9 +37,14 @@ def small_bert(folder: Path) -> Path:
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=64, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=128,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+    )
     return _write(folder, BertModel(config))
 
 
@@ -50,8 +55,18 @@ def small_deberta(folder: Path) -> Path:
 
     torch.manual_seed(0)
     config = DebertaV2Config(
-        vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
-        max_position_embeddings=64, relative_attention=True, position_buckets=16, pos_att_type=["p2c", "c2p"],
-        share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=128,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        relative_attention=True,
+        position_buckets=16,
+        pos_att_type=["p2c", "c2p"],
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        position_biased_input=False,
+        initializer_range=0.2,
+    )
     return _write(folder, DebertaV2Model(config))

@@ -79,9 +79,15 @@ def built(name: str, problem: ReplayProblem, rho: float = 300.0, **options):
     """(policy, stream): the policy as a replay of the problem builds it."""
     stream = make_stream(problem, rho)
     policy = build_policy(
-        name, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, horizon=problem.n,
-        binary_share=stream.share, **options,
-    )  # fmt: skip
+        name,
+        arms=problem.arms,
+        dim=problem.dim,
+        rho=rho,
+        offline=stream.offline,
+        horizon=problem.n,
+        binary_share=stream.share,
+        **options,
+    )
     return policy, stream
 
 
@@ -90,11 +96,16 @@ def started(words: list[object], output: Path, settings: dict[str, str]) -> Iter
     """A process in a group of its own, ended by SIGTERM; it runs in the folder of the file of its output."""
     with open(output, "wb") as out:
         process = subprocess.Popen(
-            [str(w) for w in words], cwd=output.parent, env=settings, stdout=out, stderr=out, start_new_session=True,
+            [str(w) for w in words],
+            cwd=output.parent,
+            env=settings,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
             # Dagster gives SIGTERM the handler of SIGINT, and tests that a shell started in the background
             # inherit SIGINT as ignored: a server would hear neither
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        )
     try:
         yield process
         process.terminate()
@@ -116,5 +127,8 @@ def installed_package(folder: Path, module: str, text: str, entry_points: str) -
     (info / "entry_points.txt").write_text(entry_points)
     paths = [str(site), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return {
-        **os.environ, "PYTHONPATH": os.pathsep.join(paths), "CABS_HOME": str(home), "DAGSTER_HOME": str(home),
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "CABS_HOME": str(home),
+        "DAGSTER_HOME": str(home),
+    }

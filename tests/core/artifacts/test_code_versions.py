@@ -1,4 +1,5 @@
-"""Code versions follow the imports that run, and nothing else: held against what stages import and execute."""
+"""Code versions follow the imports that run, and nothing else: held against what stages import and
+execute."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "a.py": "from small_package import f\n\ndef g():\n    import small_package.sub.c\n    return f()\n",
         "b.py": "def f():\n    return 1\n",
         "heavy.py": "def g():\n    return 2\n",
-        "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from small_package.b import f\n",
+        "typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
+        "    from small_package.b import f\n",
         "named.py": "TABLE = {'a': 'small_package.a:g'}\n",
         "sub/__init__.py": "",
         "sub/c.py": "X = 2\n",
@@ -86,7 +88,7 @@ def test_every_policy_has_a_module(policy: str) -> None:
 
 WATCH = """
 import cProfile, json, os, sys, threading
-import great_expectations, numba, pandas, scipy.optimize, sklearn.linear_model, torch  # once here, not in each process below
+import great_expectations, numba, pandas, scipy.optimize, sklearn.linear_model, torch  # once
 from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, Target, make_artifact
 from cabs_core.pools import find_pool
 
@@ -105,10 +107,13 @@ for name, target in targets.items():
         make_artifact(Chain(chain.store, chain.pool_file), target, Options(force=True))
         profile.disable()
         ran = in_threads | {entry.code for entry in profile.getstats() if not isinstance(entry.code, str)}
-        modules = {getattr(m, "__file__", None): n for n, m in list(sys.modules.items()) if n.startswith("cabs_core.")}
-        optimized = 1  # set for functions; not for modules and classes, whose bodies run when they are imported
-        executed = {modules[code.co_filename] for code in ran if code.co_filename in modules and code.co_flags & optimized}
-        os.write(write, json.dumps({"executed": sorted(executed), "imported": sorted(modules.values())}).encode())
+        ours = [(n, m) for n, m in list(sys.modules.items()) if n.startswith("cabs_core.")]
+        modules = {getattr(module, "__file__", None): name for name, module in ours}
+        # flag 1 is set for functions; not for modules and classes, whose bodies run when they are imported
+        called = {code.co_filename for code in ran if code.co_flags & 1}
+        executed = [name for file, name in modules.items() if file in called]
+        seen = {"executed": sorted(executed), "imported": sorted(modules.values())}
+        os.write(write, json.dumps(seen).encode())
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
@@ -123,14 +128,15 @@ OUTSIDE = (
     "cabs_core.versions",
     "cabs_core.pools.registry",
     "cabs_core.pool_files.rhos",
-    "cabs_core.outcomes.published",  # reads its table when the package is imported; see the last test for who uses it
+    "cabs_core.outcomes.published",  # reads its table when it is imported; see the last test
     *(module.removesuffix(".*") for module in stages.COVERED),
 )
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set[str]]]:
-    """{stage or "policy P": {"executed", "imported": modules}} of a small pool, each made in a process of its own."""
+    """{stage or "policy P": {"executed", "imported": modules}} of a small pool, each made in a process of its
+    own."""
     home = tmp_path_factory.mktemp("watched")
     pool = (
         TINY.replace("[random, best_single, lin_ucb]", f"[{', '.join(POLICIES)}]")
@@ -144,10 +150,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, set
                 rows, arms = np.arange(len(table)), rng.integers(0, len(table.arms), len(table))
                 pd.DataFrame(
                     {
-                        "prompt": table.prompts, "model": [table.arms[a] for a in arms],
-                        "score": table.scores[rows, arms], "cost": table.costs[rows, arms],
+                        "prompt": table.prompts,
+                        "model": [table.arms[a] for a in arms],
+                        "score": table.scores[rows, arms],
+                        "cost": table.costs[rows, arms],
                     }
-                ).to_csv(home / "pools" / "calls.csv", index=False)  # fmt: skip
+                ).to_csv(home / "pools" / "calls.csv", index=False)
         for cell in chain_of().replays(
             [500.0]
         ):  # compiles what is watched below; watching a compiler takes long

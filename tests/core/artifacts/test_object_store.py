@@ -1,4 +1,5 @@
-"""Artifacts on an object store: the same contents as on a folder, shared by machines, errors in words, kill -9."""
+"""Artifacts on an object store: the same contents as on a folder, shared by machines, errors in words, kill
+-9."""
 
 from __future__ import annotations
 
@@ -69,7 +70,10 @@ def test_a_store_that_is_away_is_said_and_tried_again(s3, monkeypatch) -> None:
 
 @pytest.mark.slow
 def test_a_slow_store_that_fails_now_and_then_costs_time_only(tmp_path, monkeypatch) -> None:
-    """Every fourth request fails with 503: the drivers ask again. Once all fail, that is said, and tried again later."""
+    """Every fourth request fails with 503: the drivers ask again.
+
+    Once all fail, that is said, and tried again later.
+    """
     import s3fs
 
     with Store(delay_s=0.02, fail_every=4) as unreliable:

@@ -1,4 +1,5 @@
-"""Disks that are full, read-only or no folders: which path, how much, what to do; and nothing half-written."""
+"""Disks that are full, read-only or no folders: which path, how much, what to do; and nothing
+half-written."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ try:
     else:
         with atomic_directory(folder + "/dir", None) as d:
             (d / "b").write_text("half")
-            np.save(d / "a.npy", np.zeros(5_000)) if way == "npy" else np.savez(d / "a.npz", a=np.zeros(5_000))
+            a = np.zeros(5_000)
+            np.save(d / "a.npy", a) if way == "npy" else np.savez(d / "a.npz", a=a)
 except StorageError as error:
     print(error)
     sys.exit(7)

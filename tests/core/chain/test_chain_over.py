@@ -1,4 +1,5 @@
-"""Some of a pool's policies: only they are tuned, nothing that was tuned is lost, and the rest follows later."""
+"""Some of a pool's policies: only they are tuned, nothing that was tuned is lost, and the rest follows
+later."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def port(cabs_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Port of a server of a report of `tiny` and a leaderboard, with files around that are none of its business."""
+    """Port of a server of a report of `tiny` and a leaderboard, and files that are none of its business."""
     store = ArtifactStore()
 
     def write(parts: tuple[str, ...], text: str) -> None:
@@ -96,14 +96,38 @@ def test_pages_and_the_files_beside_them(port: int) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/secret.txt", "/tiny/unlisted.txt", "/tiny/provenance.json", "/half/", "/half/index.html", "/unknown/",
-        "/../../secret.txt", "/tiny/../secret.txt", "/tiny/%2e%2e/secret.txt", "/%2e%2e/%2e%2e/secret.txt",
-        "/tiny/..%2fsecret.txt", "//etc/passwd", "/tiny//etc/passwd", "/..", "/.", "/tiny/..", "/%00", "/tiny/%00",
-        "/tiny\\..\\secret.txt", "/reports/tiny/", "/tiny/index.html/", "/_/",
-        "/_splits/tiny/", "/_splits/tiny/index.html", "/_splits/", "/_../", "/_theory", "/__theory/", "/splits/",
+        "/secret.txt",
+        "/tiny/unlisted.txt",
+        "/tiny/provenance.json",
+        "/half/",
+        "/half/index.html",
+        "/unknown/",
+        "/../../secret.txt",
+        "/tiny/../secret.txt",
+        "/tiny/%2e%2e/secret.txt",
+        "/%2e%2e/%2e%2e/secret.txt",
+        "/tiny/..%2fsecret.txt",
+        "//etc/passwd",
+        "/tiny//etc/passwd",
+        "/..",
+        "/.",
+        "/tiny/..",
+        "/%00",
+        "/tiny/%00",
+        "/tiny\\..\\secret.txt",
+        "/reports/tiny/",
+        "/tiny/index.html/",
+        "/_/",
+        "/_splits/tiny/",
+        "/_splits/tiny/index.html",
+        "/_splits/",
+        "/_../",
+        "/_theory",
+        "/__theory/",
+        "/splits/",
         "/_data/t.csv",
     ],
-)  # fmt: skip
+)
 def test_nothing_else_is_served(port: int, path: str) -> None:
     status, _, text = ask(port, path)
     assert status == 404 and "secret" not in text and "root:" not in text

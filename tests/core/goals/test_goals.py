@@ -1,4 +1,5 @@
-"""Goals in users' words: what is read, what is answered on problems whose truth is known, how often promises hold."""
+"""Goals in users' words: what is read, what is answered on problems whose truth is known, how often promises
+hold."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_no_goals(text, words):
 
 
 def halves(n: int, seed: int, good: float = 0.9, bad: float = 0.3):
-    """(validation, test): `big` is right in `good` of all; `small` so in half of the queries, which the context tells."""
+    """(validation, test): `big` is right in `good` of all; `small` so in half of the queries, which the
+    context tells."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 2, n)
     scores = np.column_stack([rng.random(n) < good, rng.random(n) < np.where(kind == 0, good, bad)]).astype(
@@ -62,12 +64,19 @@ def halves(n: int, seed: int, good: float = 0.9, bad: float = 0.3):
     contexts = np.column_stack([kind, 1 - kind, np.ones(n)]).astype(base.contexts.dtype)
     costs = np.tile([1e-2, 1e-3], (n, 1))
     problem = replace(
-        base, arms=["big", "small"], contexts=contexts, scores=scores, costs=costs,
-        latencies=np.tile([3.0, 0.5], (n, 1)), offline_contexts=contexts, offline_scores=scores, offline_costs=costs,
+        base,
+        arms=["big", "small"],
+        contexts=contexts,
+        scores=scores,
+        costs=costs,
+        latencies=np.tile([3.0, 0.5], (n, 1)),
+        offline_contexts=contexts,
+        offline_scores=scores,
+        offline_costs=costs,
         static_scores={"ridge": np.column_stack([np.full(n, good), np.where(kind == 0, good, bad)])},
         predicted_scores=np.column_stack([np.full(n, good), np.where(kind == 0, good, bad)]),
         predicted_costs=costs,
-    )  # fmt: skip
+    )
     half = np.arange(n)
     return problem.rows(half[: n // 2]), problem.rows(half[n // 2 :])
 
@@ -134,7 +143,8 @@ def test_what_is_promised_holds():
 
 
 def test_the_closest_is_the_closest_of_everything_single_models_included():
-    """Three equal models are as good as one another on validation; the one that lacks least on test is named."""
+    """Three equal models are as good as one another on validation; the one that lacks least on test is
+    named."""
     rng = np.random.default_rng(0)
     base = synthetic_problem(400, 3, 3, seed=0, offline=50)
     scores = (rng.random((400, 3)) < [0.6, 0.9, 0.8]).astype(float)

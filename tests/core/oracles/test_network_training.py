@@ -43,14 +43,18 @@ def test_all_anchors_at_once_equal_one_anchor_at_a_time():
             for i in range(4):
                 surprise = y[b, i] - heads.scores[b, i]
                 u = torch.nn.functional.gelu(
-                    network.to_u.weight @ h[b] + network.to_u.bias
-                    + network.anchor[i] + surprise * network.anchor_surprise[i]
-                )  # fmt: skip
+                    network.to_u.weight @ h[b]
+                    + network.to_u.bias
+                    + network.anchor[i]
+                    + surprise * network.anchor_surprise[i]
+                )
                 for j in range(4):
                     slow = (
-                        heads.scores[b, j] + surprise * network.direct[i, j]
-                        + network.from_u.weight[j] @ u + network.from_u.bias[j]
-                    )  # fmt: skip
+                        heads.scores[b, j]
+                        + surprise * network.direct[i, j]
+                        + network.from_u.weight[j] @ u
+                        + network.from_u.bias[j]
+                    )
                     assert abs(float(slow - heads.surrogates[b, i, j])) < 1e-4
 
 

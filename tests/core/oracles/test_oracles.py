@@ -53,7 +53,8 @@ def test_the_blend_is_the_shrunk_least_squares_mixture():
 
 
 def test_better_levels_with_worse_contrasts_are_not_chosen(data, monkeypatch):
-    """kernel_ridge is made to know how hard every prompt is and to confuse the arms: least error of levels, not chosen."""
+    """kernel_ridge is made to know how hard every prompt is and to confuse the arms: least error of levels,
+    not chosen."""
     y, at = (
         data.outcomes.scores,
         {row.tobytes(): i for i, row in enumerate(data.embeddings.astype(np.float64))},
@@ -73,7 +74,8 @@ def test_better_levels_with_worse_contrasts_are_not_chosen(data, monkeypatch):
 
 
 def test_guessed_tasks_are_a_candidate_that_reads_no_label(data, tmp_path):
-    """On tasks that decide they get a share; a prompt's own task is not asked for, and one task gives no candidate."""
+    """On tasks that decide they get a share; a prompt's own task is not asked for, and one task gives no
+    candidate."""
     place = (data.embeddings[:, :2] > 0) @ np.array([1, 2])
     chance = np.array(
         [[0.9, 0.5, 0.1, 0.3], [0.1, 0.9, 0.5, 0.3], [0.5, 0.1, 0.9, 0.3], [0.3, 0.5, 0.1, 0.9]]

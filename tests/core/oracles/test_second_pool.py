@@ -1,4 +1,5 @@
-"""The same prompts in a second pool with one more model: what is taken over, and what has to be learned again."""
+"""The same prompts in a second pool with one more model: what is taken over, and what has to be learned
+again."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from cabs_core.predictors import neighbour_lists
 
 POOL = """
 name: {name}
-source: {{kind: file, path: table.parquet, columns: {{prompt: prompt, model: model, score: score, cost: cost}}}}
+source:
+  {{kind: file, path: table.parquet, columns: {{prompt: prompt, model: model, score: score, cost: cost}}}}
 encoder: {{name: tfidf-svd}}
 oracle: {{kind: ridge}}
 models: {models}
@@ -75,7 +77,8 @@ def test_one_more_model_embeds_and_searches_nothing_again(folder, monkeypatch) -
     # fitted arm by arm on the same features: an arm's own fit is the same, and takes milliseconds
     np.testing.assert_allclose(two["ridge"].weights_[:, :3], one["ridge"].weights_, rtol=1e-9)
     np.testing.assert_array_equal(two["mean"].mean_[:3], one["mean"].mean_)
-    # learned again, because every arm's fit depends on all arms: kernel_ridge regresses the arms' principal directions, and
-    # kNN's k and the stack's weights are chosen for all arms together, as the network's trunk is trained
+    # learned again, because every arm's fit depends on all arms: kernel_ridge regresses the arms' principal
+    # directions, and kNN's k and the stack's weights are chosen for all arms together, as the network's trunk
+    # is trained
     assert two["kernel_ridge"].weights_.shape != one["kernel_ridge"].weights_.shape
     assert not np.allclose(two["kernel_ridge"].rotation_[:3, :3], one["kernel_ridge"].rotation_)

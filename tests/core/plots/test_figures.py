@@ -1,4 +1,5 @@
-"""Figures: one specification for page and PNG, names that do not cover each other, text that cannot become markup."""
+"""Figures: one specification for page and PNG, names that do not cover each other, text that cannot become
+markup."""
 
 import json
 import re
@@ -28,8 +29,17 @@ def figure(chart) -> Figure:
 
 @pytest.fixture(scope="module")
 def charts():
-    rows = pd.DataFrame({"name": [EVIL, "b"], "value": [0.2, -0.1], "low": [0.1, -0.2], "high": [0.3, 0.0], "text": ["x", "y"],
-                         "style": [Style(1), Style(2)], "hollow": [True, False]})  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            "name": [EVIL, "b"],
+            "value": [0.2, -0.1],
+            "low": [0.1, -0.2],
+            "high": [0.3, 0.0],
+            "text": ["x", "y"],
+            "style": [Style(1), Style(2)],
+            "hollow": [True, False],
+        }
+    )
     dots = pd.DataFrame(
         {
             "name": [EVIL, "b"],

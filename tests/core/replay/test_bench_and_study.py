@@ -134,16 +134,33 @@ def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
     """Replayed under the condition on the clean problem; the cost of it is clean minus stressed."""
     conditions = ["clean", "drift", "arms_arrive", "arms_disappear", "delayed_rewards"]
     figures = main(
-        argv=["--pool", "toy", "--work", str(work), "--protocol", "short", "--split-seeds", "0", "--policies",
-              "best_single", "lin_ts", "--conditions", *conditions]
-    )  # fmt: skip
+        argv=[
+            "--pool",
+            "toy",
+            "--work",
+            str(work),
+            "--protocol",
+            "short",
+            "--split-seeds",
+            "0",
+            "--policies",
+            "best_single",
+            "lin_ts",
+            "--conditions",
+            *conditions,
+        ]
+    )
     assert not (work / "problems" / "toy" / "drift").exists()
     values = {c: v["lin_ts"]["mean"] for c, v in figures["values"]["toy"].items()}
     assert list(values) == conditions and len(set(values.values())) == 5
     by_hand = replay(
-        ReplayProblem.load(work / "problems/toy/clean/seed0/test"), "lin_ts", 550.0, 5, condition="arms_arrive",
+        ReplayProblem.load(work / "problems/toy/clean/seed0/test"),
+        "lin_ts",
+        550.0,
+        5,
+        condition="arms_arrive",
         propensity="sampled",
-    )  # fmt: skip
+    )
     with np.load(cell_path(work, "toy", "arms_arrive", 0, "lin_ts", 550.0)) as cell:
         np.testing.assert_array_equal(cell["utilities"], by_hand.rewards.mean(axis=1))
     costs = {(c["condition"], c["policy"]): c for c in figures["costs"]}

@@ -1,4 +1,5 @@
-"""Compiling ahead: on an empty cache in processes, on a full one not at all, and never with another result."""
+"""Compiling ahead: on an empty cache in processes, on a full one not at all, and never with another
+result."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from cabs_core.replay.storage import load_trace, save_replay_result
 from cabs_core.utility import may_keep, worth_a_switch
 
 RHO = 300.0
-PLAYED = [
-    "random", "best_single", "ridge", "lin_ts", "lin_ucb", "lin_ucb_full", "cabs_c_linear", "cabs_d_linear", "hier_mix",
-    "pareto_bandit", "oracle_best",
-]  # fmt: skip
+PLAYED = """
+    random best_single ridge lin_ts lin_ucb lin_ucb_full cabs_c_linear cabs_d_linear hier_mix
+    pareto_bandit oracle_best
+""".split()
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,11 @@ def counted(problem):
     """The same problem with token counts, which differ between models."""
     rng = np.random.default_rng(0)
     return replace(
-        problem, input_tokens=rng.integers(20, 300, (problem.n, 4)), output_tokens=rng.integers(5, 600, (problem.n, 4)),
+        problem,
+        input_tokens=rng.integers(20, 300, (problem.n, 4)),
+        output_tokens=rng.integers(5, 600, (problem.n, 4)),
         input_prices=problem.costs.mean(axis=0) / 400,
-    )  # fmt: skip
+    )
 
 
 def talk(problem, policy, **given):
@@ -47,7 +49,7 @@ def talk(problem, policy, **given):
 
 
 def by_hand(problem, result, options: Sessions):
-    """(costs of what was played, all read anew, all earlier turns cached), `[trials, T]`, by the formula of the module."""
+    """(costs of what was played, all read anew, all earlier turns cached), `[trials, T]`, by the formula."""
     tokens = tokens_of(problem, options)
     found = np.zeros((3, *result.actions.shape))
     for trial, (order, actions, turns) in enumerate(
@@ -77,10 +79,17 @@ def test_conversations_of_one_turn_are_the_clean_replay(problem, policy):
 
 @settings(max_examples=15, deadline=None)
 @given(
-    st.sampled_from(["random", "ridge", "lin_ts"]), st.sampled_from(["off", "tools", "session"]),
-    st.floats(1, 12), st.floats(0, 1), st.floats(0, 1), st.floats(0.05, 1), st.booleans(),
-)  # fmt: skip
-def test_costs_are_those_of_the_formula_and_within_its_bounds(problem, counted, policy, sticky, turns, cached, tools, share, counts):  # fmt: skip
+    st.sampled_from(["random", "ridge", "lin_ts"]),
+    st.sampled_from(["off", "tools", "session"]),
+    st.floats(1, 12),
+    st.floats(0, 1),
+    st.floats(0, 1),
+    st.floats(0.05, 1),
+    st.booleans(),
+)
+def test_costs_are_those_of_the_formula_and_within_its_bounds(
+    problem, counted, policy, sticky, turns, cached, tools, share, counts
+):
     given_problem = counted if counts else problem
     options = Sessions(turns=turns, sticky=sticky, cached=cached, tools=tools, input_share=share)
     result = talk(given_problem, policy, trials=1, **options.model_dump())
@@ -162,8 +171,9 @@ def test_stickiness_is_the_rule_of_the_server(problem):
 
 def test_tools_keeps_within_loops_and_nothing_else_switches_there(problem):
     assert [may_keep(s, t) for s in ("off", "tools", "session") for t in (False, True)] == [
-        False, False, False, True, True, True,
-    ]  # fmt: skip
+        *[False] * 3,
+        *[True] * 3,
+    ]
     assert not talk(problem, "random", sticky="tools").kept.any()
     whole = talk(problem, "random", sticky="tools", tools=1)
     assert whole.kept[whole.turns > 0].all() and not whole.switches_per_session().any()
@@ -217,10 +227,15 @@ def test_prices_are_read_off_a_table_that_counts_tokens():
     n, prices, factor = 50, np.array([[2e-6, 8e-6], [1e-7, 4e-7]]), 3.0
     into, out = rng.integers(10, 900, (n, 2)).astype(float), rng.integers(1, 900, (n, 2)).astype(float)
     table = Outcomes(
-        query_ids=np.array([f"q{i}" for i in range(n)]), prompts=["x"] * n, tasks=np.full(n, "a"), arms=["a", "b"],
-        scores=np.ones((n, 2)), costs=factor * (into * prices[:, 0] + out * prices[:, 1]), input_tokens=into,
+        query_ids=np.array([f"q{i}" for i in range(n)]),
+        prompts=["x"] * n,
+        tasks=np.full(n, "a"),
+        arms=["a", "b"],
+        scores=np.ones((n, 2)),
+        costs=factor * (into * prices[:, 0] + out * prices[:, 1]),
+        input_tokens=into,
         output_tokens=out,
-    )  # fmt: skip
+    )
     found = counted_tokens(table, np.arange(40))
     assert found is not None and np.allclose(found[2], factor * prices[:, 0], rtol=1e-9)
     holes = into.copy()

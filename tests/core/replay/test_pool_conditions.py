@@ -1,4 +1,5 @@
-"""A condition named in a pool file reaches the replay, and the tuning, splits and oracles where it concerns them."""
+"""A condition named in a pool file reaches the replay, and the tuning, splits and oracles where it concerns
+them."""
 
 from __future__ import annotations
 

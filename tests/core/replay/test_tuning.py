@@ -70,7 +70,8 @@ def test_configurations_are_seeded_and_valid():
 
 
 def test_every_grid_fills_the_default_budget_and_repeats_nothing():
-    """Twelve different configurations for every method that is tuned at all, upper bounds and neural ones included."""
+    """Twelve different configurations for every method that is tuned at all, upper bounds and neural ones
+    included."""
     budget = ModelPool.model_fields["tuning_budget"].default
     for base, record in policies().items():
         for preset in record.presets:

@@ -65,7 +65,8 @@ def test_scores_are_graded_and_correlated(demo: Outcomes) -> None:
 
 
 def test_a_router_has_something_to_gain_and_something_to_learn(demo: Outcomes) -> None:
-    """random < best single < learned from the text < best per query, in every cost regime and not by a landslide."""
+    """random < best single < learned from the text < best per query, in every cost regime and not by a
+    landslide."""
     from sklearn.linear_model import Ridge
 
     splits = make_splits(demo, find_pool("demo").pool.split)

@@ -44,7 +44,8 @@ def test_other_outcomes_or_another_replay_are_another_question(tmp_path, seed, s
 
 @pytest.mark.slow
 def test_difference_to_the_first_pool_is_paired_by_query(tmp_path):
-    """By hand for one policy in one regime with one rho; errors over queries against the function of the metrics."""
+    """By hand for one policy in one regime with one rho; errors over queries against the function of the
+    metrics."""
     mart = pools(tmp_path, (0.0, 500.0, 900.0))
     mart = mart[(mart["policy"] == "lin_ucb") & (mart["regime"] == "medium")].set_index("pool")
     values = {}

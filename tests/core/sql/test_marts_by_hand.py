@@ -51,9 +51,10 @@ def test_relative_regret_curve_from_raw_actions(built):
     gaps = [(reference[r][:, :30] - ours[r][:, :30]).sum(axis=1) for r in (0.0, 300.0)]
     expected = np.mean(gaps, axis=0)
     mart = read_model(
-        "mart_regret_curves", artifacts,
+        "mart_regret_curves",
+        artifacts,
         "pool = 'one' AND policy = 'cabs_d_linear' AND regime = 'low' AND round = 30",
-    ).iloc[0]  # fmt: skip
+    ).iloc[0]
     assert mart["relative_regret"] == pytest.approx(expected.mean())
     assert mart["relative_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
 
@@ -110,9 +111,10 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
     error = metrics.mean_error(aq - bq, trials=at - bt)
     se_queries = float(metrics.standard_error(aq - bq))
     mart = read_model(
-        "mart_pairwise_differences", artifacts,
+        "mart_pairwise_differences",
+        artifacts,
         "pool = 'one' AND policy = 'hier_mix' AND baseline = 'lin_ucb' AND regime = 'overall'",
-    ).iloc[0]  # fmt: skip
+    ).iloc[0]
     assert mart["difference"] == pytest.approx((at - bt).mean())
     assert mart["se_trials"] == pytest.approx(metrics.standard_error(at - bt))
     assert mart["se_queries"] == pytest.approx(se_queries, rel=1e-3)  # stored in single precision
@@ -270,7 +272,8 @@ def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(built):
 
 
 def _uneven(tmp_path, more=()):
-    """`lin_ucb` (good at rho 0 and 300 here) and `random` at four rhos, `hier_mix` at two of them, as after --rho."""
+    """`lin_ucb` (good at rho 0 and 300 here) and `random` at four rhos, `hier_mix` at two of them, as after
+    --rho."""
     from fake_replays import fake_pool, write_pool
 
     pool = fake_pool()
@@ -280,7 +283,8 @@ def _uneven(tmp_path, more=()):
 
 @pytest.mark.slow
 def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
-    """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other rhos."""
+    """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other
+    rhos."""
     from dbt_like_sql import build_all, run_tests
 
     _uneven(tmp_path)
@@ -316,7 +320,8 @@ def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
 
 @pytest.mark.slow
 def test_incomplete_and_outdated_replays(tmp_path):
-    """A policy without all rhos narrows what is compared; replays of an older problem are set aside and counted."""
+    """A policy without all rhos narrows what is compared; replays of an older problem are set aside and
+    counted."""
     from fake_replays import fake_pool, fake_problem, write_pool
 
     from cabs_core.replay.storage import save_replay_result
@@ -350,7 +355,8 @@ def test_incomplete_and_outdated_replays(tmp_path):
 
 @pytest.mark.slow
 def test_a_policy_that_is_not_installed_stays_out_of_all_marts(tmp_path):
-    """Its package was removed: no row of it, no failed test, and the others are compared at all of their rhos."""
+    """Its package was removed: no row of it, no failed test, and the others are compared at all of their
+    rhos."""
     from fake_replays import fake_pool, write_pool
 
     from dbt_like_sql import build_all, list_models, run_tests

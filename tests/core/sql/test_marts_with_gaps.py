@@ -1,4 +1,5 @@
-"""Marts of a table with gaps: predictions that are wrong turn the order of policies round, and the marts do not follow them."""
+"""Marts of a table with gaps: predictions that are wrong turn the order of policies round, and the marts do
+not follow them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ GOOD, BAD = 4, 0
 
 
 class Worlds:
-    """The same replays on a full table, and on one whose missing answers (at random) are predicted the wrong way."""
+    """The same replays on a full table, and on one whose missing answers (at random) are predicted the wrong
+    way."""
 
     def __init__(self, folder: Path) -> None:
         self.full = fake_problem(n=400, seed=3)
@@ -78,9 +80,10 @@ def test_the_order_is_that_of_the_real_answers(worlds: Worlds) -> None:
     result = worlds.results["gaps", "random", 0.0]
     assert gaps.loc["random", "utility"] == pytest.approx(values[result.order, result.actions].mean())
     (pair,) = worlds.mart(
-        "gaps", "mart_pairwise_differences",
+        "gaps",
+        "mart_pairwise_differences",
         "pool = 'one' AND regime = 'low' AND policy = 'hier_mix' AND baseline = 'lin_ucb'",
-    ).itertuples()  # fmt: skip
+    ).itertuples()
     assert pair.low > 0 and pair.significant
 
 
@@ -110,6 +113,15 @@ def test_the_policy_that_sees_outcomes_stays_the_upper_bound_as_it_was_played(wo
 
 
 def test_the_checks_of_the_marts_hold(worlds: Worlds) -> None:
-    failed = [r for name in ("stg_replay_summary", "mart_utility_by_regime", "mart_pareto_frontier", "mart_arm_shares")
-              for r in run_tests(name, worlds.folders["gaps"]) if not r.passed]  # fmt: skip
+    failed = [
+        r
+        for name in (
+            "stg_replay_summary",
+            "mart_utility_by_regime",
+            "mart_pareto_frontier",
+            "mart_arm_shares",
+        )
+        for r in run_tests(name, worlds.folders["gaps"])
+        if not r.passed
+    ]
     assert not failed

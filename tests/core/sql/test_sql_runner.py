@@ -21,11 +21,13 @@ from dbt_like_sql.freshness import Marts, used_sources
 from dbt_like_sql.functions import register
 from dbt_like_sql.project import ROOT
 
-NAMED_IN_THE_SPECIFICATION = {
-    "stg_replay_rounds", "stg_replay_summary", "stg_pools", "mart_utility_by_regime", "mart_regret_curves",
-    "mart_pareto_frontier", "mart_aiq", "mart_arm_shares", "mart_coupled_vs_decoupled", "mart_encoder_robustness",
-    "mart_paper_comparison", "mart_policy_leaderboard",
-}  # fmt: skip
+NAMED_IN_THE_SPECIFICATION = set(
+    """
+    stg_replay_rounds stg_replay_summary stg_pools mart_utility_by_regime mart_regret_curves
+    mart_pareto_frontier mart_aiq mart_arm_shares mart_coupled_vs_decoupled mart_encoder_robustness
+    mart_paper_comparison mart_policy_leaderboard
+""".split()
+)
 
 
 def project(tmp_path, schema="", **files):
@@ -41,7 +43,10 @@ def project(tmp_path, schema="", **files):
 
 
 def test_listing_models_loads_no_engine():
-    code = "import sys, dbt_like_sql as d; d.list_models(); print([m for m in ('duckdb','sqlglot','pandas','numpy') if m in sys.modules])"
+    code = (
+        "import sys, dbt_like_sql as d; d.list_models(); heavy = 'duckdb sqlglot pandas numpy'.split();"
+        "print([m for m in heavy if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -155,8 +160,8 @@ def test_the_last_digits_of_errors_do_not_depend_on_the_number_of_threads():
         found = []
         for threads in (1, 2):
             with threadpool_limits(threads):
-                query = 'SELECT aiq_bootstrap_se("values", "values", "values", "values", 1, 0, 1) FROM given ORDER BY row'
-                found.append(connection.execute(query).fetchall())
+                error = 'aiq_bootstrap_se("values", "values", "values", "values", 1, 0, 1)'
+                found.append(connection.execute(f"SELECT {error} FROM given ORDER BY row").fetchall())
     assert found[0] == found[1]
 
 
@@ -238,7 +243,8 @@ def test_staging_may_not_refer_to_marts(tmp_path):
             "takes no keyword argument 'expresion'",
         ),
         (
-            "models: [{name: stg_a, columns: [{name: x, data_tests: [{not_null: {config: {severity: fatal}}}]}]}]",
+            "models: [{name: stg_a, columns: "
+            "[{name: x, data_tests: [{not_null: {config: {severity: fatal}}}]}]}]",
             "Input should be 'error' or 'warn'",
         ),
         ("models: [{name: stg_a, tests: [not_null]}]", r"models\.0\.tests: Extra inputs"),
@@ -303,9 +309,15 @@ def test_every_kind_of_test_fails_on_bad_rows_and_shows_them(tmp_path):
     results = run_small(tmp_path, BAD)
     found = {name: t.failures for name, t in results.items()}
     assert found == {
-        "x_is_small": 1, "unique_combination_stg_a": 1, "not_null_stg_a_x": 1, "unique_stg_a_x": 1,
-        "relationships_stg_a_x": 2, "expression_stg_a_x": 1, "accepted_values_stg_a_y": 1, "no_big_x": 1,
-    }  # fmt: skip
+        "x_is_small": 1,
+        "unique_combination_stg_a": 1,
+        "not_null_stg_a_x": 1,
+        "unique_stg_a_x": 1,
+        "relationships_stg_a_x": 2,
+        "expression_stg_a_x": 1,
+        "accepted_values_stg_a_y": 1,
+        "no_big_x": 1,
+    }
     assert results["x_is_small"].severity == "warn" and results["no_big_x"].severity == "error"
     assert results["accepted_values_stg_a_y"].sample == [{"x": 7, "y": "c"}]
     (singular,) = [t for t in get_model("stg_a", tmp_path).tests if t.name == "no_big_x"]

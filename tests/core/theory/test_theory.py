@@ -59,8 +59,8 @@ def test_the_compiled_loop_is_the_slow_one(targets):
 
 
 def test_the_printed_bias_estimator_makes_regret_nearly_independent_of_the_bias():
-    """The first half of the paper's claim; that it costs regret without a bias is the other. Only the first surrogate of
-    an arm, from which nothing is subtracted yet, brings its bias in."""
+    """The first half of the paper's claim; that it costs regret without a bias is the other. Only the first
+    surrogate of an arm, from which nothing is subtracted yet, brings its bias in."""
     without, much = (
         theory.regret_of(1, 2000, 6, 3, 3, targets=theory.PRINTED_BIAS, bias=b)[0] for b in (0.0, 0.4)
     )
