@@ -98,7 +98,7 @@ def browser():
 
 @pytest.fixture
 def axe():
-    """axe(page) -> faults of accessibility; none without `AXE_PATH`, the file axe.min.js of package axe-core."""
+    """axe(page) -> faults of accessibility; none without `AXE_PATH`, the file axe.min.js of axe-core."""
     path = os.environ.get("AXE_PATH")
     source = Path(path).read_text(encoding="utf-8") if path else ""
 
