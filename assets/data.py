@@ -1,4 +1,6 @@
-"""Assets `pool_file` (observed), `answers`, `scores`, `outcomes`, `splits`, `prompt_embeddings`: from a pool file to vectors."""
+"""Assets `pool_file` (observed), `answers`, `scores`, `outcomes`, `splits`, `prompt_embeddings`: from a pool
+file to vectors.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -43,15 +45,17 @@ class PayingConfig(StageConfig):
 
     pay: bool = Field(
         False,
-        description="Pay for the calls that are missing, within `collect.max_usd`. The job collect_pool does so by itself.",
+        description="Pay for the calls that are missing, within `collect.max_usd`. The job collect_pool "
+        "does so by itself.",
     )
 
 
 pool_file = dg.AssetSpec(
     **specs.common("pool_file", "data", "yaml"),
     partitions_def=partitions.pools,
-    description="The pool file and the table that it names: what the chain of a pool reads. Observed by `cabs run`, "
-    "`cabs ui` and the sensor `pool_files`; a change marks what reads it as stale; `cabs plan` says what is affected.",
+    description="The pool file and the table that it names: what the chain of a pool reads. Observed by "
+    "`cabs run`, `cabs ui` and the sensor `pool_files`; a change marks what reads it as stale; `cabs plan` "
+    "says what is affected.",
 )
 
 
@@ -59,9 +63,9 @@ pool_file = dg.AssetSpec(
     required_resource_keys={CABS},
     **specs.stage("answers", "collection", "python", "parquet"),
     partitions_def=partitions.pools,
-    description="What the models of a pool that collects (source kind collect) said to its prompts: each asked once, kept by content, "
-    "within `collect.max_usd`. It costs money: the job collect_pool, `cabs run` and `cabs collect` ask, any other run only where its "
-    "config says `pay: true`.",
+    description="What the models of a pool that collects (source kind collect) said to its prompts: each "
+    "asked once, kept by content, within `collect.max_usd`. It costs money: the job collect_pool, `cabs "
+    "run` and `cabs collect` ask, any other run only where its config says `pay: true`.",
 )
 def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.MaterializeResult:
     with guarded():
@@ -75,8 +79,8 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
     specs=[
         dg.AssetSpec(
             **specs.stage("scores", "collection", "python", "parquet"),
-            description="Scores of the collected answers, and how good the instrument is that made them: a judge's agreement with "
-            "people, its biases, with intervals.",
+            description="Scores of the collected answers, and how good the instrument is that made them: a "
+            "judge's agreement with people, its biases, with intervals.",
         )
     ],
     check_specs=check_specs("scores"),
@@ -109,8 +113,9 @@ def _paid(
         status = chain.status(chain.stage(name))
         if config.force or status.state != "fresh":
             raise dg.Failure(
-                f"{status.target.described} is {status}; nothing was asked, because calls cost money: the job {COLLECT}, "
-                f"`cabs collect {chain.pool.name}`, or `pay: true` in this step's config pays for them",
+                f"{status.target.described} is {status}; nothing was asked, because calls cost money: the "
+                f"job {COLLECT}, `cabs collect {chain.pool.name}`, or `pay: true` in this step's config "
+                "pays for them",
                 allow_retries=False,
             )
     _, made, result = stage_result(context, cabs, name, config.force)
@@ -123,7 +128,8 @@ def _paid(
     specs=[
         dg.AssetSpec(
             **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
-            description="Scores and costs of every model on every query: read from the pool's source, checked, and "
+            description="Scores and costs of every model on every query: read from the pool's source, "
+            "checked, and "
             "cut to the queries that every chosen model answered." + specs.FRESHNESS,
             metadata=declared("outcomes", OUTCOMES),
             freshness_policy=MONTHLY,
@@ -147,8 +153,8 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator
     specs=[
         dg.AssetSpec(
             **specs.stage("splits", "data", "python", "parquet"),
-            description="Train, validation and test split by whole prompts: oracles learn on train, tuning looks at "
-            "validation, the online replay runs over test.",
+            description="Train, validation and test split by whole prompts: oracles learn on train, tuning "
+            "looks at validation, the online replay runs over test.",
             metadata=declared("splits", SPLITS) | lineage(SPLITS_FROM),
         )
     ],
@@ -189,8 +195,8 @@ def _checked_stage(
     retry_policy=RETRY,
     pool="gpu",
     op_tags=specs.ray_tags(),
-    description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt text, encoder "
-    "and revision in a store that all pools share, so a new pool encodes new prompts only.",
+    description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt text, "
+    "encoder and revision in a store that all pools share, so a new pool encodes new prompts only.",
 )
 def prompt_embeddings(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():

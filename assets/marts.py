@@ -35,7 +35,9 @@ _BEHIND = sources_behind()
 
 
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
-    """Columns with types and descriptions; of a source also the columns of `outcomes` that they are made of."""
+    """Columns with types and descriptions; of a source also the columns of `outcomes` that they are made
+    of.
+    """
     columns = list(columns)
     made = {c.name: [("outcomes", origin) for origin in c.outcomes] for c in columns if c.outcomes}
     described = schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
@@ -129,8 +131,8 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
     **specs.common("marts", "marts", "python", path="source_files"),
     deps=list(dict.fromkeys(writer for s in used_sources() for writer in _writers(s.path))),
     code_version="1",
-    description="The files of all pools that the SQL models read, looked at before the models run: Dagster is told their data "
-    "versions, as assets `sources/...`. It holds nothing itself.",
+    description="The files of all pools that the SQL models read, looked at before the models run: Dagster "
+    "is told their data versions, as assets `sources/...`. It holds nothing itself.",
 )
 def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     with guarded():
@@ -145,7 +147,8 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
         **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
         deps=[
             *(_KEYS[n] for n in model.depends_on),
-            # those of other models too: Dagster marks what depends on a changed source, not what depends on that
+            # those of other models too: Dagster marks what depends on a changed source, not what depends on
+            # that
             *(_NAMED[source.relation] for source in _BEHIND[model.name]),
             key_of("source_files"),
         ],
@@ -166,7 +169,8 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
             deps=list(MODELS),
             code_version="1",
             skippable=True,
-            description="`marts/cabs.duckdb`: all marts as tables of one file, rebuilt from their parquet by one writer.",
+            description="`marts/cabs.duckdb`: all marts as tables of one file, rebuilt from their parquet "
+            "by one writer.",
         ),
     ],
     check_specs=[spec for key, model in MODELS.items() for spec in sql_check_specs(key, model)],

@@ -18,8 +18,8 @@ from .data import DeviceConfig
     partitions_def=partitions.pools,
     pool="gpu",
     op_tags=specs.ray_tags(),
-    description="Accuracy, cost and propagation heads and the feature head, trained on the train split and stopped "
-    "on validation; the better kind is chosen on validation.",
+    description="Accuracy, cost and propagation heads and the feature head, trained on the train split and "
+    "stopped on validation; the better kind is chosen on validation.",
 )
 def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
@@ -40,8 +40,9 @@ def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.Mater
     required_resource_keys={CABS},
     **specs.stage("replay_problem", "oracles", "python", "numpy"),
     partitions_def=partitions.pools,
-    description="Contexts, scores, costs, predictions and surrogate differences as memory-mapped arrays: one problem "
-    "for the test split and its twin for validation, under the pool's stress condition if it names one.",
+    description="Contexts, scores, costs, predictions and surrogate differences as memory-mapped arrays: "
+    "one problem for the test split and its twin for validation, under the pool's stress condition if it "
+    "names one.",
 )
 def replay_problem(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():
@@ -53,8 +54,8 @@ def replay_problem(context: dg.AssetExecutionContext, config: StageConfig) -> dg
     required_resource_keys={CABS},
     **specs.stage("tuning", "replay", "python"),
     partitions_def=partitions.pools,
-    description="Settings of the pool's policies, chosen by replaying the validation problem with an equal budget. "
-    "A replay depends on its own policy's settings only.",
+    description="Settings of the pool's policies, chosen by replaying the validation problem with an equal "
+    "budget. A replay depends on its own policy's settings only.",
 )
 def tuning(context: dg.AssetExecutionContext, config: PoliciesConfig) -> dg.MaterializeResult:
     with guarded():

@@ -1,7 +1,8 @@
-"""Assets `replay`, partitioned by (pool, rho) with policies as rows, and `replay_audit`, which plays some of it again.
+"""Assets `replay`, partitioned by (pool, rho) with policies as rows, and `replay_audit`, which plays some of
+it again.
 
-A cell (pool, rho, policy) is cached by `cabs_core`: a partition computes the cells that changed and uses the others
-again; its table says which.
+A cell (pool, rho, policy) is cached by `cabs_core`: a partition computes the cells that changed and uses the
+others again; its table says which.
 """
 
 import random
@@ -67,8 +68,8 @@ class ReplayConfig(PoliciesConfig):
             code_version=specs.replay_code_version(),
             partitions_def=partitions.pool_by_rho,
             skippable=True,
-            description="Every policy of a pool routed online over the test split, at one cost sensitivity rho "
-            "(1/rho is the dollar value of one right answer), in several random orders of the queries.",
+            description="Every policy of a pool routed online over the test split, at one cost sensitivity "
+            "rho (1/rho is the dollar value of one right answer), in several random orders of the queries.",
             metadata=declared("replay", ROUNDS),
         )
     ],
@@ -95,7 +96,10 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             yield from _nothing(context, checks, why)
             return
         if rho not in asked.replay.rhos and not config.foreign:
-            why = f"`replay.rhos` of pool {pool} does not name {rho:g}; `foreign: true` in this step's config plays it all the same"
+            why = (
+                f"`replay.rhos` of pool {pool} does not name {rho:g}; `foreign: true` in this step's "
+                "config plays it all the same"
+            )
             yield from _nothing(context, checks, why)
             return
         wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
@@ -134,7 +138,9 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
 
 
 def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
-    """Dagster's grid has cells of logs, and of a pool at the rhos of another: finished with no rows, so that a backfill ends well."""
+    """Dagster's grid has cells of logs, and of a pool at the rhos of another: finished with no rows, so that
+    a backfill ends well.
+    """
     found = [
         dg.AssetCheckResult(asset_key=key("replay"), check_name=n, passed=True, description=why)
         for n in checks
@@ -179,11 +185,12 @@ class AuditConfig(dg.Config):
         dg.AssetCheckSpec(
             REPRODUCIBLE,
             asset=key("replay_audit"),
-            description="One trial of a sample of a pool's replays, played again, gives the same order, actions, "
-            "propensities and rewards, bit for bit.",
+            description="One trial of a sample of a pool's replays, played again, gives the same order, "
+            "actions, propensities and rewards, bit for bit.",
         )
     ],
-    description="One trial of a sample of the pool's replays played again; every night, if the schedule is on.",
+    description="One trial of a sample of the pool's replays played again; every night, if the schedule is "
+    "on.",
 )
 def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.MaterializeResult:
     with guarded():
@@ -194,7 +201,8 @@ def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.M
         there = [t for t in chain.replays() if chain.status(t).state == "fresh"]
         if not there:
             raise dg.Failure(
-                f"pool {chain.pool.name} has no replays that are up to date: `cabs run --pool {chain.pool.name}` first",
+                f"pool {chain.pool.name} has no replays that are up to date: `cabs run --pool "
+                f"{chain.pool.name}` first",
                 allow_retries=False,
             )
         sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))

@@ -29,7 +29,8 @@ _TRACE = "job `trace_figure`, or `cabs trace {} --figure quality --policy NAME -
     partitions_def=partitions.pools,
     deps=[key(a) for a in ("database", "pages/reports", "outcomes", "splits", "replay_problem")],
     freshness_policy=_WEEKLY,
-    description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by cost "
+    description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by "
+    "cost "
     "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
 )
 def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
@@ -74,6 +75,8 @@ def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> d
 
 
 def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValue:
-    """A page's address where reports are served, else its path: a browser follows no `file:` link of a http page."""
+    """A page's address where reports are served, else its path: a browser follows no `file:` link of a http
+    page.
+    """
     url = page_url(parts, name)
     return dg.MetadataValue.url(url) if url else dg.MetadataValue.path(made.folder / (name or "index.html"))

@@ -1,4 +1,5 @@
-"""Assets `router`, the bundle that a pool would deploy, `deployed_router`, replaced when that one is not worse, and
+"""Assets `router`, the bundle that a pool would deploy, `deployed_router`, replaced when that one is not
+worse, and
 `off_policy`, what the pool's policies would have earned on the traffic that was logged.
 """
 
@@ -25,8 +26,9 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
     specs=[
         dg.AssetSpec(
             **specs.stage("router", "deployment", "python", "numpy"),
-            description="The policy that the pool names, or else the best on validation, with everything from a prompt's "
-            "text to a decision: what `cabs export` hands out. Also the time of single decisions of all policies.",
+            description="The policy that the pool names, or else the best on validation, with everything "
+            "from a prompt's text to a decision: what `cabs export` hands out. Also the time of single "
+            "decisions of all policies.",
         )
     ],
     check_specs=check_specs("router"),
@@ -75,9 +77,10 @@ class DeployConfig(dg.Config):
             **specs.common("deployed_router", "deployment", "python"),
             code_version=stage_code_version("router"),
             deps=[key("router")],
-            description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job deploy_pool (or with "
-            "`deploy: true` in the config) the newly trained one takes its place unless it is worse on held-out prompts beyond "
-            "noise; `cabs rollback` takes that back. Any other run only says what would be done.",
+            description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job "
+            "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
+            "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. Any "
+            "other run only says what would be done.",
         )
     ],
     partitions_def=partitions.pools,
@@ -110,8 +113,9 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
     required_resource_keys={CABS},
     **specs.stage("off_policy", "deployment", "python", "parquet", after=["deployed_router"]),
     partitions_def=partitions.pools,
-    description="What the pool's policies would have earned on logged traffic, per rho, with 95 % intervals: doubly robust, "
-    "SNIPS and others, from the log that is the pool's source or that it names, or the deployed router's. A refusal gives its reason.",
+    description="What the pool's policies would have earned on logged traffic, per rho, with 95 % "
+    "intervals: doubly robust, SNIPS and others, from the log that is the pool's source or that it names, "
+    "or the deployed router's. A refusal gives its reason.",
 )
 def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():

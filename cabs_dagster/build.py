@@ -1,4 +1,6 @@
-"""`build_defs` puts together everything that the chain is in Dagster, with overrides for tests and deployments."""
+"""`build_defs` puts together everything that the chain is in Dagster, with overrides for tests and
+deployments.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def assets() -> list[Any]:
 def _hosted(linked: Sequence[Any]) -> Sequence[Any]:
     """Links to a code host instead of local files, when `CABS_SOURCE_URL` names the repository's page there.
 
-    `CABS_SOURCE_BRANCH` is the branch or commit (default `main`). GitHub and GitLab; self-hosted ones are told
-    apart by `CABS_SOURCE_PLATFORM` (`github` or `gitlab`).
+    `CABS_SOURCE_BRANCH` is the branch or commit (default `main`). GitHub and GitLab; self-hosted ones are
+    told apart by `CABS_SOURCE_PLATFORM` (`github` or `gitlab`).
 
     Raises:
         CabsError: the URL is of neither, and the platform is not given.
@@ -46,15 +48,17 @@ def _hosted(linked: Sequence[Any]) -> Sequence[Any]:
     platform = next((p for p in _PLATFORMS if (p == named if named else p in url)), None)
     if platform is None:
         raise CabsError(
-            f"CABS_SOURCE_URL is {url!r}, whose links have an unknown form: set CABS_SOURCE_PLATFORM to github or "
-            "gitlab, or leave CABS_SOURCE_URL unset for links to local files"
+            f"CABS_SOURCE_URL is {url!r}, whose links have an unknown form: set CABS_SOURCE_PLATFORM to "
+            "github or gitlab, or leave CABS_SOURCE_URL unset for links to local files"
         )
     branch = os.environ.get("CABS_SOURCE_BRANCH") or "main"
     return dg.link_code_references_to_git(linked, url, branch, _InRepository(), platform=platform)
 
 
 class _InRepository(dg.FilePathMapping):
-    """Where an asset's file lies in the repository, wherever and under whichever name the folder is installed."""
+    """Where an asset's file lies in the repository, wherever and under whichever name the folder is
+    installed.
+    """
 
     def convert_to_source_control_path(self, local_path: Path) -> str:
         return "/".join(
@@ -65,7 +69,9 @@ class _InRepository(dg.FilePathMapping):
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:
-    """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default of that name."""
+    """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default of that
+    name.
+    """
     parts: dict[str, Any] = {
         "assets": assets(),
         "jobs": JOBS,

@@ -1,6 +1,7 @@
 """Asset checks: at most three per asset, each with a table of what it looked at in its metadata.
 
-A check can be evaluated together with its asset, from what was just made, or later on its own, from the files.
+A check can be evaluated together with its asset, from what was just made, or later on its own, from the
+files.
 """
 
 from __future__ import annotations
@@ -41,28 +42,30 @@ def _of_data(stage: Stage) -> dict[str, str]:
 #: {asset: {check: what it promises}}
 _TEXTS = {
     "scores": {
-        INSTRUMENT: "What limits the scores of collected answers: a judge that nobody measured, or that agrees little with "
-        "people, favours length, order or its own family; refusals that decide.",
+        INSTRUMENT: "What limits the scores of collected answers: a judge that nobody measured, or that "
+        "agrees little with people, favours length, order or its own family; refusals that decide.",
     },
     "outcomes": _of_data("outcomes"),
     "splits": _of_data("splits"),
     "replay": {
-        TRACE: "Every policy of the pool was replayed; each trace read back from disk is complete, plays existing arms, has "
-        "propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
-        PLAUSIBLE: "Every solved round is certified; no policy is worse than random play, plays one arm only, is far below "
-        "its better expert (CABS-D) or below bandit feedback (full feedback).",
+        TRACE: "Every policy of the pool was replayed; each trace read back from disk is complete, plays "
+        "existing arms, has propensities in (0, 1] and no NaN, and visits each query at most once a trial.",
+        PLAUSIBLE: "Every solved round is certified; no policy is worse than random play, plays one arm "
+        "only, is far below its better expert (CABS-D) or below bandit feedback (full feedback).",
     },
     "router": {
         "same_decisions": "On the test prompts the bundle decides as the replay did, with the same seeds.",
-        "latency": f"A decision from text takes at most {SLOW_P50:g} ms (median) and {SLOW_P99:g} ms (99th percentile).",
+        "latency": f"A decision from text takes at most {SLOW_P50:g} ms (median) and {SLOW_P99:g} ms (99th "
+        "percentile).",
         "size": f"The bundle has at most {LARGE:g} MB.",
     },
     "deployed_router": {
-        NOT_WORSE: "On held-out prompts the new router is not worse than the old one, beyond noise; else the old one stays.",
-        COMPARABLE: "Champion and challenger can be compared; they cannot where served traffic repeats the prompts of the "
-        "table, and then no router is ever replaced.",
+        NOT_WORSE: "On held-out prompts the new router is not worse than the old one, beyond noise; else "
+        "the old one stays.",
+        COMPARABLE: "Champion and challenger can be compared; they cannot where served traffic repeats the "
+        "prompts of the table, and then no router is ever replaced.",
     },
-}  # fmt: skip
+}
 
 
 def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
@@ -108,7 +111,8 @@ def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> I
 def trace_result(
     findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str], missing: Sequence[str] = ()
 ) -> dg.AssetCheckResult:
-    """Result of `trace`: an error where a trace is not sound, a warning where policies of the pool were not played yet.
+    """Result of `trace`: an error where a trace is not sound, a warning where policies of the pool were not
+    played yet.
 
     Args:
         findings: {policy: what `examine` found}; failed: {policy: why it could not be replayed}.

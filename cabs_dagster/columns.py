@@ -11,7 +11,8 @@ import dagster as dg
 from cabs_dagster.names import key
 from dbt_like_sql.freshness import used_sources
 
-#: {stage: {column: what it holds}} of the tables that no model of SQL reads; those that one reads stand in its schema.yml
+#: {stage: {column: what it holds}} of the tables that no model of SQL reads; those that one reads stand in
+#: its schema.yml
 _TEXTS = {
     "answers": {
         "query_id": "Identifier of the prompt",
@@ -85,7 +86,9 @@ def declared(stage: str, columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
-    """The schema of the tables among the files that a stage wrote into a folder; nothing where there is none."""
+    """The schema of the tables among the files that a stage wrote into a folder; nothing where there is
+    none.
+    """
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
     kinds: dict[str, str] = {}

@@ -5,7 +5,7 @@ In `defs/routing/defs.yaml` of any `dg` project whose environment has this packa
     type: cabs_dagster.components.CabsPools
     attributes:
       pools: pools          # folder of pool files, beside this file
-      name: routing         # before the names of jobs, sensors, schedules, resources, partition sets, and asset keys
+      name: routing         # before the names of jobs, sensors, schedules, resources, partitions, asset keys
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from cabs_core.errors import CabsError
 
 
 class CabsPools(dg.Component, dg.Model, dg.Resolvable):
-    """Assets, jobs, sensors and schedules from a folder of pool files to routers and reports. Once a code location."""
+    """Assets, jobs, sensors and schedules from a folder of pool files to routers and reports. Once a code
+    location.
+    """
 
     pools: str = Field(description="Folder of the pool files; beside the YAML file unless it is absolute.")
     home: str | None = Field(
@@ -31,13 +33,14 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
     )
     artifacts: str | None = Field(
         None,
-        description="Object store of the artifacts (CABS_ARTIFACTS), such as s3://bucket/prefix. Default: as the "
-        "environment says, else in `home`.",
+        description="Object store of the artifacts (CABS_ARTIFACTS), such as s3://bucket/prefix. Default: "
+        "as the environment says, else in `home`.",
     )
 
     name: str | None = Field(
         None,
-        description="A word before the names of jobs, sensors, schedules, resources and partition sets (CABS_NAME). Default: none.",
+        description="A word before the names of jobs, sensors, schedules, resources and partition sets "
+        "(CABS_NAME). Default: none.",
     )
     key_prefix: str | None = Field(
         None,
@@ -48,14 +51,15 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
     )
     owners: list[str] | None = Field(
         None,
-        description="Owners of the assets: team:NAME or e-mail addresses (CABS_OWNERS). Default: team:routing.",
+        description="Owners of the assets: team:NAME or e-mail addresses (CABS_OWNERS). Default: "
+        "team:routing.",
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the chain, without an executor: that is the code location's own.
 
-        The settings become those of this process, as steps and sensors read them; each process of the code location
-        loads the component, so all have the same.
+        The settings become those of this process, as steps and sensors read them; each process of the code
+        location loads the component, so all have the same.
 
         Raises:
             CabsError: the folder does not exist, or the environment says something else than the YAML file.
@@ -63,8 +67,8 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
         pools = context.path / self.pools
         if not pools.is_dir():
             raise CabsError(
-                f"{context.path / 'defs.yaml'}: `pools` is {self.pools!r}, but {pools} is no folder: make it, and put pool "
-                "files into it"
+                f"{context.path / 'defs.yaml'}: `pools` is {self.pools!r}, but {pools} is no folder: make "
+                "it, and put pool files into it"
             )
         _set("CABS_POOLS_DIR", str(pools.resolve()), "pools")
         if self.home is not None:
@@ -82,8 +86,9 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
                 continue
             if "cabs_dagster.names" in sys.modules and os.environ.get(variable) != value:
                 raise CabsError(
-                    f"CabsPools: `{field}` comes too late: something of this code location has imported cabs_dagster before the component "
-                    f"was loaded. Import it later, or set {variable}={value} in the environment"
+                    f"CabsPools: `{field}` comes too late: something of this code location has imported "
+                    "cabs_dagster before the component was loaded. Import it later, or set "
+                    f"{variable}={value} in the environment"
                 )
             _set(variable, value, field)
         from cabs_dagster.build import build_defs  # noqa: PLC0415  (it reads what was set above)
@@ -95,7 +100,7 @@ def _set(variable: str, value: str, field: str) -> None:
     found = os.environ.get(variable)
     if found and found != value:
         raise CabsError(
-            f"CabsPools: `{field}` means {variable}={value}, but the environment says {found}: unset the variable, or leave "
-            f"`{field}` out. A code location has one CabsPools"
+            f"CabsPools: `{field}` means {variable}={value}, but the environment says {found}: unset the "
+            f"variable, or leave `{field}` out. A code location has one CabsPools"
         )
     os.environ[variable] = value

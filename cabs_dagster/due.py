@@ -1,7 +1,7 @@
 """What is due: what `cabs run` would make of a pool, in which order, and why.
 
-One place for the commands `run` and `plan`, the sensors and the job `pool_chain`, and for the data versions that tell
-Dagster's UI what is stale. It reads records and hashes files; it imports no Dagster.
+One place for the commands `run` and `plan`, the sensors and the job `pool_chain`, and for the data versions
+that tell Dagster's UI what is stale. It reads records and hashes files; it imports no Dagster.
 """
 
 from __future__ import annotations
@@ -51,12 +51,16 @@ class Part:
 
 
 def is_due(status: Status) -> bool:
-    """Whether `cabs run` would make it, now or after what it waits for; what a failed check blocks is not made."""
+    """Whether `cabs run` would make it, now or after what it waits for; what a failed check blocks is not
+    made.
+    """
     return status.state not in ("fresh", "blocked")
 
 
 class Due:
-    """What is due over one artifact store; each pool is examined once. Make a new object to see changes on disk."""
+    """What is due over one artifact store; each pool is examined once. Make a new object to see changes on
+    disk.
+    """
 
     def __init__(self, store: ArtifactStore, pool_files: Iterable[PoolFile]):
         self.store = store
@@ -95,7 +99,9 @@ class Due:
         return self.marts.outdated()
 
     def page(self, pool: str | None) -> list[str]:
-        """Why the report of a pool (None: the leaderboard) is to be made; empty where it shows what there is."""
+        """Why the report of a pool (None: the leaderboard) is to be made; empty where it shows what there
+        is.
+        """
         chain = self.chains[pool] if pool else None
         try:
             return page_problems(self.store, self.marts.database.parent, chain, self.chains)
@@ -105,7 +111,8 @@ class Due:
     def next_parts(self, pool: str) -> list[Part]:
         """What can be made now of a pool: what is left of its stages, else of its replays, else its results.
 
-        Stages that pay for calls are left to those who ask for them. Where a check failed, the report is due: it says so.
+        Stages that pay for calls are left to those who ask for them. Where a check failed, the report is due:
+        it says so.
         """
         pending = self.pending(pool)
         if any(s.target.definition.pays for s in pending):
@@ -118,7 +125,9 @@ class Due:
         return [_part("replay", ["replay"], due, rho) for rho, due in cells.items()] or self._results(pool)
 
     def _results(self, pool: str) -> list[Part]:
-        """Marts for all pools at once with one report; where they are up to date a report; the leaderboard comes last."""
+        """Marts for all pools at once with one report; where they are up to date a report; the leaderboard
+        comes last.
+        """
         models = {f"{m.layer}/{m.name}": self.models[m.name] for m in list_models() if m.name in self.models}
         report, board = self.page(pool), self.page(None)
         why = [models, report]
@@ -134,7 +143,9 @@ class Due:
         return [Part("results", tuple(assets), stable_hash(why))]
 
     def plan(self, pool: str) -> list[Entry]:
-        """All that `cabs run` would look at of a pool, with its state: stages, replays, marts, report, leaderboard."""
+        """All that `cabs run` would look at of a pool, with its state: stages, replays, marts, report,
+        leaderboard.
+        """
         entries = [
             Entry(s.target.name, s.target.partition, s.state, s.reasons) for s in self.chains[pool].overview()
         ]
@@ -199,7 +210,9 @@ class Due:
             return str(error)
 
     def _waits(self, pool: str) -> dict[str, list[str]]:
-        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool and what follows from it."""
+        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool and what follows
+        from it.
+        """
         try:
             pending = self.pending(pool)
         except CabsError as error:

@@ -11,15 +11,25 @@ import dagster as dg
 
 from cabs_core.errors import CabsError
 
-#: Begin the names of settings that a step on another node gets. Credentials are the nodes' own: Ray shows what it is given.
+#: Begin the names of settings that a step on another node gets. Credentials are the nodes' own: Ray shows
+#: what it is given.
 _PASSED = (
-    "CABS_", "DAGSTER_HOME", "HF_", "OMP_NUM_THREADS", "PYTHONPATH", "AWS_ENDPOINT_URL", "AWS_REGION", "AWS_DEFAULT_REGION",
-)  # fmt: skip
+    "CABS_",
+    "DAGSTER_HOME",
+    "HF_",
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "AWS_ENDPOINT_URL",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+)
 EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
 def passed() -> list[str]:
-    """NAME=value of what steps in processes of a cluster's nodes need: the same places and settings as this process."""
+    """NAME=value of what steps in processes of a cluster's nodes need: the same places and settings as this
+    process.
+    """
     return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 

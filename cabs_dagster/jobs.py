@@ -1,4 +1,6 @@
-"""Jobs: the parts of a pool's chain, audit, deployment, trace retention; and `progress_logger`, for `cabs run`."""
+"""Jobs: the parts of a pool's chain, audit, deployment, trace retention; and `progress_logger`, for `cabs
+run`.
+"""
 
 import logging
 import sys
@@ -64,8 +66,9 @@ def waiting_for(pool: str) -> str:
         runs = [instance.get_run_by_id(slot.run_id) for slot in slots]
     names = [f"run {run.run_id} of {run.job_name} ({run.status.value.lower()})" for run in runs if run]
     return (
-        f"waiting for a slot of pool {pool}, held by {listed(names) or 'a run that is ending'}: this goes on when that step ends. "
-        "Where its process is gone, the daemon of `cabs ui` frees the slot, as does ending the run in the UI"
+        f"waiting for a slot of pool {pool}, held by {listed(names) or 'a run that is ending'}: this goes "
+        "on when that step ends. Where its process is gone, the daemon of `cabs ui` frees the slot, as does "
+        "ending the run in the UI"
     )
 
 
@@ -110,8 +113,8 @@ class PoolChainConfig(dg.Config):
 
 @dg.op(
     required_resource_keys={CABS},
-    description="Makes what is missing or out of date of a pool's chain, from its table to its report, as `cabs run` does: each part "
-    "is a run of its own. It pays for no calls and deploys nothing.",
+    description="Makes what is missing or out of date of a pool's chain, from its table to its report, as "
+    "`cabs run` does: each part is a run of its own. It pays for no calls and deploys nothing.",
 )
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     from cabs_core.chain.options import parse_policies, parse_rhos  # noqa: PLC0415  (loading stays quick)
@@ -154,7 +157,8 @@ SHOWN_ROWS = 500
 
 @dg.op(
     required_resource_keys={CABS},
-    description="Computes a figure of a report again from the rounds that it is the mean of, beside what the mart says.",
+    description="Computes a figure of a report again from the rounds that it is the mean of, beside what "
+    "the mart says.",
 )
 def trace_rows(context: dg.OpExecutionContext, config: TraceConfig) -> None:
     from cabs_core.chain.trace import traced_figure  # noqa: PLC0415  (loading stays quick)
@@ -194,14 +198,34 @@ def _assets(*paths: str) -> dg.AssetSelection:
 _sql = dg.AssetSelection.key_prefixes([*PREFIX, "staging"], [*PREFIX, "marts"])
 #: (name, stage of the tag, assets, description)
 _JOBS = (
-    (COLLECT, PAYS, _assets(*COLLECTED), "Asks the models of a pool that collects, and scores what they say: it spends money."),
+    (
+        COLLECT,
+        PAYS,
+        _assets(*COLLECTED),
+        "Asks the models of a pool that collects, and scores what they say: it spends money.",
+    ),
     (PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
-    (REPLAY, "replay", _assets("replay"), "Every policy of one pool at one rho, and the checks of what came out."),
+    (
+        REPLAY,
+        "replay",
+        _assets("replay"),
+        "Every policy of one pool at one rho, and the checks of what came out.",
+    ),
     (EVALUATE, EVALUATES, _assets("off_policy"), "What a pool's policies would have earned on its log."),
-    (RESULTS, "results", _sql | _assets(*MARTS_AROUND, "report", "leaderboard"), "SQL models over all pools, one report, leaderboard."),
+    (
+        RESULTS,
+        "results",
+        _sql | _assets(*MARTS_AROUND, "report", "leaderboard"),
+        "SQL models over all pools, one report, leaderboard.",
+    ),
     (AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
-    (DEPLOY, DEPLOYS, _assets(*STAGES, "deployed_router"), "Trains a pool's router, deploys it unless it is worse."),
-)  # fmt: skip
+    (
+        DEPLOY,
+        DEPLOYS,
+        _assets(*STAGES, "deployed_router"),
+        "Trains a pool's router, deploys it unless it is worse.",
+    ),
+)
 JOBS: list[Any] = [  # of a class that Dagster does not export
     *(
         dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})

@@ -44,8 +44,8 @@ def pool_of(context: dg.AssetExecutionContext) -> str:
     if not context.has_partition_key:
         known = list(context.instance.get_dynamic_partitions(POOLS))
         raise dg.Failure(
-            f"this run is of no pool: choose a partition ({listed(known) or 'there is no pool yet'}), or `cabs check NAME`, which "
-            "evaluates every check of a pool",
+            f"this run is of no pool: choose a partition ({listed(known) or 'there is no pool yet'}), or "
+            "`cabs check NAME`, which evaluates every check of a pool",
             allow_retries=False,
         )
     return str(context.partition_key)
@@ -151,7 +151,9 @@ def stage_result(
 def left_out(
     context: dg.AssetExecutionContext, cabs: CabsResource, name: str
 ) -> dg.MaterializeResult[Any] | None:
-    """The result for a pool without this stage, so that a run over all assets of its partition goes on; None: make it."""
+    """The result for a pool without this stage, so that a run over all assets of its partition goes on; None:
+    make it.
+    """
     with guarded():
         chain = cabs.chain(pool_of(context))
     if name in chain.stages:

@@ -1,9 +1,11 @@
-"""What this code location calls its things in Dagster, so that it can stand beside others and in an instance with others.
+"""What this code location calls its things in Dagster, so that it can stand beside others and in an instance
+with others.
 
-The environment says so, as it says where artifacts lie: `CABS_NAME` (a word before the names of jobs, sensors, schedules,
-resources and partition sets; default none), `CABS_KEY_PREFIX` (parts before asset keys, `a/b`; default CABS_NAME),
-`CABS_OWNERS` (`team:routing,ann@example.org`) and `CABS_TIMEZONE` (of the schedules, such as Europe/Berlin; default UTC).
-The component `CabsPools` sets them from its attributes.
+The environment says so, as it says where artifacts lie: `CABS_NAME` (a word before the names of jobs,
+sensors, schedules, resources and partition sets; default none), `CABS_KEY_PREFIX` (parts before asset keys,
+`a/b`; default CABS_NAME),
+`CABS_OWNERS` (`team:routing,ann@example.org`) and `CABS_TIMEZONE` (of the schedules, such as Europe/Berlin;
+default UTC). The component `CabsPools` sets them from its attributes.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ TIMEZONE = os.environ.get("CABS_TIMEZONE") or None
 for _word in (*PREFIX, *([NAME] if NAME else [])):
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", _word):
         raise CabsError(
-            f"CABS_NAME and the parts of CABS_KEY_PREFIX are made of letters, digits and _, and begin with no digit; one is {_word!r}"
+            "CABS_NAME and the parts of CABS_KEY_PREFIX are made of letters, digits and _, and begin with "
+            f"no digit; one is {_word!r}"
         )
 
 

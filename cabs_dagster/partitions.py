@@ -1,7 +1,7 @@
 """Partitions: pools and rhos, both dynamic, and their product; and what Dagster knows of a pool's file.
 
-Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool, too: they are
-finished with nothing to do.
+Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool,
+too: they are finished with nothing to do.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def split_key(partition: str | dg.MultiPartitionKey) -> tuple[str, float]:
 
 
 def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Those of the pools that are partitions: your own, and shipped ones that were run or are partitions already.
+    """Those of the pools that are partitions: your own, and shipped ones that were run or are partitions
+    already.
 
-    Nobody asked for the downloads of the other shipped ones. `cabs run`, the job pool_chain, or their name as a new
-    partition in the UI chooses one.
+    Nobody asked for the downloads of the other shipped ones. `cabs run`, the job pool_chain, or their name as
+    a new partition in the UI chooses one.
     """
     names = {*instance.get_dynamic_partitions(POOLS), *store.children(("outcomes",))}
     return [member for member in members if not member.shipped or member.pool.name in names]
@@ -85,7 +86,9 @@ def _requests(
     kept: Sequence[str],
     wanted: Sequence[str],
 ) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
-    """Requests that delete what is not kept, and then add what is wanted: Dagster shows keys as they were added."""
+    """Requests that delete what is not kept, and then add what is wanted: Dagster shows keys as they were
+    added.
+    """
     gone = [k for k in known if k not in kept]
     new = [k for k in wanted if k not in kept]
     requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
@@ -165,7 +168,9 @@ def observations(instance: dg.DagsterInstance, due: Due, *, pending: bool = True
 def _of_pool(
     instance: dg.DagsterInstance, due: Due, chain: Chain
 ) -> tuple[dg.AssetObservation | None, list[str]]:
-    """An observation of the asset `pool_file`, None where the instance knows it as it is, and what changed."""
+    """An observation of the asset `pool_file`, None where the instance knows it as it is, and what
+    changed.
+    """
     pool = chain.pool
     try:
         settings, waits = settings_of(chain.pool_file), due.in_words(pool.name)

@@ -27,8 +27,8 @@ class CabsResource(dg.ConfigurableResource[Any]):
 
     artifacts_url: str = Field(
         "",
-        description="Folder or fsspec URL (s3://..., gs://...) of the artifacts. Empty: the environment variable "
-        "CABS_ARTIFACTS, else $CABS_HOME/artifacts.",
+        description="Folder or fsspec URL (s3://..., gs://...) of the artifacts. Empty: the environment "
+        "variable CABS_ARTIFACTS, else $CABS_HOME/artifacts.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where embeddings and oracles are computed. auto: CUDA when there is one."
@@ -39,7 +39,9 @@ class CabsResource(dg.ConfigurableResource[Any]):
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
-        """The chain of a pool, its file read now: over all policies, or over those named and those tuned already."""
+        """The chain of a pool, its file read now: over all policies, or over those named and those tuned
+        already.
+        """
         return Chain(self.store(), find_pool(pool)).over(policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
@@ -48,7 +50,9 @@ class CabsResource(dg.ConfigurableResource[Any]):
 
 
 class AlertResource(dg.ConfigurableResource[Any]):
-    """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, Mattermost, Teams), or the log."""
+    """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, Mattermost, Teams), or
+    the log.
+    """
 
     webhook_url: str = Field(
         "", description=f"Address of the webhook, from {WEBHOOK}. Empty: the sensor's log."

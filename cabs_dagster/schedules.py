@@ -1,4 +1,6 @@
-"""Schedules, off until they are switched on: a weekly re-run of active pools, nightly audits and deployments."""
+"""Schedules, off until they are switched on: a weekly re-run of active pools, nightly audits and
+deployments.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
     job_name=PREPARE,
     cron_schedule="0 3 * * 0",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Sundays at 3: asks for the chain of every active pool that was run or is your own and of which something is due; the "
-    "sensor `next_part` goes on with what follows.",
+    description="Sundays at 3: asks for the chain of every active pool that was run or is your own and of "
+    "which something is due; the sensor `next_part` goes on with what follows.",
 )
 def weekly_rerun(
     context: dg.ScheduleEvaluationContext,
@@ -82,7 +84,10 @@ def _nightly(
 
 
 _AUDIT_TEXT = "Every night at 2: one trial of a sample of every pool's replays is played again."
-_DEPLOY_TEXT = "Every night at 4: trains the routers that are deployed on the outcomes as they are now; deploys what is no worse."
+_DEPLOY_TEXT = (
+    "Every night at 4: trains the routers that are deployed on the outcomes as they are now; "
+    "deploys what is no worse."
+)
 nightly_audit = _nightly(
     AUDIT,
     "audit",

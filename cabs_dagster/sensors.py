@@ -1,10 +1,11 @@
-"""Sensors. `partitions_of_pools` is on from the start; off until they are switched on: pool files, the next part of a
-chain, alerts.
+"""Sensors. `partitions_of_pools` is on from the start; off until they are switched on: pool files, the next
+part of a chain, alerts.
 
-The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner what is due,
-`next_part` what follows when a part succeeded: first the replays, one run per rho (none of a log), then marts and
-reports, once for all pools. The tag holds the run key that began the chain, so that Dagster's own run keys keep each part
-of it from being run twice.
+The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner
+what is due,
+`next_part` what follows when a part succeeded: first the replays, one run per rho (none of a log), then marts
+and reports, once for all pools. The tag holds the run key that began the chain, so that Dagster's own run
+keys keep each part of it from being run twice.
 """
 
 import json
@@ -61,8 +62,8 @@ def _log_changes(context: dg.SensorEvaluationContext, found: partitions.Observed
 def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
     """What the sensor `pool_files` does at a tick: ask the planner what is due.
 
-    The cursor holds the problems that were reported, and for each pool what was due when it was asked for, when, and how
-    often, so that the same is not asked for at every tick.
+    The cursor holds the problems that were reported, and for each pool what was due when it was asked for,
+    when, and how often, so that the same is not asked for at every tick.
     """
     memory = json.loads(context.cursor) if context.cursor else {}
     reported, asked = memory.get("reported", []), memory.get("asked", {})
@@ -133,7 +134,8 @@ def follow_up(
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """What to ask for after a part of a pool's chain.
 
-    Replays come after the stages. Marts and reports are made once for all pools, when no other chain is under way.
+    Replays come after the stages. Marts and reports are made once for all pools, when no other chain is under
+    way.
 
     Args:
         done: the job that succeeded; empty where a part failed, so that nothing more comes of this chain.
@@ -165,7 +167,9 @@ def follow_up(
 
 
 def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
-    """Report failures of ended runs. The cursor holds the end of the last run seen, and what was reported within a day."""
+    """Report failures of ended runs. The cursor holds the end of the last run seen, and what was reported
+    within a day.
+    """
     now = time.time()
     memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
     reported = {key: at for key, at in memory["reported"].items() if now - at < QUIET_SECONDS}
@@ -189,7 +193,9 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
 
 
 def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, str]]:
-    """(what stays the same when it happens again, text) of what failed in a run: steps, the run itself, checks."""
+    """(what stays the same when it happens again, text) of what failed in a run: steps, the run itself,
+    checks.
+    """
     partition = run.tags.get("dagster/partition")
     where = run.job_name + (f" [{partition}]" if partition else "")
     kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ASSET_CHECK_EVALUATION}
@@ -207,7 +213,9 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
 
 
 def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
-    """The sensors, over these resources: sensors of run statuses take none of their location by a name of its choice."""
+    """The sensors, over these resources: sensors of run statuses take none of their location by a name of its
+    choice.
+    """
 
     def store() -> ArtifactStore:
         found: ArtifactStore = cabs.process_config_and_initialize().store()
@@ -217,8 +225,8 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         name=named("partitions_of_pools"),
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool files and the sources of "
-        "marts and reports hold, so that it shows what is stale. It asks for no run.",
+        description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool "
+        "files and the sources of marts and reports hold, for it to show what is stale. It asks for no run.",
     )
     def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return keep_partitions(context, store())
@@ -228,8 +236,9 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS)],
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description="Watches the pool folder: registers new pools, asks for what is due of a new or changed one, says what changed in "
-        "a file and what is wrong with an invalid one, once. What failed is asked for again after an hour.",
+        description="Watches the pool folder: registers new pools, asks for what is due of a new or changed "
+        "one, says what changed in a file and what is wrong with an invalid one, once. What failed is asked "
+        "for again after an hour.",
     )
     def pool_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return watch_pool_files(context, store())
@@ -270,7 +279,8 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         next_part(
             dg.DagsterRunStatus.SUCCESS,
             "next_part",
-            "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all pools, marts and reports.",
+            "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all "
+            "pools, marts and reports.",
         ),
         next_part(
             dg.DagsterRunStatus.FAILURE,

@@ -62,8 +62,12 @@ def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any
         path: of the asset, `a/b` for nested keys; default the stage's name.
     """
     return {
-        "key": key(path or stage), "group_name": group, "kinds": set(kinds), "owners": OWNERS, "tags": {STAGE_TAG: stage},
-    }  # fmt: skip
+        "key": key(path or stage),
+        "group_name": group,
+        "kinds": set(kinds),
+        "owners": OWNERS,
+        "tags": {STAGE_TAG: stage},
+    }
 
 
 def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict[str, Any]:
@@ -77,7 +81,9 @@ def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict
 
 
 def replay_code_version() -> str:
-    """Code version of the asset `replay`: it changes with the code of any policy. Cells have versions of their own."""
+    """Code version of the asset `replay`: it changes with the code of any policy. Cells have versions of
+    their own.
+    """
     return stable_hash([policy_code_version(policy) for policy in all_policies()], 12)
 
 

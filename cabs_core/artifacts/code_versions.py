@@ -1,7 +1,9 @@
 """Code versions: a hash of the modules that a stage or a policy can run, found by following imports.
 
-The hash ignores comments, docstrings and layout, so that only changes of behaviour make results stale. Imports under
-`if TYPE_CHECKING:` are not run and not followed; modules that are imported by a computed name are not seen here, so
+The hash ignores comments, docstrings and layout, so that only changes of behaviour make results stale.
+Imports under
+`if TYPE_CHECKING:` are not run and not followed; modules that are imported by a computed name are not seen
+here, so
 `stages.py` names them.
 """
 
@@ -45,12 +47,15 @@ def expand(module: str) -> Iterator[str]:
         yield ".".join((PACKAGE, *parts)).removesuffix(".__init__")
 
 
-#: fields of statements that hold statements; docstrings, imports and `if TYPE_CHECKING:` are found without looking elsewhere
+#: fields of statements that hold statements; docstrings, imports and `if TYPE_CHECKING:` are found without
+#: looking elsewhere
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do not change what code does; its imports."""
+    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do not change what code does; its
+    imports.
+    """
     for name in _BLOCKS:
         block = getattr(node, name, None)
         if not isinstance(block, list):
@@ -84,7 +89,9 @@ def _without_types(node: ast.AST) -> list[ast.AST]:
 
 @dataclass(frozen=True)
 class Source:
-    """What matters of a source file: a hash of what it does, and its imports of `cabs_core` as (module, name or "")."""
+    """What matters of a source file: a hash of what it does, and its imports of `cabs_core` as (module, name
+    or "").
+    """
 
     behaviour: str
     imports: tuple[tuple[str, str], ...]
@@ -140,8 +147,8 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
 def code_version(
     modules: Collection[str], stop: Iterable[str] = (), files: Iterable[Path] = (), extra: object = None
 ) -> str:
-    """Twelve hex digits over the behaviour of every module reached, the bytes of `files` and of modules of other
-    packages, and `repr(extra)`.
+    """Twelve hex digits over the behaviour of every module reached, the bytes of `files` and of modules of
+    other packages, and `repr(extra)`.
 
     Raises:
         LookupError: a starting module does not exist.

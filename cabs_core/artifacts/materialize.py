@@ -1,4 +1,6 @@
-"""Making one artifact: verify the inputs, do nothing when it is there already, else build, record and publish."""
+"""Making one artifact: verify the inputs, do nothing when it is there already, else build, record and
+publish.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ class Made:
     reasons: tuple[str, ...] = ()
 
 
-#: A stage's work: fills `folder` from `inputs` ({stage: folder}) and returns the summary, a JSON-able dict of figures.
+#: A stage's work: fills `folder` from `inputs` ({stage: folder}) and returns the summary, a JSON-able dict of
+#: figures.
 Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], dict[str, Any]]
 
 
@@ -87,7 +90,9 @@ def make_artifact(
 
 
 def _give_back() -> None:
-    """Return to the system what the stage has freed: allocators keep it, and the next stage's arrays would come on top."""
+    """Return to the system what the stage has freed: allocators keep it, and the next stage's arrays would
+    come on top.
+    """
     if arrow := sys.modules.get("pyarrow"):
         arrow.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):  # where the C library is not glibc

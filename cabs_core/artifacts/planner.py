@@ -1,7 +1,7 @@
 """Planning: what is there, what is out of date and why, and what can be made next.
 
-One planner serves the command line, the sensor and the consumers that verify their inputs, so that all of them
-agree. It reads records and hashes files; nothing is computed and nothing is launched here.
+One planner serves the command line, the sensor and the consumers that verify their inputs, so that all of
+them agree. It reads records and hashes files; nothing is computed and nothing is launched here.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Status:
     """State of one target.
 
     Attributes:
-        state: fresh: nothing to do; stale: there is one, made from something else, or damaged; missing: there is
-            none; waiting: an input has to be made first, so that nothing is known yet; blocked: an input failed a
-            check.
+        state: fresh: nothing to do; stale: there is one, made from something else, or damaged; missing: there
+            is none; waiting: an input has to be made first, so that nothing is known yet; blocked: an input
+            failed a check.
         reasons: why it is not fresh.
         recipe: what it would be made from; None while waiting or blocked.
         record: the record that is there, if any.
@@ -49,12 +49,13 @@ class Status:
 
 @dataclass(frozen=True)
 class OlderData:
-    """Why figures that are there are not those of the data, settings and code at hand: no verdict rests on them.
+    """Why figures that are there are not those of the data, settings and code at hand: no verdict rests on
+    them.
 
     Attributes:
         reasons: what failed a check or changed.
-        made: when the figures' artifacts were made; since: when a check failed, empty where something changed.
-            Both UTC, ISO 8601.
+        made: when the figures' artifacts were made; since: when a check failed, empty where something
+            changed. Both UTC, ISO 8601.
     """
 
     reasons: tuple[str, ...]
@@ -156,8 +157,8 @@ class Chain:
         """{input stage: folder} of a target, every input verified down to the bytes of its files.
 
         Raises:
-            ProvenanceError: an input is missing, was made from other inputs or settings than those at hand, or
-                was altered; the message says what to refresh, first things first.
+            ProvenanceError: an input is missing, was made from other inputs or settings than those at hand,
+                or was altered; the message says what to refresh, first things first.
         """
         own = self.status(target)
         if own.state == "blocked":
@@ -169,8 +170,9 @@ class Chain:
             problem = self._first_problem(source)
             if problem is not None:
                 raise ProvenanceError(
-                    f"{target.described} needs {problem.target.described}, which is {problem}: `cabs run --pool {self.pool.name}` "
-                    f"makes it, as does materialising {problem.target.stage} in Dagster"
+                    f"{target.described} needs {problem.target.described}, which is {problem}: `cabs run "
+                    f"--pool {self.pool.name}` makes it, as does materialising {problem.target.stage} in "
+                    "Dagster"
                 )
             record = self.status(source).record
             assert record is not None
@@ -186,7 +188,8 @@ class Chain:
         record = self.store.record(target.parts)
         if record is None:
             raise ProvenanceError(
-                f"pool {self.pool.name} has not been run yet, or not up to here ({target.stage}): `cabs run --pool {self.pool.name}` first"
+                f"pool {self.pool.name} has not been run yet, or not up to here ({target.stage}): `cabs run "
+                f"--pool {self.pool.name}` first"
             )
         return self.store.verified(target.parts, record)
 
@@ -198,7 +201,8 @@ class Chain:
         return None if status.state == "fresh" else status
 
     def older_data(self, targets: Iterable[Target]) -> OlderData | None:
-        """Why figures made from these artifacts are of older data; None where all that are there are up to date.
+        """Why figures made from these artifacts are of older data; None where all that are there are up to
+        date.
 
         An artifact that is not there has no figures, so it is passed over.
         """

@@ -1,7 +1,7 @@
 """Provenance: what an artifact is made from (`Recipe`), and the record of one that was made (`Record`).
 
-The *key* is a hash of everything that determines an artifact: the stage, its code version, the settings that it
-reads, and the content hashes of its inputs. Equal key, equal artifact: nothing needs to be computed again.
+The *key* is a hash of everything that determines an artifact: the stage, its code version, the settings that
+it reads, and the content hashes of its inputs. Equal key, equal artifact: nothing needs to be computed again.
 The *content* hash is over the files, and serves as Dagster's data version. A file that is listed as volatile
 (wall-clock measurements) is hashed on its own but not part of the content.
 """

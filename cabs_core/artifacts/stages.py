@@ -31,14 +31,16 @@ class Stage:
     Attributes:
         only: kind of source whose pools have this stage; empty: all pools.
         inputs: stages whose artifacts are read; inputs_of: further ones of a pool.
-        settings: dotted fields of the pool file that matter, such as `replay.condition`; settings_of: further ones of a pool.
-        code: modules that it runs by name, which no import statement shows; `package.*` is all of a package. code_of: those
-            that a pool names.
+        settings: dotted fields of the pool file that matter, such as `replay.condition`; settings_of: further
+            ones of a pool.
+        code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
+            code_of: those that a pool names.
         files: {name: SHA-256} of the files outside the project that it reads.
         volatile: files with wall-clock measurements, which are no part of the content.
         over_policies: it runs every policy of the pool, so that each one's code matters.
         chooses: it compares all policies, so that a run over some of them leaves it out.
-        pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere else.
+        pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere
+            else.
         checks: its record holds the results of the checks of data (`_checks`).
         shown: when a report shows what it holds, beside the marts: always, or with estimates from a log.
     """
@@ -65,7 +67,8 @@ class Stage:
         return f"cabs_core.chain.{self.name}"
 
 
-#: Modules left out of code versions, because the key holds their effect as settings or as a policy's own entry.
+#: Modules left out of code versions, because the key holds their effect as settings or as a policy's own
+#: entry.
 COVERED = (
     "cabs_core.catalog.*",
     "cabs_core.policies.registry",
@@ -103,7 +106,8 @@ def _encoder_code(pool: ModelPool) -> tuple[str, ...]:
 POOL_STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
-        # Answers that were paid for are kept by content beside the artifacts, so making these again asks nothing twice.
+        # Answers that were paid for are kept by content beside the artifacts, so making these again asks
+        # nothing twice.
         Stage(
             "answers",
             (),
@@ -202,7 +206,9 @@ def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _derived(pool: ModelPool) -> dict[str, Any]:
-    """Settings read off the stress condition: what it does to the splits, and what it does to offline labels."""
+    """Settings read off the stress condition: what it does to the splits, and what it does to offline
+    labels.
+    """
     condition = pool.replay.condition
     return {
         "shift": condition if catalog.condition_that_changes(condition, "splits") else "none",
@@ -278,13 +284,17 @@ def stage_modules(name: str) -> tuple[str, ...]:
 
 
 def policy_modules(policy: str) -> tuple[str, ...]:
-    """Modules from which the code version of one policy's replay starts: the engine, and the policy's own module."""
+    """Modules from which the code version of one policy's replay starts: the engine, and the policy's own
+    module.
+    """
     return (REPLAY.module, catalog.policy_record(policy).path.partition(":")[0])
 
 
 @cache
 def stage_code_version(name: str, *chosen: str) -> str:
-    """Code version of a pool stage; `chosen`: modules that the pool names, of its source, encoder or own scores."""
+    """Code version of a pool stage; `chosen`: modules that the pool names, of its source, encoder or own
+    scores.
+    """
     return code_version((*stage_modules(name), *filter(None, chosen)), COVERED)
 
 

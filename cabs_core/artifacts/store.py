@@ -1,6 +1,7 @@
 """The artifact store: one folder per artifact, local or on any fsspec URL, each with its provenance record.
 
-It takes the place of a Dagster IO manager: assets hand over folders of memory-mapped arrays, not Python objects.
+It takes the place of a Dagster IO manager: assets hand over folders of memory-mapped arrays, not Python
+    objects.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class ArtifactStore:
                 self._fs, root = url_to_fs(url)
             except (ImportError, ValueError) as error:
                 raise StorageError(
-                    f"artifacts cannot be kept at {url}: {error}. CABS_ARTIFACTS takes a folder, or a URL whose fsspec driver "
-                    "is installed (s3://bucket/prefix: `make venv EXTRAS=s3`)"
+                    f"artifacts cannot be kept at {url}: {error}. CABS_ARTIFACTS takes a folder, or a URL "
+                    "whose fsspec driver is installed (s3://bucket/prefix: `make venv EXTRAS=s3`)"
                 ) from error
             self.root = Path(root)
         else:
@@ -77,8 +78,8 @@ class ArtifactStore:
         """A local folder with the artifact's files; a remote artifact is copied into the cache first.
 
         Raises:
-            ProvenanceError: there is no artifact. StorageError: the store cannot be read, or others replace the
-                artifact again and again.
+            ProvenanceError: there is no artifact. StorageError: the store cannot be read, or others replace
+                the artifact again and again.
         """
         if not self.remote:
             return self.root.joinpath(*parts)
@@ -112,18 +113,23 @@ class ArtifactStore:
         except FileNotFoundError as error:
             if self.record(parts) == record:
                 raise ProvenanceError(
-                    f"{self.location(parts)}: a file is missing ({error}). Materialise {record.described} again"
+                    f"{self.location(parts)}: a file is missing ({error}). Materialise {record.described} "
+                    "again"
                 ) from None
             return None
         return cached
 
     def produced(self, parts: Parts, record: Record) -> Path:
-        """The folder of an artifact that this process has just written, whatever others do to the store since."""
+        """The folder of an artifact that this process has just written, whatever others do to the store
+        since.
+        """
         return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
-        """Yield an empty local folder; whatever it holds at the end, record included, becomes the artifact."""
+        """Yield an empty local folder; whatever it holds at the end, record included, becomes the
+        artifact.
+        """
         if not self.remote:
             with atomic_directory(self.root.joinpath(*parts), None) as temporary:
                 yield temporary
@@ -139,7 +145,9 @@ class ArtifactStore:
                     shutil.copytree(name, cached, dirs_exist_ok=True)
 
     def _publish(self, parts: Parts, folder: Path) -> None:
-        """The old record goes first and the new one comes last, so that a reader finds a whole artifact or none."""
+        """The old record goes first and the new one comes last, so that a reader finds a whole artifact or
+        none.
+        """
         target = self._remote(parts)
         self._check_bucket(parts)
         if self._fs.exists(target):
@@ -173,9 +181,9 @@ class ArtifactStore:
 
     def _unreachable(self, parts: Parts, error: Exception) -> StorageError:
         return StorageError(
-            f"{self.location(parts)} cannot be read or written ({type(error).__name__}: {str(error)[:300]}). CABS_ARTIFACTS is "
-            f"{self.url}: check the bucket, the credentials and the endpoint of this machine. What was finished before is "
-            "kept, and the next run goes on from there"
+            f"{self.location(parts)} cannot be read or written ({type(error).__name__}: "
+            f"{str(error)[:300]}). CABS_ARTIFACTS is {self.url}: check the bucket, the credentials and the "
+            "endpoint of this machine. What was finished before is kept, and the next run goes on from there"
         )
 
     def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
@@ -213,7 +221,9 @@ class ArtifactStore:
             shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
 
     def move(self, old: Parts, new: Parts) -> None:
-        """Move everything below `old` to `new`, replacing what is there; nothing happens when there is nothing."""
+        """Move everything below `old` to `new`, replacing what is there; nothing happens when there is
+        nothing.
+        """
         if self.remote:
             with self._reaching(old):
                 if self._fs.exists(self._remote(old)):
@@ -226,7 +236,8 @@ class ArtifactStore:
             os.replace(self.root.joinpath(*old), self.root.joinpath(*new))
 
     def damage(self, parts: Parts, record: Record) -> list[str]:
-        """What is wrong with the files of an artifact, such as `rounds.parquet is missing`; empty when they are whole.
+        """What is wrong with the files of an artifact, such as `rounds.parquet is missing`; empty when they
+        are whole.
 
         A remote artifact is copied into the cache first.
         """
@@ -263,7 +274,9 @@ class ArtifactStore:
         return "/".join((str(self.root), *parts, *names))
 
     def mirror(self, parts: Parts) -> Path:
-        """Local copy of a remote store below `parts`, in the store's layout, for readers that want one tree."""
+        """Local copy of a remote store below `parts`, in the store's layout, for readers that want one
+        tree.
+        """
         local = cabs_home() / "cache" / "mirror"
         base = self._remote(parts)
         with self._reaching(parts):

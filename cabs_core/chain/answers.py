@@ -1,4 +1,6 @@
-"""Stage `answers`: the prompts of a pool put to its models. What was paid for is kept by content and never asked again."""
+"""Stage `answers`: the prompts of a pool put to its models. What was paid for is kept by content and never
+asked again.
+"""
 
 from __future__ import annotations
 

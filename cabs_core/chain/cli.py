@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     """Print the path of a pool's HTML report (or of the leaderboard), or the answer to a goal.
 
-    Goals: 'value_per_right_answer: 0.02'; 'quality: 0.95, of: gpt-4o'; 'budget_per_month: 500, requests_per_month:
-    100000'; 'latency: 2s, share: 0.95'; and combinations.
+    Goals: 'value_per_right_answer: 0.02'; 'quality: 0.95, of: gpt-4o'; 'budget_per_month: 500,
+    requests_per_month: 100000'; 'latency: 2s, share: 0.95'; and combinations.
     """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.pages import REPORTS, page_parts
@@ -110,8 +110,8 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
 @click.option(
     "--log",
     callback=log_place,
-    help="Event log (SQLite file, PostgreSQL URL), or a log of calls: a table, or what another tool wrote. Default: CABS_LOG, else "
-    "router.log of the pool file, else the deployed router's.",
+    help="Event log (SQLite file, PostgreSQL URL), or a log of calls: a table, or what another tool wrote. "
+    "Default: CABS_LOG, else router.log of the pool file, else the deployed router's.",
 )
 @click.option(
     "--format",
@@ -123,7 +123,8 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
     "columns",
     multiple=True,
     metavar="WHAT=PATH",
-    help="Where the log holds prompt, model, score, cost, ...: a column or a dotted path, such as score=metadata.rating.",
+    help="Where the log holds prompt, model, score, cost, ...: a column or a dotted path, such as "
+    "score=metadata.rating.",
 )
 @click.option(
     "--score-range", nargs=2, type=float, help="The worst and the best score that can be given, such as 1 5."
@@ -136,12 +137,20 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
     "--json", "as_json", is_flag=True, help="Print every estimate of score, cost and utility as JSON."
 )
 def evaluate(
-    pool: str, log: str | None, written: str | None, columns: tuple[str, ...], score_range: tuple[float, float] | None,
-    policies: str | None, rhos: str | None, as_json: bool,
-) -> None:  # fmt: skip
-    """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly robust).
+    pool: str,
+    log: str | None,
+    written: str | None,
+    columns: tuple[str, ...],
+    score_range: tuple[float, float] | None,
+    policies: str | None,
+    rhos: str | None,
+    as_json: bool,
+) -> None:
+    """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly
+    robust).
 
-    A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was refused.
+    A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was
+    refused.
     """
     import pyarrow.parquet as pq
 
@@ -249,8 +258,9 @@ def data() -> None:
 def fetch(name: str) -> None:
     """Download the table of a pool's source, verify it, read it, and show what it holds.
 
-    Files are compared with their pinned size and SHA-256, or with those of the first download. What is there is not
-    downloaded again; `cabs run` then needs no network. For a table that you supply, says where it must be.
+    Files are compared with their pinned size and SHA-256, or with those of the first download. What is there
+    is not downloaded again; `cabs run` then needs no network. For a table that you supply, says where it must
+    be.
     """
     from cabs_core.catalog import sources
     from cabs_core.hashing import hash_file

@@ -1,4 +1,6 @@
-"""`cabs collect` and `cabs judge sample | show`: answers that are paid for, and how well a judge scores them."""
+"""`cabs collect` and `cabs judge sample | show`: answers that are paid for, and how well a judge scores
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from cabs_core.command import HelpGroup
 @click.option("--dry-run", is_flag=True, help="Only say how many calls, tokens and USD are left to pay for.")
 @click.option("--force", is_flag=True, help="Make the tables again; what was answered is not asked again.")
 def collect(pool: str, dry_run: bool, force: bool) -> None:
-    """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how much.
+    """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how
+    much.
 
-    Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from there.
+    Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from
+    there.
     """
     from cabs_core.artifacts import ArtifactStore, Chain, Options, make_artifact
     from cabs_core.atomic import remove_leftovers
@@ -32,7 +36,8 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
     if not pool_file.pool.collected:
         kind = pool_file.pool.source.kind
         raise PoolError(
-            f"pool {pool_file.pool.name} has source kind {kind!r}: there is nothing to collect; expected source.kind collect"
+            f"pool {pool_file.pool.name} has source kind {kind!r}: there is nothing to collect; expected "
+            "source.kind collect"
         )
     click.echo("\n".join(plan_in_words(pool_file)))
     if dry_run:
@@ -88,8 +93,9 @@ def judge() -> None:
 def sample(pool: str, number: int, seed: int, out: Path) -> None:
     """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
 
-    It holds one answer each of as many prompts as there are, drawn at random, in random order and without the models' names (and,
-    where a judge compares with one model, that model's answer as well). Put the filled-in sheet beside the pool file and name it as the judge's `labels`.
+    It holds one answer each of as many prompts as there are, drawn at random, in random order and without the
+    models' names (and, where a judge compares with one model, that model's answer as well). Put the filled-in
+    sheet beside the pool file and name it as the judge's `labels`.
     """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.scores import sheet
@@ -104,10 +110,12 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     found = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
     found.to_csv(out, index=False)
     click.echo(
-        f"{out}: {len(found)} answers to {found['prompt'].nunique()} prompts; fill in the column score (0 to 1)"
+        f"{out}: {len(found)} answers to {found['prompt'].nunique()} prompts; fill in the column score (0 "
+        "to 1)"
     )
     click.echo(
-        f"next: name it in the pool file (collect.scores: {{kind: judge, ..., labels: {out.name}}}), then cabs collect"
+        f"next: name it in the pool file (collect.scores: {{kind: judge, ..., labels: {out.name}}}), then "
+        "cabs collect"
     )
 
 

@@ -1,10 +1,11 @@
 """Champion and challenger: the router that a pool deploys, and the one that may take its place.
 
-The deployed bundle is in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes up a new
-one without a restart. The challenger is the artifact `router`. Both play the test prompts that neither was trained or
-chosen on, in the same order, learning as they go; the champion starts with what it has learnt from its own log. Where
-the pool's source is a log, both are compared as they stand, by the doubly robust estimate of their difference. Where the
-pool says `router: {learn_from_log: true}`, the challenger is first trained again, on the train split and the log.
+The deployed bundle is in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes
+up a new one without a restart. The challenger is the artifact `router`. Both play the test prompts that
+neither was trained or chosen on, in the same order, learning as they go; the champion starts with what it has
+learnt from its own log. Where the pool's source is a log, both are compared as they stand, by the doubly
+robust estimate of their difference. Where the pool says `router: {learn_from_log: true}`, the challenger is
+first trained again, on the train split and the log.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
     """Promote the pool's router where it is shown to lose no more than `router.margin` to the deployed one.
 
     Args:
-        only_compare: say what would be done, with the router as it was trained on the table, and promote nothing.
+        only_compare: say what would be done, with the router as it was trained on the table, and promote
+            nothing.
 
     Returns:
-        passed: whether the challenger is (or would be) deployed; comparable: False where nobody can tell which is better; reason: in
-        words; champion, challenger: ids; and the figures of
+        passed: whether the challenger is (or would be) deployed; comparable: False where nobody can tell
+        which is better; reason: in words; champion, challenger: ids; and the figures of
         the comparison where there was one.
 
     Raises:
@@ -106,8 +108,8 @@ def _promote(
 def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:
     """The pool's router, trained on the train split and on a log; a bundle in `folder`.
 
-    Decisions on prompts of the table are left out: the table has all outcomes of its train prompts, and the others are
-    held out.
+    Decisions on prompts of the table are left out: the table has all outcomes of its train prompts, and the
+    others are held out.
 
     Raises:
         DataError, RouterError: there is no log, it does not fit, or it holds too little.
@@ -120,7 +122,8 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
     data = data.take(unseen(data, table.prompts))
     if len(data) < FEWEST:
         raise DataError(
-            f"{log} holds {len(data)} scored decisions on prompts that are not in the table; {FEWEST} are needed"
+            f"{log} holds {len(data)} scored decisions on prompts that are not in the table; {FEWEST} are "
+            "needed"
         )
     longer, parts, points = with_log(table, split, vectors, Oracles.load(inputs["oracles"]), data)
     oracles = train_oracles(points, longer, parts, pool.oracle, features=pool.features, device="auto")
@@ -136,7 +139,9 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
 
 
 def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
-    """Places of the prompts that none of the bundles was trained or chosen on, and that this log has no score of."""
+    """Places of the prompts that none of the bundles was trained or chosen on, and that this log has no score
+    of.
+    """
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
     hashes = [prompt_hash(text) for text in prompts]
     logged = prompt_hashes(hashes)  # of a log that keeps no texts
@@ -175,7 +180,8 @@ def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
     """The rows. Raises RouterError where they are too few for a comparison."""
     if len(rows) < FEWEST:
         raise RouterError(
-            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; {FEWEST} are needed: add "
-            "outcomes of new prompts to the table, or compare on the log (a pool of kind: logs)"
+            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; "
+            f"{FEWEST} are needed: add outcomes of new prompts to the table, or compare on the log (a pool "
+            "of kind: logs)"
         )
     return rows

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The pool as `NAME` or as `--pool NAME`: the command gets the name as `pool`, None where none is required or given."""
+    """The pool as `NAME` or as `--pool NAME`: the command gets the name as `pool`, None where none is
+    required or given.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.argument("name", required=False, shell_complete=complete_pool)
@@ -36,13 +38,17 @@ def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., N
 
 
 policies_option = click.option(
-    "--policies", metavar="NAMES", shell_complete=complete_policies,
+    "--policies",
+    metavar="NAMES",
+    shell_complete=complete_policies,
     help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's.",
-)  # fmt: skip
+)
 
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
-    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; () without a text, which means all."""
+    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; () without a text, which means
+    all.
+    """
     if not text:
         return ()
     found: list[float] = []

@@ -22,14 +22,21 @@ DIAGNOSTICS = "diagnostics.json"
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> dict[str, Any]:
-    """Train accuracy, cost, propagation and feature heads; where outcomes are complete, diagnose them on the test split."""
+    """Train accuracy, cost, propagation and feature heads; where outcomes are complete, diagnose them on the
+    test split.
+    """
     pool, split, vectors, true = chain.pool, split_of(inputs), embeddings_of(inputs), outcomes_of(inputs)
     table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
     oracle = train_oracles(
-        vectors, table, split, pool.oracle, features=pool.features, device=options.device,
+        vectors,
+        table,
+        split,
+        pool.oracle,
+        features=pool.features,
+        device=options.device,
         lists=neighbour_lists(vectors, split),
         progress=Progress(options.notify, "training the oracle network", "epochs", may_end_early=True),
-    )  # fmt: skip
+    )
     oracle.save(folder)
     if not pool.logged:  # of a log, most of what would be compared with is a prediction itself
         report = diagnose(oracle, vectors, true, split)

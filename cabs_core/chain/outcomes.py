@@ -42,7 +42,9 @@ def build(
 def checked(
     stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """{"_checks": results, "_blocked": what failed of the blocking ones} of a stage's expectations, for its record."""
+    """{"_checks": results, "_blocked": what failed of the blocking ones} of a stage's expectations, for its
+    record.
+    """
     results = run_checks(stage, table, splits=split, pool=pool)
     failed = [r for r in results if not r.passed and r.severity == "ERROR"]
     return {

@@ -1,7 +1,9 @@
-"""Reports over HTTP, for the links in Dagster: read-only, on this machine alone, and nothing but finished pages.
+"""Reports over HTTP, for the links in Dagster: read-only, on this machine alone, and nothing but finished
+pages.
 
-`CABS_REPORTS_URL` says where reports are found (default `http://127.0.0.1:3033`). `cabs ui` serves them there when the
-address is http on this machine; any other address must be served by other means. Empty: links are file paths.
+`CABS_REPORTS_URL` says where reports are found (default `http://127.0.0.1:3033`). `cabs ui` serves them there
+when the address is http on this machine; any other address must be served by other means. Empty: links are
+file paths.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ def reports_url() -> str:
         usable = False
     if value and not usable:
         raise CabsError(
-            f"CABS_REPORTS_URL is {value!r}: expected an address such as {DEFAULT_URL}, or nothing at all for links "
-            "that are file paths"
+            f"CABS_REPORTS_URL is {value!r}: expected an address such as {DEFAULT_URL}, or nothing at all "
+            "for links that are file paths"
         )
     return value
 
@@ -48,8 +50,8 @@ def reports_url() -> str:
 def page_url(parts: Parts, name: str = "") -> str:
     """Address of a page by where it lies in the store, or of a file beside it; empty without a server.
 
-    The leaderboard is at the root, the report of a pool below its name, any other page below its own name after `_`,
-    with which no pool's name begins.
+    The leaderboard is at the root, the report of a pool below its name, any other page below its own name
+    after `_`, with which no pool's name begins.
     """
     base = reports_url()
     folder = "" if parts == LEADERBOARD else f"{parts[1]}/" if parts[0] == REPORTS else f"_{parts[0]}/"
@@ -57,14 +59,17 @@ def page_url(parts: Parts, name: str = "") -> str:
 
 
 def _parts(folder: str) -> Parts:
-    """Inverse of `page_url`: where the page of a folder lies in the store. Raises PoolError for no possible name."""
+    """Inverse of `page_url`: where the page of a folder lies in the store. Raises PoolError for no possible
+    name.
+    """
     if not folder:
         return LEADERBOARD
     return (safe_name(folder[1:]),) if folder[0] == "_" else (REPORTS, safe_name(folder))
 
 
 def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
-    """A bound server of the store's reports, to be run by `serve_forever`; None when they are not served from here.
+    """A bound server of the store's reports, to be run by `serve_forever`; None when they are not served from
+    here.
 
     Raises:
         CabsError: its port cannot be used; says what to do.
@@ -78,8 +83,8 @@ def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
         server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
         raise CabsError(
-            f"port {port} of 127.0.0.1, where reports are to be served, cannot be used ({error.strerror}): name "
-            f"another one, CABS_REPORTS_URL=http://127.0.0.1:{port + 1}, or none, CABS_REPORTS_URL="
+            f"port {port} of 127.0.0.1, where reports are to be served, cannot be used ({error.strerror}): "
+            f"name another one, CABS_REPORTS_URL=http://127.0.0.1:{port + 1}, or none, CABS_REPORTS_URL="
         ) from None
     server.daemon_threads = True
     return server
@@ -111,7 +116,9 @@ class _Pages(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def translate_path(self, path: str) -> str:
-        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; an empty text, which is no file, for all else."""
+        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; an empty text, which is no file,
+        for all else.
+        """
         folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
         if not slash:
             folder, name = "", folder

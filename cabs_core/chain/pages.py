@@ -1,4 +1,6 @@
-"""Report and leaderboard as artifacts: made from the marts, and made again only when what they show changed."""
+"""Report and leaderboard as artifacts: made from the marts, and made again only when what they show
+changed.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def page_recipe(
 def page_problems(
     store: ArtifactStore, marts: Path, chain: Chain | None, chains: Mapping[str, Chain] | None = None
 ) -> list[str]:
-    """Why a page, the leaderboard without a chain, is to be made; empty where it shows what there is and is whole.
+    """Why a page, the leaderboard without a chain, is to be made; empty where it shows what there is and is
+    whole.
 
     Args:
         chains: of all active pools, which the leaderboard shows; None: they are read from their files.
@@ -110,10 +113,15 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
         router = store.record(("router", pool.name))
         page = build_logged_report(
-            pool.name, marts.parent, folder, title=pool.title or pool.name, description=pool.description,
-            router=router.summary if router else {}, outcomes=chain.verified(chain.stage("outcomes")),
+            pool.name,
+            marts.parent,
+            folder,
+            title=pool.title or pool.name,
+            description=pool.description,
+            router=router.summary if router else {},
+            outcomes=chain.verified(chain.stage("outcomes")),
             older_data=str(older_data(chain) or ""),
-        )  # fmt: skip
+        )
         return _shown(page)
 
     def work(folder: Path) -> dict[str, Any]:
@@ -199,7 +207,8 @@ def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
     table = pq.read_table(path)
     if "pool" not in table.schema.names:
         return None
-    # names and types only: the rest of a schema (whether a column may be empty, say) follows from the other pools
+    # names and types only: the rest of a schema (whether a column may be empty, say) follows from the other
+    # pools
     columns = [[field.name, str(field.type)] for field in table.schema]
     hashes = {}
     for pool in pc.unique(table["pool"]).to_pylist():

@@ -1,4 +1,6 @@
-"""One partition (pool, rho) of replays: compute the policies that changed, keep the others, and say which is which."""
+"""One partition (pool, rho) of replays: compute the policies that changed, keep the others, and say which is
+which.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,8 @@ class Partition:
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
     """Replay the policies at one rho that are not fresh, and read those of the chain's others that are.
 
-    A policy that fails does not stop the others. With `options.force` only the policies named are played again.
+    A policy that fails does not stop the others. With `options.force` only the policies named are played
+    again.
 
     Raises:
         Exception: a transient error (see `errors.is_transient`), for the caller to try again.
@@ -86,7 +89,9 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
 def examine_partition(
     chain: Chain, rho: float, policies: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are now."""
+    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are
+    now.
+    """
     findings, cells, failed = {}, {}, {}
     for policy in policies:
         target = Target("replay", chain.pool, rho, policy)

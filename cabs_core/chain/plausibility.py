@@ -14,8 +14,8 @@ EXPERT_TOLERANCE = 0.02
 def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Warnings about one policy of a partition; empty when nothing is odd.
 
-    A difference counts only beyond two standard errors. They are computed as if the two policies were independent,
-    which for paired trials is too wide rather than too narrow.
+    A difference counts only beyond two standard errors. They are computed as if the two policies were
+    independent, which for paired trials is too wide rather than too narrow.
 
     Args:
         cells: {policy: summary of its replay} of the partition. What is not there is not compared.
@@ -48,8 +48,8 @@ def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
     bandit = related(record.bandit) if record.bandit else None
     if bandit and own["utility"] + _margin(own, bandit) < bandit["utility"]:
         warnings.append(
-            f"with full feedback utility is {own['utility']:.4f}, with bandit feedback {bandit['utility']:.4f}: "
-            "the same learner does worse with more information"
+            f"with full feedback utility is {own['utility']:.4f}, with bandit feedback "
+            f"{bandit['utility']:.4f}: the same learner does worse with more information"
         )
     return warnings
 

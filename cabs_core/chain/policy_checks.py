@@ -1,4 +1,5 @@
-"""Checks of what every policy promises, for its author to run: in replay, and from a pool's table to a router.
+"""Checks of what every policy promises, for its author to run: in replay, and from a pool's table to a
+router.
 
     from cabs_core import check_policy
     check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how
@@ -30,10 +31,15 @@ from cabs_core.router import Router, build_bundle, check_bundle_matches_replay
 from cabs_core.router.build import deployable
 
 _POOL = {
-    "name": "check", "source": {"kind": "synthetic", "queries": 400, "seed": 5}, "encoder": {"name": "tfidf-svd"},
-    "models": ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"], "oracle": {"kind": "ridge"},
-    "features": {"dim": 8}, "replay": {"rhos": [0, RHO]}, "tuning_budget": 0,
-}  # fmt: skip
+    "name": "check",
+    "source": {"kind": "synthetic", "queries": 400, "seed": 5},
+    "encoder": {"name": "tfidf-svd"},
+    "models": ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"],
+    "oracle": {"kind": "ridge"},
+    "features": {"dim": 8},
+    "replay": {"rhos": [0, RHO]},
+    "tuning_budget": 0,
+}
 #: decisions of the router that are scored, and decisions of the replay that the bundle must repeat
 _ROUTED, _REPEATED = 40, 60
 
@@ -41,8 +47,9 @@ _ROUTED, _REPEATED = 40, 60
 def check_policy(name: str, **options: Any) -> None:
     """Check that a policy keeps the promises of `Policy`.
 
-    A policy that can be deployed is also put into a router's bundle of a small pool: its decisions must be the replay's, it
-    must route, learn, be saved, loaded again as the same router, and be estimated from the router's own log.
+    A policy that can be deployed is also put into a router's bundle of a small pool: its decisions must be
+    the replay's, it must route, learn, be saved, loaded again as the same router, and be estimated from the
+    router's own log.
 
     Args:
         name: `name` or `name@preset`, of the catalog or of a plug-in.

@@ -1,4 +1,6 @@
-"""How far long work is, in words: at first after a few seconds, then every ten, with the rate and the time left."""
+"""How far long work is, in words: at first after a few seconds, then every ten, with the rate and the time
+left.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ class Progress:
     """Called with (done, total); tells `notify` now and then.
 
     Args:
-        notify: takes a line of text. what: the work, such as "embedding". unit: what is counted, in the plural.
+        notify: takes a line of text. what: the work, such as "embedding". unit: what is counted, in the
+            plural.
         may_end_early: the total is the most that there can be, and so is the time left.
 
     Examples:

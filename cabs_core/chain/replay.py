@@ -1,4 +1,6 @@
-"""One policy's replay at one rho (a cell): play it, save and examine the traces, record what later checks compare."""
+"""One policy's replay at one rho (a cell): play it, save and examine the traces, record what later checks
+compare.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,14 @@ def build(
         problem.n * pool.replay.trials,
     )
     result = play(
-        pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, pool.replay.trials,
+        pool,
+        problem,
+        tuned_options(inputs).get(policy, {}),
+        rho,
+        policy,
+        pool.replay.trials,
         progress=lambda done, _: tell(done * rounds, rounds),
-    )  # fmt: skip
+    )
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
     trials = len(rewards)
@@ -92,14 +99,15 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
     )
     if lane_hashes(result) != record.summary["_lanes"]:
         raise ProvenanceError(
-            f"the rounds of {record.described} were pruned, and other rounds come out today: `cabs run --pool {chain.pool.name} "
-            f"--policies {policy} --force` makes them anew"
+            f"the rounds of {record.described} were pruned, and other rounds come out today: `cabs run "
+            f"--pool {chain.pool.name} --policies {policy} --force` makes them anew"
         )
     return trace_of(result, problem, folder)
 
 
 def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
-    """Findings of `examine` on the files of a replay as they are now; from the record where the trace was pruned.
+    """Findings of `examine` on the files of a replay as they are now; from the record where the trace was
+    pruned.
 
     Raises:
         ProvenanceError: there is no replay, or a file or an input was altered.
@@ -148,7 +156,8 @@ def play(
 def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None) -> dict[str, Any]:
     """{"problems": [text], figures} of a stored replay; an empty list means that the trace is sound.
 
-    Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a trial.
+    Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a
+        trial.
     """
     problems = []
     expected = (trials, min(rounds or len(problem.query_ids), len(problem.query_ids)))
@@ -180,7 +189,9 @@ def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None
 
 
 def lane_hashes(result: ReplayResult) -> list[str]:
-    """One hash per trial over order, actions, propensities and rewards, to tell whether a re-run is the same."""
+    """One hash per trial over order, actions, propensities and rewards, to tell whether a re-run is the
+    same.
+    """
     arrays = [a.astype("<i8") for a in (result.order, result.actions)]
     arrays += [a.astype("<f8") for a in (result.propensities, result.rewards)]
     lanes = (b"".join(a[trial].tobytes() for a in arrays) for trial in range(result.trials))
@@ -200,7 +211,9 @@ def _load(folder: str, content: str) -> ReplayProblem:
 
 
 def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
-    """Expected utility of uniformly random play on the rounds played, in conversations as they stood: no sampling."""
+    """Expected utility of uniformly random play on the rounds played, in conversations as they stood: no
+    sampling.
+    """
     if result.random_rewards is not None:
         return float(result.random_rewards.mean())
     utilities = clipped_utility(

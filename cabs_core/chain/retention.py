@@ -1,8 +1,10 @@
 """Retention: delete the traces of old replays, and set aside the artifacts of retired pools.
 
-`rounds.parquet` is nearly all of a replay's size. Without it all goes on: the record says that the trace was pruned, the check
-`trace` answers from what it found when the trace was written, and a report plays the few replays again whose rounds it shows.
-Pools with predicted answers keep their traces, for every estimate of theirs is taken over rounds.
+`rounds.parquet` is nearly all of a replay's size. Without it all goes on: the record says that the trace was
+pruned, the check
+`trace` answers from what it found when the trace was written, and a report plays the few replays again whose
+rounds it shows. Pools with predicted answers keep their traces, for every estimate of theirs is taken over
+rounds.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def prunable(
 
 
 def _needs_rounds(pool: str) -> bool:
-    """Whether estimates of a pool are taken over rounds (`missing: predict`); not of one without a valid file."""
+    """Whether estimates of a pool are taken over rounds (`missing: predict`); not of one without a valid
+    file.
+    """
     try:
         return find_pool(pool).pool.missing == "predict"
     except PoolError:
@@ -63,7 +67,9 @@ def _needs_rounds(pool: str) -> bool:
 
 
 def prune(store: ArtifactStore, trace: Prunable) -> None:
-    """Delete one trace, after noting in the record that it is gone; nothing happens where it is, or was just made anew."""
+    """Delete one trace, after noting in the record that it is gone; nothing happens where it is, or was just
+    made anew.
+    """
     record = store.record(trace.parts)
     if record is not None and record.created == trace.created and TRACE_FILE not in record.pruned:
         kept = replace(record, pruned=(*record.pruned, TRACE_FILE))

@@ -1,7 +1,8 @@
-"""Stage `router`: the bundle that the pool would deploy, compared with its replay and timed from the prompt's text.
+"""Stage `router`: the bundle that the pool would deploy, compared with its replay and timed from the prompt's
+text.
 
-The times of single `decide` and `update` calls of all the pool's policies are stored beside it. A pool that cannot be
-deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
+The times of single `decide` and `update` calls of all the pool's policies are stored beside it. A pool that
+cannot be deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool
 
 TIMES = "decisions.parquet"
-#: decisions of the replay that the bundle must repeat, prompts that are embedded again one at a time, whole decisions that
-#: are timed
+#: decisions of the replay that the bundle must repeat, prompts that are embedded again one at a time, whole
+#: decisions that are timed
 ROUNDS, TEXTS, DECISIONS, WARMUP = 5_000, 50, 200, 10
 
 
@@ -47,18 +48,22 @@ def build(
         shutil.rmtree(folder / BUNDLE, ignore_errors=True)
         return {"not made": str(error), **summary}
     manifest = read_manifest(folder / BUNDLE)
+    gain = f"utility minus the best model's, on validation{', predicted' if pool.logged else ''}"
     return {
         **({"not played": choice.failed} if choice.failed else {}),
-        "policy": choice.policy, "rho": choice.rho, "models": len(manifest.arms), "bundle": manifest.id,
+        "policy": choice.policy,
+        "rho": choice.rho,
+        "models": len(manifest.arms),
+        "bundle": manifest.id,
         "chosen": "named in the pool" if pool.router.policy else "best on validation",
-        f"utility minus the best model's, on validation{', predicted' if pool.logged else ''}": choice.evidence()["mean"],
+        gain: choice.evidence()["mean"],
         "megabytes": bundle_size(folder / BUNDLE) / 1e6,
         "milliseconds from text": timed.to_dict(),
         "_match": plain(match(folder / BUNDLE, inputs)),
         "_card": (folder / BUNDLE / "README.md").read_text(encoding="utf-8"),
         **_budgets(pool, inputs, choice, manifest.provenance["spending"]),
         **summary,
-    }  # fmt: skip
+    }
 
 
 def test_prompts(inputs: dict[str, Path]) -> list[str]:
@@ -100,25 +105,39 @@ def _budgets(
     ends = (min(pool.replay.rhos), max(pool.replay.rhos))
     try:
         rows = replay_budgets(
-            problem, choice.policy, pool.router.budgets, rhos=ends, start=min(max(choice.rho, ends[0]), ends[1]),
-            curve=curve, seed=pool.replay.order_seed, pool=pool.name, options=tuned_options(inputs).get(choice.policy, {}),
-        )  # fmt: skip
+            problem,
+            choice.policy,
+            pool.router.budgets,
+            rhos=ends,
+            start=min(max(choice.rho, ends[0]), ends[1]),
+            curve=curve,
+            seed=pool.replay.order_seed,
+            pool=pool.name,
+            options=tuned_options(inputs).get(choice.policy, {}),
+        )
     except RouterError as error:
         return {"budgets": str(error)}
     return {"_budgets": rows}
 
 
 def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> dict[str, Any]:
-    """Times of single online calls of every policy at the pool's middle rho, written to `path`; rows for display."""
+    """Times of single online calls of every policy at the pool's middle rho, written to `path`; rows for
+    display.
+    """
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     rho, tuned = latency.typical_rho(pool.replay.rhos), tuned_options(inputs)
     times, failed = [], {}
     for policy in filter(latency.serves_online, pool.policies):
         try:
             timed = latency.time_decisions(
-                problem, policy, rho, seed=pool.replay.order_seed, pool=pool.name,
-                latency_weight=pool.replay.latency_weight, options=tuned.get(policy, {}),
-            )  # fmt: skip
+                problem,
+                policy,
+                rho,
+                seed=pool.replay.order_seed,
+                pool=pool.name,
+                latency_weight=pool.replay.latency_weight,
+                options=tuned.get(policy, {}),
+            )
         except PolicyError as error:  # its own fault: the others are timed all the same
             failed[policy] = str(error)
             continue
@@ -128,9 +147,16 @@ def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> dict
     for t in times:
         decide, update = latency_percentiles(t.decide_us), latency_percentiles(t.update_us)
         rows.append(
-            {"policy": t.policy, "decide_p50_us": decide["p50"], "decide_p99_us": decide["p99"],
-             "update_p50_us": update["p50"], "update_p99_us": update["p99"]}
-        )  # fmt: skip
+            {
+                "policy": t.policy,
+                "decide_p50_us": decide["p50"],
+                "decide_p99_us": decide["p99"],
+                "update_p50_us": update["p50"],
+                "update_p99_us": update["p99"],
+            }
+        )
     return {
-        "rows": sum(len(t.decide_us) for t in times), "_rows": rows, **({"not timed": failed} if failed else {})
-    }  # fmt: skip
+        "rows": sum(len(t.decide_us) for t in times),
+        "_rows": rows,
+        **({"not timed": failed} if failed else {}),
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-#: beyond these a check warns: milliseconds of a whole decision (median, 99th percentile), megabytes of a bundle
+#: beyond these a check warns: milliseconds of a whole decision (median, 99th percentile), megabytes of a
+#: bundle
 SLOW_P50, SLOW_P99, LARGE = 15.0, 40.0, 200.0
 
 
@@ -25,8 +26,9 @@ def verdicts(summary: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
         ),
         "latency": (
             p50 <= SLOW_P50 and p99 <= SLOW_P99,
-            f"a decision from text takes {p50:.1f} ms (p50), {p99:.1f} ms (p99), of which {times['rest_p50']:.2f} ms are "
-            f"not the encoder; expected at most {SLOW_P50:g} and {SLOW_P99:g} ms",
+            f"a decision from text takes {p50:.1f} ms (p50), {p99:.1f} ms (p99), of which "
+            f"{times['rest_p50']:.2f} ms are not the encoder; expected at most {SLOW_P50:g} and "
+            f"{SLOW_P99:g} ms",
         ),
         "size": (size <= LARGE, f"{size:.1f} MB; expected at most {LARGE:g} MB"),
     }

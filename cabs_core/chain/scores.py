@@ -1,4 +1,6 @@
-"""Stage `scores`: the answers of a collected pool scored, and what is known of the instrument that scored them."""
+"""Stage `scores`: the answers of a collected pool scored, and what is known of the instrument that scored
+them.
+"""
 
 from __future__ import annotations
 
@@ -124,18 +126,26 @@ def _measured(
         return shown
     chosen = [cells[i] for i in rows]
     shown |= instrument.measure(
-        shown["model"], values[rows], people[rows], [c.query for c in chosen], [c.model for c in chosen],
+        shown["model"],
+        values[rows],
+        people[rows],
+        [c.query for c in chosen],
+        [c.model for c in chosen],
         np.array([len(c.text or "") for c in chosen]),
-    )  # fmt: skip
+    )
     shown["means"] = _corrected(cells, values, people)
     apart = sorted(rows, key=lambda i: -abs(values[i] - people[i]))[:_EXAMPLES]
     shown["examples"] = [
         {
-            "prompt": cells[i].prompt[:_LONGEST], "answer": (cells[i].text or "")[:_LONGEST], "model": cells[i].model,
-            "judge": float(values[i]), "people": float(people[i]),
+            "prompt": cells[i].prompt[:_LONGEST],
+            "answer": (cells[i].text or "")[:_LONGEST],
+            "model": cells[i].model,
+            "judge": float(values[i]),
+            "people": float(people[i]),
         }
-        for i in apart if abs(values[i] - people[i]) >= 0.5
-    ]  # fmt: skip
+        for i in apart
+        if abs(values[i] - people[i]) >= 0.5
+    ]
     return shown
 
 
@@ -176,10 +186,12 @@ def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
 
 
 def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> pd.DataFrame:
-    """About `number` answers for people to label, without names: one answer each of as many prompts as there are, drawn at random.
+    """About `number` answers for people to label, without names: one answer each of as many prompts as there
+    are, drawn at random.
 
     Args:
-        beside: models whose answer to the same prompt is labelled, too: those that a judge compares others with.
+        beside: models whose answer to the same prompt is labelled, too: those that a judge compares others
+            with.
 
     Raises:
         DataError: the texts were not kept.
@@ -187,7 +199,8 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
     cells = [c for c in cells_of(answers) if c.state in ("answered", "truncated")]
     if not cells or cells[0].text is None:
         raise DataError(
-            "the answers were kept as hashes (collect.keep: hash), so nobody can read them: label before, or keep texts"
+            "the answers were kept as hashes (collect.keep: hash), so nobody can read them: label before, "
+            "or keep texts"
         )
     rng = np.random.default_rng(seed)
     by_query: dict[str, list[int]] = {}
@@ -208,8 +221,9 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
 
 
 def compared_with(people: np.ndarray, cells: Sequence[Cell], against: str) -> np.ndarray:
-    """Labels `[N]` on the scale of a judge that compares with one model: 1 where people score an answer higher than that model's
-    answer to the same prompt, 0.5 as high, 0 lower; nan where either has no label, and for the model's own answers."""
+    """Labels `[N]` on the scale of a judge that compares with one model: 1 where people score an answer
+    higher than that model's answer to the same prompt, 0.5 as high, 0 lower; nan where either has no label,
+    and for the model's own answers."""
     theirs = {c.query: value for c, value in zip(cells, people, strict=True) if c.model == against}
     other = np.array([np.nan if c.model == against else theirs.get(c.query, np.nan) for c in cells])
     preferred: np.ndarray = 0.5 + 0.5 * np.sign(people - other)

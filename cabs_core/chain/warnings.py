@@ -27,12 +27,13 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
 
             found += gaps_text(gaps)
             found.append(
-                "The verdict and the goal rest on real answers; tables and figures further down count predicted answers like real ones."
+                "The verdict and the goal rest on real answers; tables and figures further down count "
+                "predicted answers like real ones."
             )
         if loading.get("queries_dropped"):
             who = "no model has a" if gaps else "a model has no"
             found.append(
-                f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, because {who} "
-                "score or cost there; all figures are about the others."
+                f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, "
+                f"because {who} score or cost there; all figures are about the others."
             )
     return found

@@ -1,6 +1,7 @@
 """The pools there are: finding, adding and retiring their files.
 
-Nothing is imported before it is used, so that `cabs --help` and the shell's completion of other words stay quick.
+Nothing is imported before it is used, so that `cabs --help` and the shell's completion of other words stay
+quick.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def load_pool_file(path: Path) -> PoolFile:
     """Read and validate one pool file; rhos that it leaves to its table come from the costs there.
 
     Raises:
-        PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and value in
-            at most 500 characters.
+        PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and
+            value in at most 500 characters.
     """
     pool_file = read_pool_file(path)
     pool_file = replace(pool_file, shipped=pool_file.path.parent == SHIPPED)
@@ -96,6 +96,6 @@ def find_pool(name: str) -> PoolFile:
             raise error
     names = [p.pool.name for p in pools]
     raise PoolError(
-        f"no pool called {name!r:.100}.{did_you_mean(name, names)} Known pools: {', '.join(names)}. Add one with "
-        "`cabs pool add FILE`."
+        f"no pool called {name!r:.100}.{did_you_mean(name, names)} Known pools: {', '.join(names)}. Add one "
+        "with `cabs pool add FILE`."
     )

@@ -1,7 +1,7 @@
 """The rhos of a pool file that leaves them to the costs of its table (`replay.rhos: auto`).
 
-A table is read once: the answer is remembered in `$CABS_HOME/cache/rhos`, under the pool's settings and the table's
-path, size and time, so that listing pools reads no tables.
+A table is read once: the answer is remembered in `$CABS_HOME/cache/rhos`, under the pool's settings and the
+table's path, size and time, so that listing pools reads no tables.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _tried: dict[tuple[str, str], tuple[tuple[float, ...], str]] = {}
 def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
     """(rhos, why they are not from the costs: '' if they are).
 
-    Where the table cannot be read, the rhos it had with the same settings are kept, else the paper's grid stands in:
-    what reads the table says what is wrong with it.
+    Where the table cannot be read, the rhos it had with the same settings are kept, else the paper's grid
+    stands in: what reads the table says what is wrong with it.
     """
     settings = pool_file.pool.content_hash(*OUTCOME_FIELDS, "collect")
     memory = cabs_home() / "cache" / "rhos" / f"{pool_file.pool.name}.json"

@@ -1,5 +1,5 @@
-"""What a pool's report says on held-out prompts, and whether that is of the data, settings and code at hand: else it yields no
-verdict."""
+"""What a pool's report says on held-out prompts, and whether that is of the data, settings and code at hand:
+else it yields no verdict."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def _in_words(case: dict[str, Any], policy: str | None) -> str:
     gap = case["utility"]
     interval = "" if gap["low"] is None else f" ({gap['low']:+.4f} to {gap['high']:+.4f}, 95 %)"
     text = (
-        f"on {case['queries']:,} held-out prompts: {_DECISIONS[case['decision']]}; {case['router']} against always {case['model']}: "
-        f"{gap['value']:+.4f}{interval} right answers a request, its cost deducted"
+        f"on {case['queries']:,} held-out prompts: {_DECISIONS[case['decision']]}; {case['router']} against "
+        f"always {case['model']}: {gap['value']:+.4f}{interval} right answers a request, its cost deducted"
     )
     other = policy is not None and policy != case["router"]
     return f"{text}. This router plays {policy}, another than the report compares" if other else text

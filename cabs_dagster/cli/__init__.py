@@ -1,4 +1,6 @@
-"""The command line `cabs`. Each command imports what it needs when it runs, so that `cabs --help` is quick."""
+"""The command line `cabs`. Each command imports what it needs when it runs, so that `cabs --help` is
+quick.
+"""
 
 from cabs_dagster.cli.main import main
 

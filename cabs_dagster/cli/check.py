@@ -36,8 +36,8 @@ def check(
 ) -> None:
     """Run the asset checks on what is there, from the files, and record them in the Dagster instance.
 
-    Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated, or there
-    was nothing to check; 2: wrong usage or a broken pool.
+    Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated, or
+    there was nothing to check; 2: wrong usage or a broken pool.
     """
     from cabs_core.atomic import write_text
     from cabs_core.errors import counted

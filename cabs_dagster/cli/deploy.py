@@ -19,11 +19,13 @@ from cabs_dagster.cli.interrupt import end, on_signal
 @click.option("--anyway", is_flag=True, help="Deploy although the pool's report would keep a single model.")
 @on_signal(end)
 def deploy(pool: str, as_json: bool, anyway: bool) -> None:
-    """Train a pool's router on what is there now, and deploy it unless the deployed one is better or nobody can tell.
+    """Train a pool's router on what is there now, and deploy it unless the deployed one is better or nobody
+    can tell.
 
-    Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router lies at
-    $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1 where the
-    newly trained router was not deployed. Where the pool's report would keep a single model, it asks for --anyway.
+    Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router
+    lies at $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1
+    where the newly trained router was not deployed. Where the pool's report would keep a single model, it
+    asks for --anyway.
     """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.errors import RouterError

@@ -97,7 +97,9 @@ def _there(chain: Chain, asset: str) -> bool:
 
 
 def _first_fault(chain: Chain) -> Status | None:
-    """The first stage that is there and is not what would be made now; None where all are, or are not there."""
+    """The first stage that is there and is not what would be made now; None where all are, or are not
+    there.
+    """
     for name in chain.stages:
         status = chain.status(chain.stage(name))
         if status.state == "blocked" or (status.state == "stale"):

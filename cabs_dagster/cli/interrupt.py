@@ -1,4 +1,6 @@
-"""SIGINT and SIGTERM end `cabs run` at once: every artifact is published whole or not at all, so any moment is safe."""
+"""SIGINT and SIGTERM end `cabs run` at once: every artifact is published whole or not at all, so any moment
+is safe.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,17 @@ def end(number: int, _frame: object = None) -> None:
 
 
 def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> None:
-    """Do the work in a thread; on SIGINT or SIGTERM end child processes, call `tidy`, and end with 130 or 143.
+    """Do the work in a thread; on SIGINT or SIGTERM end child processes, call `tidy`, and end with 130 or
+    143.
 
-    In the main thread Dagster handles signals itself between steps, and one may be lost; in a thread it does not.
+    In the main thread Dagster handles signals itself between steps, and one may be lost; in a thread it does
+    not.
     """
     errors: list[BaseException] = []
 
     def target() -> None:
-        # Ctrl-C goes to all processes of a terminal: those that are started here inherit that it is not for them
+        # Ctrl-C goes to all processes of a terminal: those that are started here inherit that it is not for
+        # them
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             work()
@@ -66,8 +71,8 @@ def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> N
 def _start_resource_tracker() -> None:
     """Start the process of `multiprocessing` that removes its semaphores now, not with the first child.
 
-    Its start unblocks SIGINT in the thread that needs it first, and what that thread starts would be interrupted, too. At
-    an interrupt it removes what is left without a warning of it.
+    Its start unblocks SIGINT in the thread that needs it first, and what that thread starts would be
+    interrupted, too. At an interrupt it removes what is left without a warning of it.
     """
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))

@@ -21,7 +21,8 @@ def pool() -> None:
 def add(file: Path) -> None:
     """Validate a pool file, read its table, copy it to the pool folder and register its partitions.
 
-    Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not read.
+    Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not
+    read.
     """
     from cabs_core.artifacts import ArtifactStore
     from cabs_core.catalog import sources
@@ -63,12 +64,18 @@ def list_(as_json: bool) -> None:
     if as_json:
         found = [
             {
-                "name": item.pool.name, "source": item.pool.source.kind, "models": item.pool.arm_names(),
-                "policies": item.pool.policies, "rhos": item.pool.replay.rhos, "synthetic": item.pool.synthetic,
-                "shipped": item.shipped, "retired": item.pool.name in gone, "path": str(item.path),
+                "name": item.pool.name,
+                "source": item.pool.source.kind,
+                "models": item.pool.arm_names(),
+                "policies": item.pool.policies,
+                "rhos": item.pool.replay.rhos,
+                "synthetic": item.pool.synthetic,
+                "shipped": item.shipped,
+                "retired": item.pool.name in gone,
+                "path": str(item.path),
             }
             for item in pools
-        ]  # fmt: skip
+        ]
         click.echo(json.dumps(found, indent=1))
     for item in [] if as_json else pools:
         p = item.pool
@@ -80,8 +87,8 @@ def list_(as_json: bool) -> None:
         models = p.arm_names()
         size = f"{len(models)} models" if models else "all models"
         click.echo(
-            f"{p.name:28s} {p.source.kind:12s} {size:12s} {len(p.policies):3d} policies x {len(p.replay.rhos):2d} rhos"
-            f"  {', '.join(marks)}"
+            f"{p.name:28s} {p.source.kind:12s} {size:12s} {len(p.policies):3d} policies x "
+            f"{len(p.replay.rhos):2d} rhos  {', '.join(marks)}"
         )
     for error in errors:
         click.secho(f"left out: {error}", fg="yellow", err=True)

@@ -42,7 +42,9 @@ def job(name: str) -> dg.JobDefinition:
 
 
 def run_until_interrupted(work: Callable[[Runner], None]) -> Runner:
-    """Let a runner work in the instance of this machine. SIGINT and SIGTERM mark its runs as failed, and end the process."""
+    """Let a runner work in the instance of this machine. SIGINT and SIGTERM mark its runs as failed, and end
+    the process.
+    """
 
     def say(text: str) -> None:
         click.echo(f"  {text}", err=True)
@@ -121,7 +123,9 @@ class Runner:
             self._results(name)
 
     def _old_results(self, pool: str, report: bool) -> None:
-        """A report that is there says that its figures are of older data now, and no longer gives a verdict."""
+        """A report that is there says that its figures are of older data now, and no longer gives a
+        verdict.
+        """
         if report and self.store.record(page_parts(pool)) is not None:
             with suppress(RunFailed):  # what failed first is told
                 self._results(pool)
@@ -166,8 +170,8 @@ class Runner:
         ):
             if part and named == jobs.COLLECT and not self.pays:
                 raise RunFailed(
-                    f"{', '.join(part)} of pool {name} are due, and calls cost money: the job {jobs.COLLECT} or `cabs collect "
-                    f"{name}` pays for them"
+                    f"{', '.join(part)} of pool {name} are due, and calls cost money: the job "
+                    f"{jobs.COLLECT} or `cabs collect {name}` pays for them"
                 )
             if part:
                 ops = {step(op): {"config": c} for op, c in config.items() if op in part}
@@ -207,7 +211,9 @@ class Runner:
         self.notify("marts, report, leaderboard: nothing changed")
 
     def _due(self, asset: str, partition: str | None, fresh: bool, force: bool = False) -> bool:
-        """Whether an asset is to be made: it is not fresh, or not known in this instance, whose UI would not show it."""
+        """Whether an asset is to be made: it is not fresh, or not known in this instance, whose UI would not
+        show it.
+        """
         if force or not fresh:
             return True
         key = key_of(asset)
@@ -263,7 +269,9 @@ class Runner:
 
 
 class InRun(Runner):
-    """Executes jobs of the code location within a step of another run, each as a run of its own in the same process."""
+    """Executes jobs of the code location within a step of another run, each as a run of its own in the same
+    process.
+    """
 
     pays = False
 

@@ -20,7 +20,8 @@ from cabs_core.atomic import write_text
 from cabs_core.errors import CabsError
 from cabs_core.paths import cabs_home
 
-#: Folder from which this package is imported: Dagster puts a working directory on sys.path, and this is there already.
+#: Folder from which this package is imported: Dagster puts a working directory on sys.path, and this is there
+#: already.
 PACKAGES = Path(__file__).parents[2]
 
 
@@ -73,8 +74,8 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
                 raise
             free = shutil.disk_usage(settings.parent).free
             advice = (
-                "If it is damaged, move that folder away, and the next command makes a new one: what was run is "
-                "forgotten, results lie elsewhere and stay"
+                "If it is damaged, move that folder away, and the next command makes a new one: what was "
+                "run is forgotten, results lie elsewhere and stay"
                 if free > 1 << 20
                 else f"The disk is full ({free:,} bytes are free): make room, and run the same command again"
             )
@@ -89,8 +90,8 @@ def _explanation(settings: Path, error: Exception) -> str:
     variable = re.search(r'environment variable "(\w+)" which is not set', text)
     if variable:
         return (
-            f"{settings} takes {variable[1]} from the environment, where it is not set: set it (for PostgreSQL: "
-            "CABS_PG_HOST, CABS_PG_PORT, CABS_PG_USER, CABS_PG_PASSWORD, CABS_PG_DB)"
+            f"{settings} takes {variable[1]} from the environment, where it is not set: set it (for "
+            "PostgreSQL: CABS_PG_HOST, CABS_PG_PORT, CABS_PG_USER, CABS_PG_PASSWORD, CABS_PG_DB)"
         )
     if "dagster_postgres" in text and "import" in text:
         return (
@@ -99,7 +100,8 @@ def _explanation(settings: Path, error: Exception) -> str:
         )
     return (
         f"the Dagster instance of {settings} cannot be opened: {str(_first(error)).strip()}\n"
-        "Check that its database runs and takes these settings; `cabs instance` prints a dagster.yaml that needs none"
+        "Check that its database runs and takes these settings; `cabs instance` prints a dagster.yaml that "
+        "needs none"
     )
 
 

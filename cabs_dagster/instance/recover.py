@@ -1,8 +1,9 @@
 """Mark the runs of a killed `cabs run` as failed: Dagster itself would show them as running for ever.
 
-Every run of `cabs run`, and every part that the job `pool_chain` runs, has a tag with the path of a file that its process
-holds locked; the system drops the lock when the process ends, however it ends. Runs that the daemon launched are looked
-after by Dagster. Each `cabs run` and `cabs ui` looks when it begins, and the sensor `partitions_of_pools` at every tick.
+Every run of `cabs run`, and every part that the job `pool_chain` runs, has a tag with the path of a file that
+its process holds locked; the system drops the lock when the process ends, however it ends. Runs that the
+daemon launched are looked after by Dagster. Each `cabs run` and `cabs ui` looks when it begins, and the
+sensor `partitions_of_pools` at every tick.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def process_tag() -> str:
 
 
 def recover(instance: dg.DagsterInstance) -> list[str]:
-    """Mark the runs of killed `cabs run` commands as failed, so that nothing waits for them. Returns their ids."""
+    """Mark the runs of killed `cabs run` commands as failed, so that nothing waits for them. Returns their
+    ids.
+    """
     ended = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
         host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
@@ -52,7 +55,9 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
-    """Give back what a run that was stopped in the UI, or whose worker died, held when no daemon was there to see it end."""
+    """Give back what a run that was stopped in the UI, or whose worker died, held when no daemon was there to
+    see it end.
+    """
     storage = instance.event_log_storage
     for run_id in storage.get_concurrency_run_ids() if storage.supports_global_concurrency_limits else ():
         run = instance.get_run_by_id(run_id)
@@ -61,7 +66,8 @@ def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
 
 
 def _end(instance: dg.DagsterInstance, run: dg.DagsterRun, text: str) -> None:
-    """Mark a run as failed and give back its steps' slots of pools (gpu, duckdb): else the next step waits for ever.
+    """Mark a run as failed and give back its steps' slots of pools (gpu, duckdb): else the next step waits
+    for ever.
 
     Dagster's daemon gives slots back as well, but `cabs run` needs no daemon.
     """

@@ -1,8 +1,9 @@
 """Run `dagster dev` so that nothing of it is left behind, however it or its parent ends.
 
-`dagster dev` starts a web server, a daemon and code servers. Killed by force it cannot stop them: they would keep
-the port, and a second daemon would launch runs beside the first. On Linux the kernel signals such a death; elsewhere
-this is a plain child process. Run workers are left alone: they finish, or are found dead and launched again.
+`dagster dev` starts a web server, a daemon and code servers. Killed by force it cannot stop them: they would
+keep the port, and a second daemon would launch runs beside the first. On Linux the kernel signals such a
+death; elsewhere this is a plain child process. Run workers are left alone: they finish, or are found dead and
+launched again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def require_free(port: int) -> None:
 def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
     """Run a command, and `beside` in a thread, until the command ends.
 
-    When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are ended.
+    When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are
+    ended.
 
     Returns:
         The command's exit code, or 130 after Ctrl-C or SIGTERM.
@@ -81,7 +83,9 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
 
 
 def _orphans() -> list[int]:
-    """Process ids of Dagster's services among the children of this process (Linux; elsewhere there are none)."""
+    """Process ids of Dagster's services among the children of this process (Linux; elsewhere there are
+    none).
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -95,7 +99,9 @@ def _orphans() -> list[int]:
 
 
 def end_services(patience: float = 10.0) -> None:
-    """Terminate the orphaned services, and kill what is left after `patience` seconds. Ending one may orphan another."""
+    """Terminate the orphaned services, and kill what is left after `patience` seconds. Ending one may orphan
+    another.
+    """
     end = time.monotonic() + patience
     while orphans := _orphans():
         for pid in orphans:
