@@ -4,6 +4,7 @@ asked again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,18 @@ def build(
             {"model": name, **{k: float(v) for k, v in row.items()}} for name, row in _even(counts).items()
         ],
     }
+
+
+def in_words(summary: Mapping[str, Any]) -> list[str]:
+    """What was asked and what it cost, from the stage's summary: a line each."""
+    spent, paid = summary["spent in this run, USD"], summary["spent in all, USD"]
+    return [
+        f"{summary['prompts']:,} of {summary['of']:,} prompts, {len(summary['models'])} models",
+        *(f"  {model}: {text}" for model, text in summary["models"].items()),
+        *([f"stopped: {summary['stopped']}"] if summary["stopped"] else []),
+        *(f"dropped: {model}, {why}" for model, why in summary["dropped"].items()),
+        f"answers: {spent:.4f} USD in the run that made them, {paid:.4f} in all",
+    ]
 
 
 def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

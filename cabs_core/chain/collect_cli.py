@@ -5,9 +5,8 @@ them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -26,7 +25,7 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
     Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from
     there.
     """
-    from cabs_core.artifacts import ArtifactStore, Chain, Options, make_artifact
+    from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, make_artifact
     from cabs_core.atomic import remove_leftovers
     from cabs_core.collect.plan import plan_in_words
     from cabs_core.errors import PoolError
@@ -45,29 +44,12 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
     store = ArtifactStore()
     remove_leftovers(store.root)
     options = Options(force=force, notify=lambda text: click.echo(f"  {text}", err=True))
-    for stage in ("answers", "scores"):
+    for stage in (stage for stage in POOL_STAGES.values() if stage.pays):
         chain = Chain(store, pool_file)
-        _say(stage, make_artifact(chain, chain.stage(stage), options).record.summary)
+        made = make_artifact(chain, chain.stage(stage.name), options)
+        for line in import_module(stage.module).in_words(made.record.summary):
+            click.secho(line, fg="yellow" if line.startswith("note: ") else None)
     click.echo(f"next: cabs run --pool {pool_file.pool.name}")
-
-
-def _say(stage: str, summary: Mapping[str, Any]) -> None:
-    if stage == "answers":
-        click.echo(f"{summary['prompts']:,} of {summary['of']:,} prompts, {len(summary['models'])} models")
-        for model, text in summary["models"].items():
-            click.echo(f"  {model}: {text}")
-        if summary["stopped"]:
-            click.echo(f"stopped: {summary['stopped']}")
-        for model, why in summary["dropped"].items():
-            click.echo(f"dropped: {model}, {why}")
-        spent, paid = summary["spent in this run, USD"], summary["spent in all, USD"]
-    else:
-        for model, score in summary["mean score"].items():
-            click.echo(f"  {model}: mean score {score:.3f}")
-        for text in summary["_warnings"]:
-            click.secho(f"note: {text}", fg="yellow")
-        spent, paid = summary["judging, USD in this run"], summary["judging, USD in all"]
-    click.echo(f"{stage}: {spent:.4f} USD in the run that made them, {paid:.4f} in all")
 
 
 @click.group(cls=HelpGroup)

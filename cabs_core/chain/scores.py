@@ -80,6 +80,16 @@ def build(
     }
 
 
+def in_words(summary: Mapping[str, Any]) -> list[str]:
+    """What the answers scored, what limits that, what judging cost, from the summary: a line each."""
+    spent, paid = summary["judging, USD in this run"], summary["judging, USD in all"]
+    return [
+        *(f"  {model}: mean score {score:.3f}" for model, score in summary["mean score"].items()),
+        *(f"note: {text}" for text in summary["_warnings"]),
+        f"scores: {spent:.4f} USD in the run that made them, {paid:.4f} in all",
+    ]
+
+
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
     """The cells with texts from the store, where they lie until they are scored."""
     keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()

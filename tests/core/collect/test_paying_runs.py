@@ -7,8 +7,10 @@ from pathlib import Path
 import dagster as dg
 import pytest
 from cabs_assets.data import answers, scores
+from click.testing import CliRunner
 from collect_support import Running, write_pool
 
+from cabs_core.chain.collect_cli import collect
 from cabs_core.pools import find_pool
 from cabs_dagster.build import build_defs
 from cabs_dagster.checks import OF_POOLS
@@ -53,6 +55,14 @@ def test_a_run_pays_only_where_it_is_asked_to(job, provider: Running) -> None:
         assert provider.counts()["answered"] == paid  # what was paid for is kept
         cases = run_checks(find_pool("asked"), instance, audit=False)
         assert ("scores [asked]", "instrument") in {(case.place, case.name) for case in cases}
+
+
+def test_the_command_says_what_was_asked_scored_and_paid(cabs_home: Path, provider: Running) -> None:
+    write_pool(cabs_home / "pools", provider.port, n=6)
+    done = CliRunner().invoke(collect, ["asked"])
+    assert done.exit_code == 0, done.output
+    words = ("6 of 6 prompts, ", ": mean score ", "answers: ", "scores: ", "USD in the run that made them")
+    assert all(word in done.stdout for word in words), done.stdout
 
 
 def test_the_gate_knows_every_check_of_the_code_location() -> None:
