@@ -74,9 +74,10 @@ def closure(roots: Iterable[str]) -> list[str]:
 
 
 def _distributions(paths: Iterable[str]) -> list[str]:
-    """The distributions that classes `module:Class` come from."""
-    by_package = metadata.packages_distributions()
-    return [name for path in paths for name in by_package.get(path.partition(".")[0].partition(":")[0], [])]
+    """The distributions that classes `module:Class` come from, this one left out."""
+    packages = {path.partition(".")[0].partition(":")[0] for path in paths} - {"cabs_core"}
+    by_package = metadata.packages_distributions() if packages else {}  # it reads the files of all packages
+    return [name for package in sorted(packages) for name in by_package.get(package, [])]
 
 
 def _distribution(name: str) -> metadata.Distribution:

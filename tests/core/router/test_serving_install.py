@@ -20,7 +20,12 @@ from cabs_core.router.build import deployable
 from cabs_core.router.main import main
 from cabs_core.router.requirements import closure, serving_requirements
 
-SERVED = [name for name in all_policies() if deployable(name) and policy_record(name).family != "neural"]
+#: one of each class: a preset imports nothing of its own
+SERVED = [
+    name
+    for name in all_policies()
+    if "@" not in name and deployable(name) and policy_record(name).family != "neural"
+]
 NEVER = set("torch transformers onnx dagster cvxpy clarabel altair great-expectations pandas pyarrow".split())
 
 #: a finder that knows the standard library, this project, and the distributions that the bundle lists
