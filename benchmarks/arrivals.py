@@ -56,9 +56,14 @@ def expected_scores(
     out["mean"][:, new] = y[rows][:, new].mean(axis=0)
     out["ridge"][:, new] = RidgePredictor().fit(train[rows], no[rows], y[rows][:, new]).predict(x, none)
     offline = Offline(
-        made.offline_contexts, y[:, old], made.offline_costs[:, old], rho, train, made.offline_prompt_lengths,
+        made.offline_contexts,
+        y[:, old],
+        made.offline_costs[:, old],
+        rho,
+        train,
+        made.offline_prompt_lengths,
         fits=fits.setdefault(tuple(new.tolist()), {}),
-    )  # fmt: skip
+    )
     policy = build_policy(
         "uniroute", arms=[made.arms[i] for i in old], dim=made.dim, rho=rho, offline=offline
     )
@@ -90,8 +95,17 @@ def study(pool: str, seed: int, work: Path, draws: int) -> list[dict[str, Any]]:
                         value[:, new] = -1.0
                     arm = np.argmax(value, axis=1)
                     earned = clipped_utility(made.scores[every, arm], made.costs[every, arm], rho)
-                    rows.append({"pool": pool, "seed": seed, "rho": rho, "labels": labels, "draw": draw, "kind": kind,
-                                 "utility": float(earned.mean())})  # fmt: skip
+                    rows.append(
+                        {
+                            "pool": pool,
+                            "seed": seed,
+                            "rho": rho,
+                            "labels": labels,
+                            "draw": draw,
+                            "kind": kind,
+                            "utility": float(earned.mean()),
+                        }
+                    )
     return rows
 
 
@@ -112,10 +126,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             own = [r for r in rows if r["pool"] == pool and r["labels"] == labels]
             means = [np.mean([r["utility"] for r in own if r["kind"] == kind]) for kind in KINDS]
             by_draw = [
-                np.mean([(r["kind"] == "uniroute") * r["utility"] - (r["kind"] == "ridge") * r["utility"] for r in own
-                         if (r["seed"], r["draw"]) == (seed, draw)]) * len(KINDS)
-                for seed in args.split_seeds for draw in range(args.draws)
-            ]  # fmt: skip
+                np.mean(
+                    [
+                        (r["kind"] == "uniroute") * r["utility"] - (r["kind"] == "ridge") * r["utility"]
+                        for r in own
+                        if (r["seed"], r["draw"]) == (seed, draw)
+                    ]
+                )
+                * len(KINDS)
+                for seed in args.split_seeds
+                for draw in range(args.draws)
+            ]
             error = np.std(by_draw, ddof=1) / np.sqrt(len(by_draw)) if len(by_draw) > 1 else 0.0
             print(
                 f"{pool:20s} {labels:6d} "

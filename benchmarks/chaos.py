@@ -122,9 +122,12 @@ def run_chaos(
         echo, upstream = start_echo()
         arms = Router.load(bundle).arms
         settings = {
-            "folder": str(Path(bundle).absolute()), "log": url or str(folder / "log.sqlite"), "every": 0.05, "checkpoint": 0.1,
+            "folder": str(Path(bundle).absolute()),
+            "log": url or str(folder / "log.sqlite"),
+            "every": 0.05,
+            "checkpoint": 0.1,
             "upstreams": str(write_upstreams(folder / "upstreams.yaml", arms, upstream)),
-        }  # fmt: skip
+        }
         ports = [free_port() for _ in range(servers)]
         processes = {port: start_server(settings, port) for port in ports}
         crowd = [_Client(ports, prompts, seed + i) for i in range(clients)]
@@ -199,10 +202,13 @@ def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client], nowhere: Pa
     if learnt != len(by_decision):
         faults.append(f"{learnt} rewards were learnt, {len(by_decision)} were given")
     return {
-        "decisions": len(ids), "rewards": len(by_decision), "acknowledged decisions": sum(len(c.decided) for c in crowd),
-        "acknowledged scores": sum(len(c.scored) for c in crowd), "answered by the fallback": sum(c.unrouted for c in crowd),
+        "decisions": len(ids),
+        "rewards": len(by_decision),
+        "acknowledged decisions": sum(len(c.decided) for c in crowd),
+        "acknowledged scores": sum(len(c.scored) for c in crowd),
+        "answered by the fallback": sum(c.unrouted for c in crowd),
         "faults": faults,
-    }  # fmt: skip
+    }
 
 
 def _state(bundle: str | Path, place: str, learned: Path | None, step: int | None) -> tuple[str, int]:
@@ -237,9 +243,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     prompts = [f"Question number {i}: what is {i} times {i + 1}, and why?" for i in range(50)]
     with Postgres() if options.postgres else nullcontext() as server:
         found = run_chaos(
-            options.router, prompts, kills=options.kills, servers=options.servers, seed=options.seed,
+            options.router,
+            prompts,
+            kills=options.kills,
+            servers=options.servers,
+            seed=options.seed,
             url=None if server is None else server.url,
-        )  # fmt: skip
+        )
     print(json.dumps(found, indent=1))
     write_figures(found, options.json)
     if found["faults"]:

@@ -230,9 +230,14 @@ def played(table: Any, rho: float, seed: int, sample: int = 100) -> dict[str, An
         left = [j for j in left if arms[j] not in gone]
         size = max(size * 1.3, size + 10)
     return {
-        "full": full.decision, "full difference": full.difference, "decision": decision, "prompts": done, "of": n,
-        "share": paid / float(table.costs.sum()), "dropped": dropped,
-    }  # fmt: skip
+        "full": full.decision,
+        "full difference": full.difference,
+        "decision": decision,
+        "prompts": done,
+        "of": n,
+        "share": paid / float(table.costs.sum()),
+        "dropped": dropped,
+    }
 
 
 def speed(prompts: int, port: int) -> dict[str, Any]:

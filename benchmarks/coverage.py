@@ -40,8 +40,10 @@ class World:
         pool = find_pool(name).pool
         table = load_outcomes(find_pool(name))
         vectors, _ = embed_prompts(
-            table.prompts, pool.encoder.model_copy(update={"name": "tfidf-svd"}), store=cabs_home() / "embeddings"
-        )  # fmt: skip
+            table.prompts,
+            pool.encoder.model_copy(update={"name": "tfidf-svd"}),
+            store=cabs_home() / "embeddings",
+        )
         self.x, self.rho = leading(vectors, 32), rho
         self.scores, self.costs = table.scores, table.costs
         self.costs = self.costs * (5e-4 / self.costs.mean() if rho == 300.0 else 1.0)
@@ -63,9 +65,14 @@ class World:
         rows = rng.integers(0, self.n, n)
         drawn = (rng.random((n, 1)) > pmf[rows].cumsum(axis=1)).sum(axis=1).clip(0, self.k - 1)
         data = LoggedData(
-            [str(j) for j in range(self.k)], drawn, self.scores[rows, drawn], self.costs[rows, drawn], self.x[rows],
-            np.arange(n).astype(str), pmf=pmf[rows],
-        )  # fmt: skip
+            [str(j) for j in range(self.k)],
+            drawn,
+            self.scores[rows, drawn],
+            self.costs[rows, drawn],
+            self.x[rows],
+            np.arange(n).astype(str),
+            pmf=pmf[rows],
+        )
         return data, rows
 
     def mean(self, pmf: np.ndarray) -> float:
@@ -89,9 +96,11 @@ def coverage(world: World, name: str, logs: int, sizes: Sequence[int]) -> list[d
         f"epsilon {e}": (1.0 - e) * one[right.argmax(axis=1)] + e / k for e in (0.2, 0.02)
     }
     targets = {
-        "best single": np.tile(one[world.utility.mean(axis=0).argmax()], (world.n, 1)), "ridge": one[good.argmax(axis=1)],
-        "uniform": uniform, "softmax of ridge": softmax(good, 0.05),
-    }  # fmt: skip
+        "best single": np.tile(one[world.utility.mean(axis=0).argmax()], (world.n, 1)),
+        "ridge": one[good.argmax(axis=1)],
+        "uniform": uniform,
+        "softmax of ridge": softmax(good, 0.05),
+    }
     rows = []
     for number, (logger, mu) in enumerate(loggers.items()):
         for size in sizes:
@@ -110,9 +119,17 @@ def coverage(world: World, name: str, logs: int, sizes: Sequence[int]) -> list[d
             for (target, estimator), found in inside.items():
                 held, held_gap = np.mean(found, axis=0)
                 rows.append(
-                    {"pool": name, "log": logger, "target": target, "decisions": size, "estimator": estimator,
-                     "intervals": len(found), "held": float(held), "held difference": float(held_gap)}
-                )  # fmt: skip
+                    {
+                        "pool": name,
+                        "log": logger,
+                        "target": target,
+                        "decisions": size,
+                        "estimator": estimator,
+                        "intervals": len(found),
+                        "held": float(held),
+                        "held difference": float(held_gap),
+                    }
+                )
                 print(*rows[-1].values(), sep="  ", flush=True)
     return rows
 

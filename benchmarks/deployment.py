@@ -56,13 +56,26 @@ def simulate(
     n = problem.n
     order = np.arange(n)
     played = replay(
-        problem, manifest.policy, manifest.rho, [0], manifest.provenance["seed"], pool=manifest.pool,
-        order=order[None], options=manifest.provenance["options"],
-    )  # fmt: skip
+        problem,
+        manifest.policy,
+        manifest.rho,
+        [0],
+        manifest.provenance["seed"],
+        pool=manifest.pool,
+        order=order[None],
+        options=manifest.provenance["options"],
+    )
     delayed = replay(
-        problem, manifest.policy, manifest.rho, 10, manifest.provenance["seed"], pool=manifest.pool,
-        order=np.tile(order, (10, 1)), condition="delayed_rewards", options=manifest.provenance["options"],
-    )  # fmt: skip
+        problem,
+        manifest.policy,
+        manifest.rho,
+        10,
+        manifest.provenance["seed"],
+        pool=manifest.pool,
+        order=np.tile(order, (10, 1)),
+        condition="delayed_rewards",
+        options=manifest.provenance["options"],
+    )
     down = int(np.bincount(played.actions[0], minlength=problem.K).argmax())
     away = (order >= n * (0.5 - outage / 2)) & (order < n * (0.5 + outage / 2))
     others = [arm for j, arm in enumerate(problem.arms) if j != down]
@@ -82,27 +95,37 @@ def simulate(
             for name, late, paid in due.pop(t, ()):
                 router.feedback(name, score=late, cost=paid)
     found: dict[str, Any] = {
-        "policy": manifest.policy, "pool": manifest.pool, "rho": manifest.rho, "queries": n, "epsilon": router.epsilon,
-        "down": problem.arms[down], "scored": router.learner.learnt,
-    }  # fmt: skip
+        "policy": manifest.policy,
+        "pool": manifest.pool,
+        "rho": manifest.rho,
+        "queries": n,
+        "epsilon": router.epsilon,
+        "down": problem.arms[down],
+        "scored": router.learner.learnt,
+    }
     router.close()
     if budget is not None:
         return found | {
-            "target": budget, "spent": float(costs.mean()), "off": float(costs.mean() / budget - 1.0),
-            "mean rho": float(rhos.mean()), "cheapest": float(problem.costs.mean(axis=0).min()),
+            "target": budget,
+            "spent": float(costs.mean()),
+            "off": float(costs.mean() / budget - 1.0),
+            "mean rho": float(rhos.mean()),
+            "cheapest": float(problem.costs.mean(axis=0).min()),
             "dearest": float(problem.costs.mean(axis=0).max()),
-        }  # fmt: skip
+        }
     waiting = (delayed.best_rewards - delayed.rewards).mean(axis=1)
     regret = best - utilities
     other = played.best_rewards[0] - played.rewards[0]
     gap = regret - other
     return found | {
-        "regret": float(regret.mean()), "regret of the replay": float(other.mean()), "difference": float(gap.mean()),
+        "regret": float(regret.mean()),
+        "regret of the replay": float(other.mean()),
+        "difference": float(gap.mean()),
         "standard error": float(gap.std(ddof=1) / np.sqrt(n)),
         "regret of a replay with late rewards": float(waiting.mean()),
         "its standard error over delays": float(waiting.std(ddof=1) / np.sqrt(len(waiting))),
         "difference while all models are up": float(gap[~away].mean()),
-    }  # fmt: skip
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:

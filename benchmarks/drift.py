@@ -69,10 +69,18 @@ def followed_by(test: ReplayProblem, scores: np.ndarray, costs: np.ndarray) -> R
     were."""
     twice: dict[str, Any] = {
         name: np.concatenate([getattr(test, name)] * 2)
-        for name in ("tasks", "contexts", "predicted_scores", "predicted_costs", "surrogate_deltas", "embeddings",
-                     "prompt_lengths", "static_costs")
+        for name in (
+            "tasks",
+            "contexts",
+            "predicted_scores",
+            "predicted_costs",
+            "surrogate_deltas",
+            "embeddings",
+            "prompt_lengths",
+            "static_costs",
+        )
         if getattr(test, name) is not None
-    }  # fmt: skip
+    }
     return dataclasses.replace(
         test,
         **twice,

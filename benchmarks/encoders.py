@@ -29,8 +29,13 @@ from cabs_core.predictors import RidgePredictor
 from cabs_core.utility import clipped_utility, expected_utility
 
 POOLS = (
-    "simple_evals_ru", "zeroeval", "routerbench_sub3", "mmlu_pro_tiger", "llmrouter_dcrouter", "paretobandit_k4",
-)  # fmt: skip
+    "simple_evals_ru",
+    "zeroeval",
+    "routerbench_sub3",
+    "mmlu_pro_tiger",
+    "llmrouter_dcrouter",
+    "paretobandit_k4",
+)
 KINDS = ("words", "characters", "longer", "both")
 Encode = Callable[[Sequence[str]], np.ndarray]
 
@@ -76,16 +81,27 @@ def study(pool: str, kinds: Sequence[str], seeds: Sequence[int], most: int) -> l
             off -= off.mean(axis=1, keepdims=True)
             cost = unit[train].mean(axis=0)
             earned = [
-                clipped_utility(y, unit[val], rho)[np.arange(len(val)), np.argmax(expected_utility(predicted, cost, rho), axis=1)]
+                clipped_utility(y, unit[val], rho)[
+                    np.arange(len(val)), np.argmax(expected_utility(predicted, cost, rho), axis=1)
+                ]
                 for rho in SHORT_RHOS
-            ]  # fmt: skip
+            ]
             begin, some = time.process_time(), val[:100]
             for i in some:
                 encode([table.prompts[i]])
             spent = (time.process_time() - begin) / len(some) * 1e3
             own = len(np.unique(np.round(z, 6), axis=0)) / len({table.prompts[i] for i in val})
-            rows.append({"pool": pool, "seed": seed, "kind": kind, "error": float((off**2).mean()),
-                         "utility": float(np.mean(earned)), "distinct": own, "ms": spent})  # fmt: skip
+            rows.append(
+                {
+                    "pool": pool,
+                    "seed": seed,
+                    "kind": kind,
+                    "error": float((off**2).mean()),
+                    "utility": float(np.mean(earned)),
+                    "distinct": own,
+                    "ms": spent,
+                }
+            )
     return rows
 
 

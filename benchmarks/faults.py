@@ -23,10 +23,16 @@ from cabs_dagster.cli import main
 Table = Callable[[pd.DataFrame], pd.DataFrame]
 #: what the pool file says of a sound table
 SOUND = {
-    "source": {"kind": "file", "path": "table.csv", "columns": {"prompt": "question", "score": "correct", "cost": "usd"}},
-    "encoder": {"name": "tfidf-svd"}, "oracle": {"kind": "ridge"}, "replay": {"trials": 2, "answer_value_usd": [0.01, 0.1]},
+    "source": {
+        "kind": "file",
+        "path": "table.csv",
+        "columns": {"prompt": "question", "score": "correct", "cost": "usd"},
+    },
+    "encoder": {"name": "tfidf-svd"},
+    "oracle": {"kind": "ridge"},
+    "replay": {"trials": 2, "answer_value_usd": [0.01, 0.1]},
     "policies": ["best_single", "ridge", "lin_ucb"],
-}  # fmt: skip
+}
 
 
 def _cell(column: str, value: object, row: int = 41) -> Table:
@@ -85,13 +91,11 @@ TABLES: dict[str, Table] = {
     "two models with the same scores": lambda t: pd.concat(
         [t, t[t["model"] == "large"].assign(model="large-copy")]
     ),
-    "scores of other questions": lambda t: t.assign(
-        correct=[*t["correct"].sample(frac=1, random_state=0)]
-    ),
+    "scores of other questions": lambda t: t.assign(correct=[*t["correct"].sample(frac=1, random_state=0)]),
     "questions that repeat": lambda t: t.assign(
         question=[q if i % 9 else q.upper() + "!" for i, q in enumerate(t["question"])]
     ),
-}  # fmt: skip
+}
 #: {mistake: what is changed in the pool file}; a dotted name is a place in it
 POOLS: dict[str, dict[str, object]] = {
     "a field that does not exist": {"polices": ["ridge"]},
@@ -105,7 +109,10 @@ POOLS: dict[str, dict[str, object]] = {
     "score_range is words": {"score_range": "1-5"},
     "a goal of an unknown model": {"goal": {"quality": 0.95, "of": "gpt-4"}},
     "a goal in per cent": {"goal": {"quality": 95, "of": "large"}},
-    "prices for one model only": {"prices": {"large": {"input": 1, "output": 2}}, "source.columns.cost": None},
+    "prices for one model only": {
+        "prices": {"large": {"input": 1, "output": 2}},
+        "source.columns.cost": None,
+    },
     "prices without tokens": {"prices": {m: {"input": 1, "output": 2} for m in ("large", "medium", "small")}},
     "a check that does not exist": {"accept": ["all"]},
     "a list where a number belongs": {"replay.trials": [3]},
@@ -116,7 +123,7 @@ POOLS: dict[str, dict[str, object]] = {
     "a source that does not exist": {"source.kind": "csv"},
     "a wide table that is not wide": {"source.layout": "wide"},
     "missing says something else": {"missing": "ignore"},
-}  # fmt: skip
+}
 #: {mistake: the bytes of the file}
 FILES: dict[str, Callable[[bytes], bytes]] = {
     "an empty file": lambda b: b"",
@@ -125,10 +132,12 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
     "semicolons": lambda b: b.replace(b",", b";"),
     "tabs": lambda b: b.replace(b",", b"\t"),
     "a comma too many": lambda b: b.replace(b"\nName", b"\nPlease, Name", 1),
-    "cut in the middle of a quoted text": lambda b: b[: b.index(b"\n") + 1] + b'"never closed,large,1,0.1\n' + b[400:],
+    "cut in the middle of a quoted text": lambda b: (
+        b[: b.index(b"\n") + 1] + b'"never closed,large,1,0.1\n' + b[400:]
+    ),
     "an Excel file with the name of a CSV": lambda b: b"PK\x03\x04" + bytes(range(200)) * 20,
     "no header": lambda b: b[b.index(b"\n") + 1 :],
-}  # fmt: skip
+}
 
 
 def every_form(said: Iterable[tuple[str, str, str]]) -> str:
@@ -300,19 +309,34 @@ def _runs(folder: Path, sound: bytes) -> Iterator[tuple[str, str, str]]:
         table.to_csv(folder / f"{name}.csv", index=False)
         pool, out = folder / f"{name}.yaml", str(folder / f"{name}-router")
         pool.write_text(pool_text({**changes, "source.path": f"{name}.csv"}), encoding="utf-8")
-        goals = ("quality: 0.9, of: large", "quality: 0.999, of: large", "value_per_right_answer: 0.02",
-                 "latency: 2s, share: 0.95", "budget_per_month: 5, requests_per_month: 100000")  # fmt: skip
+        goals = (
+            "quality: 0.9, of: large",
+            "quality: 0.999, of: large",
+            "value_per_right_answer: 0.02",
+            "latency: 2s, share: 0.95",
+            "budget_per_month: 5, requests_per_month: 100000",
+        )
         for words in (
-            ("pool", "add", str(pool)), ("run", name), ("run", name), ("plan", name), ("check", name), ("report", name),
+            ("pool", "add", str(pool)),
+            ("run", name),
+            ("run", name),
+            ("plan", name),
+            ("check", name),
+            ("report", name),
             *(("report", name, "--goal", goal) for goal in goals),
-            ("export", "--pool", name, "--out", out), ("export", "--pool", name, "--out", out),
+            ("export", "--pool", name, "--out", out),
+            ("export", "--pool", name, "--out", out),
             ("export", "--pool", name, "--policy", "lin_ucb_full", "--out", f"{out}-2"),
             ("export", "--pool", name, "--policy", "ridge", "--rho", "77", "--out", f"{out}-3"),
-            ("route", "--router", out, "Name 3 fruits."), ("route", "--router", out, ""),
+            ("route", "--router", out, "Name 3 fruits."),
+            ("route", "--router", out, ""),
             ("route", "--router", out, "Name 3 fruits.", "--available", "gpt-4"),
-            ("doctor", "--router", out), ("deploy", name), ("deploy", name), ("evaluate", name),
+            ("doctor", "--router", out),
+            ("deploy", name),
+            ("deploy", name),
+            ("evaluate", name),
             ("pool", "show", name),
-        ):  # fmt: skip
+        ):
             yield "a run and what follows", " ".join(words), cabs(*words)
     for path in (folder / "artifacts").glob("outcomes/full/*.parquet"):
         path.write_bytes(b"damaged")

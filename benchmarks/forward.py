@@ -52,10 +52,20 @@ def forward_flops(config: PretrainedConfig, lengths: np.ndarray) -> float:
 def mdeberta_config() -> DebertaV2Config:
     """The published shape of mDeBERTa-v3-base; weights are random, which costs the same time."""
     return DebertaV2Config(  # type: ignore[call-arg]  # its stubs lack what its parent takes
-        vocab_size=251_000, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
-        max_position_embeddings=512, relative_attention=True, position_buckets=256, pos_att_type=["p2c", "c2p"],
-        share_att_key=True, norm_rel_ebd="layer_norm", position_biased_input=False, type_vocab_size=0,
-    )  # fmt: skip
+        vocab_size=251_000,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        max_position_embeddings=512,
+        relative_attention=True,
+        position_buckets=256,
+        pos_att_type=["p2c", "c2p"],
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        position_biased_input=False,
+        type_vocab_size=0,
+    )
 
 
 def forward_speed(
@@ -111,8 +121,14 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     figures = {}
     for name, model, shape, vocabulary, count in (
         ("MiniLM-L6", minilm, minilm.config, 30_000, 20_000 if cuda else 24 if options.quick else 96),
-        ("mDeBERTa-v3-base, random weights", DebertaV2Model(config), config, 250_000, 10_000 if cuda else 4 if options.quick else 16),
-    ):  # fmt: skip
+        (
+            "mDeBERTa-v3-base, random weights",
+            DebertaV2Model(config),
+            config,
+            250_000,
+            10_000 if cuda else 4 if options.quick else 16,
+        ),
+    ):
         lengths = np.clip(rng.normal(ROUTERBENCH_TOKENS, 150, count), 16, 512).astype(np.int64)
         run = figures[name] = forward_speed(model, shape, vocabulary, device, dtype, lengths)
         share = run.get("fraction_of_peak")

@@ -103,11 +103,20 @@ def study(pool: str, seed: int, work: Path, name: str) -> list[dict[str, Any]]:
             plain = parts["test"].plain(rho)
             bought = plain if probe is None else parts["test"].probed(rho, probe, wrong)
             gain = bought - plain
-            rows.append({
-                "pool": pool, "seed": seed, "predictor": name, "verifier": verifier, "rho": rho,
-                "probe": "" if probe is None else parts["test"].made.arms[probe], "plain": float(plain.mean()),
-                "bought": float(bought.mean()), "gain": float(gain.mean()), "se": float(gain.std(ddof=1) / np.sqrt(len(gain))),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "pool": pool,
+                    "seed": seed,
+                    "predictor": name,
+                    "verifier": verifier,
+                    "rho": rho,
+                    "probe": "" if probe is None else parts["test"].made.arms[probe],
+                    "plain": float(plain.mean()),
+                    "bought": float(bought.mean()),
+                    "gain": float(gain.mean()),
+                    "se": float(gain.std(ddof=1) / np.sqrt(len(gain))),
+                }
+            )
     return rows
 
 
@@ -117,9 +126,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--predictors", nargs="+", default=list(PREDICTORS))
     args = parser.parse_args(argv)
     rows = [
-        row for pool in args.pool for seed in args.split_seeds for name in args.predictors
+        row
+        for pool in args.pool
+        for seed in args.split_seeds
+        for name in args.predictors
         for row in study(pool, seed, args.work, name)
-    ]  # fmt: skip
+    ]
     print(f"{'table':20s} {'predictor':13s} {'verifier':14s} plain  bought gain            bought at")
     for pool in args.pool:
         for name in args.predictors:

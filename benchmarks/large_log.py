@@ -78,9 +78,10 @@ def measure(bundle: Path, log: Path, what: str) -> dict[str, Any]:
         found = {"decisions": examine(bundle, log)["decisions"], "seconds": time.perf_counter() - before}
     elif what == "compact":
         found = {
-            **compact(EventLog(log), time.time() - 7 * 86_400.0), "seconds": time.perf_counter() - before,
+            **compact(EventLog(log), time.time() - 7 * 86_400.0),
+            "seconds": time.perf_counter() - before,
             "MB after": log.stat().st_size / 1e6,
-        }  # fmt: skip
+        }
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     return found | {"peak MB": peak / 1e3}
@@ -92,8 +93,10 @@ def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, A
     begin = time.perf_counter()
     fill(bundle, log, decisions, scored)
     found: dict[str, Any] = {
-        "decisions": decisions, "MB": log.stat().st_size / 1e6, "filled, seconds": time.perf_counter() - begin,
-    }  # fmt: skip
+        "decisions": decisions,
+        "MB": log.stat().st_size / 1e6,
+        "filled, seconds": time.perf_counter() - begin,
+    }
     for what in ("metrics", "restart", "doctor", "compact", "restart"):
         command = [
             sys.executable,

@@ -40,9 +40,9 @@ def with_limits(
             the limit does.
     """
     all_scores, all_costs = [scores], [costs]
-    prices = np.array([
-        nnls(np.column_stack([read[:, j], written[:, j]]), costs[:, j])[0][1] for j in range(costs.shape[1])
-    ])  # fmt: skip
+    prices = np.array(
+        [nnls(np.column_stack([read[:, j], written[:, j]]), costs[:, j])[0][1] for j in range(costs.shape[1])]
+    )
     for limit in limits:
         all_scores.append(np.where(written > limit, 0.0, scores))
         all_costs.append(np.maximum(costs - prices * np.maximum(written - limit, 0.0), 0.0))

@@ -53,10 +53,14 @@ def log_of(outcomes: Outcomes, arms: np.ndarray, propensities: np.ndarray, pool:
     """The outcomes as a log shows them, completed."""
     hidden = np.arange(outcomes.scores.shape[1]) != arms[:, None]
     raw = RawOutcomes(
-        query_ids=outcomes.query_ids, prompts=outcomes.prompts, tasks=outcomes.tasks, arms=outcomes.arms,
-        scores=np.where(hidden, np.nan, outcomes.scores), costs=np.where(hidden, np.nan, outcomes.costs),
+        query_ids=outcomes.query_ids,
+        prompts=outcomes.prompts,
+        tasks=outcomes.tasks,
+        arms=outcomes.arms,
+        scores=np.where(hidden, np.nan, outcomes.scores),
+        costs=np.where(hidden, np.nan, outcomes.costs),
         propensities=np.where(hidden, np.nan, propensities[:, None]),
-    )  # fmt: skip
+    )
     return completed(raw, pool)
 
 
@@ -78,9 +82,14 @@ def one(
     )
     world = World(pool, outcomes, vectors, len(train), seed)
     data = LoggedData(
-        list(outcomes.arms), arms[test], outcomes.scores[test, arms[test]], outcomes.costs[test, arms[test]],
-        leading(vectors[test], COMPONENTS), np.array([outcomes.prompts[i] for i in test], dtype=object), propensities[test],
-    )  # fmt: skip
+        list(outcomes.arms),
+        arms[test],
+        outcomes.scores[test, arms[test]],
+        outcomes.costs[test, arms[test]],
+        leading(vectors[test], COMPONENTS),
+        np.array([outcomes.prompts[i] for i in test], dtype=object),
+        propensities[test],
+    )
     utilities = clipped_utility(outcomes.scores[test], outcomes.costs[test], world.rho)
     found: dict[str, dict[str, Any]] = {name: {} for name in POLICIES}
     for table, what in ((logged, "log"), (outcomes, "all")):

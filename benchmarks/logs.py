@@ -77,9 +77,15 @@ class World:
         """The policy as it starts."""
         stream = make_stream(problem, self.rho)
         return build_policy(
-            name, arms=problem.arms, dim=problem.dim, rho=self.rho, offline=stream.offline, binary_share=self.share,
-            horizon=len(self.outcomes), keys=stream_keys(self.seed, "bench logs", name),
-        )  # fmt: skip
+            name,
+            arms=problem.arms,
+            dim=problem.dim,
+            rho=self.rho,
+            offline=stream.offline,
+            binary_share=self.share,
+            horizon=len(self.outcomes),
+            keys=stream_keys(self.seed, "bench logs", name),
+        )
 
     def play(
         self, policy: SafePolicy, oracles: Oracles, rows: np.ndarray, epsilon: float, draw: int = 0
@@ -103,10 +109,16 @@ class World:
     def log(self, rows: np.ndarray, arms: np.ndarray, propensities: np.ndarray) -> LoggedData:
         """What the router's log holds of this traffic."""
         return LoggedData(
-            list(self.outcomes.arms), arms, self.outcomes.scores[rows, arms], self.outcomes.costs[rows, arms],
-            leading(self.vectors[rows], 32), np.array([self.outcomes.prompts[i] for i in rows], dtype=object), propensities,
-            embeddings=self.vectors[rows], lengths=self.outcomes.prompt_lengths[rows].astype(np.float64),
-        )  # fmt: skip
+            list(self.outcomes.arms),
+            arms,
+            self.outcomes.scores[rows, arms],
+            self.outcomes.costs[rows, arms],
+            leading(self.vectors[rows], 32),
+            np.array([self.outcomes.prompts[i] for i in rows], dtype=object),
+            propensities,
+            embeddings=self.vectors[rows],
+            lengths=self.outcomes.prompt_lengths[rows].astype(np.float64),
+        )
 
 
 def utility(problem: ReplayProblem, policy: str, rho: float, seed: int) -> float:
@@ -186,9 +198,15 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 for what in found[0][policy]:
                     lead = np.array([f[policy][what] for f in found]) - base
                     shown = {
-                        "pool": name, "epsilon": epsilon, "policy": policy, "trained on": what, "utility": float(base.mean() + lead.mean()),
-                        "difference": float(lead.mean()), "standard error": float(standard_error(lead)), "seeds": options.seeds,
-                    }  # fmt: skip
+                        "pool": name,
+                        "epsilon": epsilon,
+                        "policy": policy,
+                        "trained on": what,
+                        "utility": float(base.mean() + lead.mean()),
+                        "difference": float(lead.mean()),
+                        "standard error": float(standard_error(lead)),
+                        "seeds": options.seeds,
+                    }
                     rows.append(shown)
                     if what != "table":
                         print(

@@ -77,12 +77,18 @@ class Store:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{self._server.port}"
         self.settings = {
-            "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",
-        }  # fmt: skip
+        }
         self.client = boto3.client(
-            "s3", endpoint_url=url, aws_access_key_id="test", aws_secret_access_key="test", region_name="us-east-1"
-        )  # fmt: skip
+            "s3",
+            endpoint_url=url,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
         # moto keeps what it holds for the whole process: an earlier store's objects would be in this one
         with urlopen(Request(f"{url}/moto-api/reset", method="POST")):
             pass
@@ -128,8 +134,11 @@ def cabs_run(
     begin, used = time.perf_counter(), _processor_seconds()
     done = subprocess.run(
         [sys.executable, "-c", "from cabs_dagster.cli import main; main()", "run", *words],
-        env={**keep, **more, **settings}, cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**keep, **more, **settings},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     took, used = time.perf_counter() - begin, _processor_seconds() - used
     if done.returncode:
         raise RuntimeError(f"cabs run failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")

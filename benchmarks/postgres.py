@@ -52,8 +52,12 @@ class Postgres:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
         self.settings = {
-            "host": "127.0.0.1", "port": str(self.port), "user": "cabs", "password": PASSWORD, "dbname": "postgres",
-        }  # fmt: skip
+            "host": "127.0.0.1",
+            "port": str(self.port),
+            "user": "cabs",
+            "password": PASSWORD,
+            "dbname": "postgres",
+        }
         self.url = f"postgresql://cabs:{PASSWORD.replace('/', '%2F')}@127.0.0.1:{self.port}/postgres"
         password = self.folder / "password"
         password.write_text(PASSWORD)
@@ -82,8 +86,16 @@ class Postgres:
         """Start it and wait until it answers."""
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} -c fsync=off"
         self._call(
-            self.pg_ctl, "-D", str(self.folder / "data"), "-w", "-l", str(self.folder / "log"), "-o", options, "start"
-        )  # fmt: skip
+            self.pg_ctl,
+            "-D",
+            str(self.folder / "data"),
+            "-w",
+            "-l",
+            str(self.folder / "log"),
+            "-o",
+            options,
+            "start",
+        )
 
     def stop(self, mode: str = "fast") -> None:
         """Stop it: 'fast' cuts connections and rolls back, 'immediate' is like a crash."""
@@ -96,8 +108,15 @@ class Postgres:
 
     def _call(self, *arguments: str) -> None:
         done = subprocess.run(
-            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            cwd=self.folder, timeout=self.seconds, env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, **self.user,
-        )  # fmt: skip
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+            timeout=self.seconds,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+            **self.user,
+        )
         if done.returncode != 0:
             raise CabsError(f"{Path(arguments[0]).name} failed: {done.stdout}")

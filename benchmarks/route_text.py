@@ -117,8 +117,16 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
             error = float(np.sqrt(np.mean(np.square(errors)) / len(splits)))
             if len(splits) > 2:
                 error = max(error, float(np.std(gaps, ddof=1) / np.sqrt(len(splits))))
-            rows.append({"pool": pool, "follow-ups": share, "text": name, "utility": float(np.mean(means)),
-                         "difference": float(np.mean(gaps)), "se": error})  # fmt: skip
+            rows.append(
+                {
+                    "pool": pool,
+                    "follow-ups": share,
+                    "text": name,
+                    "utility": float(np.mean(means)),
+                    "difference": float(np.mean(gaps)),
+                    "se": error,
+                }
+            )
             print(
                 f"| {pool} | {share:.0%} | {name} | {np.mean(means):.4f} | {np.mean(gaps):+.4f} ± {error:.4f} |",
                 flush=True,

@@ -119,8 +119,10 @@ def run(pool: Path, profile: str) -> dict[str, Any]:
             watched.disable()
             pstats.Stats(watched).sort_stats("cumulative").print_stats(45)
         found[name] = {
-            "processor": time.process_time() - processor, "wall": time.perf_counter() - wall, "megabytes": peak(),
-        }  # fmt: skip
+            "processor": time.process_time() - processor,
+            "wall": time.perf_counter() - wall,
+            "megabytes": peak(),
+        }
         print(f"{name:44s} " + "  ".join(f"{k} {v:8.1f}" for k, v in found[name].items()), flush=True)
     return found
 

@@ -32,9 +32,10 @@ class Script(argparse.ArgumentParser):
         work: bool = False,
     ):
         super().__init__(
-            prog=f"python -m {_module(Path(file))}", description=doc,
+            prog=f"python -m {_module(Path(file))}",
+            description=doc,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        )
         self.add_argument("--json", type=Path, help="write the figures here")
         if pools:
             self.add_argument("--pool", nargs="+", default=list(pools), metavar="NAME")

@@ -126,9 +126,11 @@ def serve(programs: Path, bundle: Path, folder: Path, texts: list[str]) -> dict[
             ask(port, text)
             took.append(1e3 * (time.perf_counter() - start))
         return {
-            "first_answer_s": first, "memory_mb": resident_mb(server.pid), "p50_ms": float(np.percentile(took, 50)),
+            "first_answer_s": first,
+            "memory_mb": resident_mb(server.pid),
+            "p50_ms": float(np.percentile(took, 50)),
             "p99_ms": float(np.percentile(took, 99)),
-        }  # fmt: skip
+        }
     finally:
         server.terminate()
         server.wait(30)

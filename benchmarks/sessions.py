@@ -75,11 +75,22 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
             for each in problems:
                 played = {
                     mode: replay(
-                        each, policy, rho=rho, trials=args.trials, condition="sessions", options=POLICIES[policy], threads=1,
-                        sessions={"turns": args.turns, "cached": args.cached, "tools": args.tools, "sticky": mode},
+                        each,
+                        policy,
+                        rho=rho,
+                        trials=args.trials,
+                        condition="sessions",
+                        options=POLICIES[policy],
+                        threads=1,
+                        sessions={
+                            "turns": args.turns,
+                            "cached": args.cached,
+                            "tools": args.tools,
+                            "sticky": mode,
+                        },
                     )
                     for mode in modes
-                }  # fmt: skip
+                }
                 for mode, result in played.items():
                     found[mode].append(figures(result))
                     for measure in ("utility", "score", "cost") if mode != "off" else ():

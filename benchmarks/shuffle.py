@@ -31,9 +31,19 @@ def start(port: int, models: Sequence[str], upstream: int, workers: int = 1) -> 
     """Start the server in processes of its own; each of `models` is the stand-in at port `upstream`."""
     settings = json.dumps({"models": list(models), "url": f"http://127.0.0.1:{upstream}/v1"})
     command = [
-        sys.executable, "-m", "uvicorn", "benchmarks.shuffle:make_app", "--factory", "--port", str(port), "--workers", str(workers),
-        "--log-level", "error", "--no-access-log",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "benchmarks.shuffle:make_app",
+        "--factory",
+        "--port",
+        str(port),
+        "--workers",
+        str(workers),
+        "--log-level",
+        "error",
+        "--no-access-log",
+    ]
     # otherwise LiteLLM waits for a price list from the internet
     environment = {**os.environ, _SETTINGS: settings, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -43,10 +43,16 @@ def one_size(K: int, count: int, seed: int = 2026) -> dict[str, Any]:
             p, q, losses, graph = (x[b].astype(np.longdouble) for x in (batch.p, batch.q, f, G))
             gaps.append(float(certificate(p / p.sum(), q / q.sum(), losses, graph, np.longdouble(gammas[b]))))
     return {
-        "K": K, "instances": count, "uncertified": len(failures), "restarted": sum(i > 30 for i in iterations),
-        "iterations": float(np.mean(iterations)), "most": max(iterations), "us each": 1e6 * seconds / count,
-        "extended gap": max(gaps), "failures": failures[:100],
-    }  # fmt: skip
+        "K": K,
+        "instances": count,
+        "uncertified": len(failures),
+        "restarted": sum(i > 30 for i in iterations),
+        "iterations": float(np.mean(iterations)),
+        "most": max(iterations),
+        "us each": 1e6 * seconds / count,
+        "extended gap": max(gaps),
+        "failures": failures[:100],
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:

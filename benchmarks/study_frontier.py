@@ -86,9 +86,11 @@ def combined(splits: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, dict[s
         each = np.stack([found[name] for found in splits.values()])
         known = np.isfinite(each)
         mean = np.divide(
-            np.where(known, each, 0.0).sum(axis=0), known.sum(axis=0), out=np.full(each.shape[1], np.nan),
+            np.where(known, each, 0.0).sum(axis=0),
+            known.sum(axis=0),
+            out=np.full(each.shape[1], np.nan),
             where=known.any(axis=0),
-        )  # fmt: skip
+        )
         replicates = mean[1:][np.isfinite(mean[1:])]
         low, high = np.percentile(replicates, [2.5, 97.5]) if len(replicates) else (np.nan, np.nan)
         out[name] = {

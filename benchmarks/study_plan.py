@@ -24,15 +24,15 @@ CONDITIONS = {
 }
 #: conditions under which the same queries are routed as under `clean`
 SAME_QUERIES = ("corrupted", "noisy", *STREAM_CONDITIONS)
-POLICIES = (
-    "random", "best_single", "oracle_best", "knn", "knn@literal", "carrot", "ridge", "kernel_ridge",
-    "avengers_pro", "mf", "mf@pair", "mirt", "hier_shrink", "guarded_knn", "eagle", "uniroute", "equirouter", "dr_policy",
-    "stack", "pareto_bandit",
-    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ts@warm", "lin_ucb_full",
-    "cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear", "cabs_d_linear",
-    "cabs_c_linear@tuned", "cabs_d_linear@tuned", "cabs_mix", "hier_mix", "hier_mix@two_models",
-    "lin_ts_score", "cabs_c_all_arms", "cabs_c_tuned_warm", "hier_mix_wide",
-)  # fmt: skip
+POLICIES = tuple(
+    """
+    random best_single oracle_best knn knn@literal carrot ridge kernel_ridge avengers_pro mf mf@pair
+    mirt hier_shrink guarded_knn eagle uniroute equirouter dr_policy stack pareto_bandit epsilon_greedy
+    square_cb lin_ucb lin_ts lin_ucb@warm lin_ts@warm lin_ucb_full cabs_c_linear@literal
+    cabs_d_linear@literal cabs_c_linear cabs_d_linear cabs_c_linear@tuned cabs_d_linear@tuned cabs_mix
+    hier_mix hier_mix@two_models lin_ts_score cabs_c_all_arms cabs_c_tuned_warm hier_mix_wide
+    """.split()
+)
 #: options that change what is logged, not what is played
 SILENT = {
     name: {"propensity": "sampled"} for name in ("lin_ts", "lin_ts@warm", "hier_mix", "hier_mix@two_models")
@@ -97,16 +97,24 @@ MARGINS = (
 
 #: protocol `field`: the tables, smallest first, so that a first complete picture comes soon
 FIELD_POOLS = (
-    "llmdrift", "simple_evals_ru", "routerbench_sub3", "zeroeval", "paretobandit_k4", "llmrouter_dcrouter",
-    "mmlu_pro_tiger", "openllm_lb_v2_carrot",
-)  # fmt: skip
+    "llmdrift",
+    "simple_evals_ru",
+    "routerbench_sub3",
+    "zeroeval",
+    "paretobandit_k4",
+    "llmrouter_dcrouter",
+    "mmlu_pro_tiger",
+    "openllm_lb_v2_carrot",
+)
 FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe", "upgrade")
-FIELD_POLICIES = (
-    "random", "oracle_best", "best_single", "ridge", "kernel_ridge", "lin_ts_score", "cabs_mix", "hier_mix",
-    "hier_mix@two_models", "knn", "carrot", "avengers_pro", "mf", "mirt", "hier_shrink", "guarded_knn", "eagle", "uniroute",
-    "dr_policy", "stack", "pareto_bandit", "pareto_bandit@pilot", "lin_ucb", "lin_ts", "lin_ts@warm", "cabs_c_linear", "cabs_d_linear", "cabs_c_linear@tuned",
-    "cabs_d_linear@tuned",
-)  # fmt: skip
+FIELD_POLICIES = tuple(
+    """
+    random oracle_best best_single ridge kernel_ridge lin_ts_score cabs_mix hier_mix hier_mix@two_models
+    knn carrot avengers_pro mf mirt hier_shrink guarded_knn eagle uniroute dr_policy stack pareto_bandit
+    pareto_bandit@pilot lin_ucb lin_ts lin_ts@warm cabs_c_linear cabs_d_linear cabs_c_linear@tuned
+    cabs_d_linear@tuned
+    """.split()
+)
 #: simple routers; a default policy must never be clearly worse than one of them
 SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score")
 #: what every policy is compared with, in every cell

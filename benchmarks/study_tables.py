@@ -129,9 +129,15 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
             first, second = ({s: each[policy][s] for s in common} for each in (clean, found))
             means, error = paired_errors(first, second, weights["mean"], same_queries=False)
             out["costs"].append(
-                {"pool": pool, "condition": condition, "policy": policy, "cost": float(means.mean()), "se": error,
-                 "per_split": [float(m) for m in means]}
-            )  # fmt: skip
+                {
+                    "pool": pool,
+                    "condition": condition,
+                    "policy": policy,
+                    "cost": float(means.mean()),
+                    "se": error,
+                    "per_split": [float(m) for m in means],
+                }
+            )
         for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel_ridge")):
             common = sorted(set(found[policy]) & set(found.get(reference, {})))
             if policy == reference or not common:
@@ -139,9 +145,14 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
             first, second = ({s: found[p][s] for s in common} for p in (policy, reference))
             means, error = paired_errors(first, second, weights["mean"], condition == "severe")
             entry: dict[str, Any] = {
-                "pool": pool, "condition": condition, "policy": policy, "reference": reference,
-                "difference": float(means.mean()), "se": error, "per_split": [float(m) for m in means],
-            }  # fmt: skip
+                "pool": pool,
+                "condition": condition,
+                "policy": policy,
+                "reference": reference,
+                "difference": float(means.mean()),
+                "se": error,
+                "per_split": [float(m) for m in means],
+            }
             out["differences"].append(entry)
             for p, r, c, least in MARGINS:
                 if pool.startswith("openllm") and (p, r, c) == (policy, reference, condition):

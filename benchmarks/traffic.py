@@ -103,17 +103,25 @@ def measure(
     }
     write_text(folder / "upstreams.json", json.dumps({"models": models}))
     settings = {
-        "folder": str(router.absolute()), "log": str(log), "upstreams": str(folder / "upstreams.json"),
+        "folder": str(router.absolute()),
+        "log": str(log),
+        "upstreams": str(folder / "upstreams.json"),
         "budget_per_request": per_request,
-    }  # fmt: skip
+    }
     server = start_server(settings, port, workers=workers)
     try:
         wait_for(port)
         time.sleep(2.0)
         begin = time.perf_counter()
         wrongs, took, bill = asyncio.run(
-            traffic(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{upstream}", prompts(requests, 0), "m1-often", at_once)
-        )  # fmt: skip
+            traffic(
+                f"http://127.0.0.1:{port}",
+                f"http://127.0.0.1:{upstream}",
+                prompts(requests, 0),
+                "m1-often",
+                at_once,
+            )
+        )
         seconds = time.perf_counter() - begin - 3.0
     finally:
         server.terminate()
@@ -138,12 +146,20 @@ def measure(
     avoidable = [name for name in wrongs if len(tried.get(name, ())) < len(arms)]
     names = {f"t{i}" for i in range(requests)}
     return {
-        "requests": requests, "errors": dict(Counter(wrongs.values())), "avoidable": len(avoidable),
-        "unlogged": len(names - answered - set(wrongs)), "requests_s": requests / seconds,
-        "p50_ms": 1e3 * float(np.percentile(took, 50)), "p99_ms": 1e3 * float(np.percentile(took, 99)),
-        "attempts": dict(counts), "billed_usd": billed, "logged_usd": logged, "off": logged / billed - 1.0,
-        "target_usd": per_request, "spent_per_request_usd": logged / requests,
-    }  # fmt: skip
+        "requests": requests,
+        "errors": dict(Counter(wrongs.values())),
+        "avoidable": len(avoidable),
+        "unlogged": len(names - answered - set(wrongs)),
+        "requests_s": requests / seconds,
+        "p50_ms": 1e3 * float(np.percentile(took, 50)),
+        "p99_ms": 1e3 * float(np.percentile(took, 99)),
+        "attempts": dict(counts),
+        "billed_usd": billed,
+        "logged_usd": logged,
+        "off": logged / billed - 1.0,
+        "target_usd": per_request,
+        "spent_per_request_usd": logged / requests,
+    }
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -60,8 +60,14 @@ UPGRADES: tuple[tuple[float, float | None], ...] = (
 RIVALS = ("hier_mix@two_models", "lin_ucb")
 #: simple_evals_ru: models that are no better than the best of them, and {model: its later version}
 REAL_ARMS = (
-    "gigachat_lite", "gigachat_max", "gigachat_pro", "saiga", "vikhr", "yandexgpt_4_lite", "yandexgpt_4_pro"
-)  # fmt: skip
+    "gigachat_lite",
+    "gigachat_max",
+    "gigachat_pro",
+    "saiga",
+    "vikhr",
+    "yandexgpt_4_lite",
+    "yandexgpt_4_pro",
+)
 REAL = {"gigachat_pro": "26_gigachat_pro", "yandexgpt_4_pro": "yandexgpt_5_pro"}
 
 Stream = tuple[
@@ -130,9 +136,16 @@ def play(stream: Stream, policy: str, options: Mapping[str, Any], floor: bool) -
     cls = HierMixWithFloor if floor else policy_class(policy)
     keys = stream_keys(0, "upgrades", policy, "0", 0)
     player = cls(
-        policy, arms=problem.arms, dim=problem.dim, rho=0.0, offline=arrays.offline, horizon=len(order), keys=keys,
-        binary_share=arrays.share, options=dict(options),
-    )  # fmt: skip
+        policy,
+        arms=problem.arms,
+        dim=problem.dim,
+        rho=0.0,
+        offline=arrays.offline,
+        horizon=len(order),
+        keys=keys,
+        binary_share=arrays.share,
+        options=dict(options),
+    )
     lane = Lane.empty(order, None, experts=player.experts)
     player.run(arrays, lane, 0, len(order))
     last = lane.actions[-(len(order) // 10) :]

@@ -105,11 +105,17 @@ def world(seed: int, most: int = 20_000) -> World:
     if pays:
         skill = skill + rng.normal(0, 1.2, (models, TOPICS, 1)) - np.array([-1.0, 0.3, 1.6])
     return World(
-        seed, min(int(np.exp(rng.uniform(math.log(100), math.log(20_000)))), most),
-        str(rng.choice(["none", "random", "hard"])), str(rng.choice(["right", "graded", "stars"])), pays,
-        skill, usd, 0.8, rng.dirichlet(np.full(TOPICS * LEVELS, 4.0)),
+        seed,
+        min(int(np.exp(rng.uniform(math.log(100), math.log(20_000)))), most),
+        str(rng.choice(["none", "random", "hard"])),
+        str(rng.choice(["right", "graded", "stars"])),
+        pays,
+        skill,
+        usd,
+        0.8,
+        rng.dirichlet(np.full(TOPICS * LEVELS, 4.0)),
         (float(f"{0.02 / usd.max():.3g}"), float(f"{0.2 / usd.max():.3g}")),
-    )  # fmt: skip
+    )
 
 
 def write_table(w: World, folder: Path) -> tuple[PoolFile, np.ndarray]:
@@ -118,12 +124,27 @@ def write_table(w: World, folder: Path) -> tuple[PoolFile, np.ndarray]:
     kinds = rng.choice(len(w.frequency), w.prompts, p=w.frequency)
     scores, costs, hard = w.drawn(rng, kinds)
     common, topic, level = (np.array([f"{p}{i:03d}" for i in range(900)]) for p in ("word", "topic", "level"))
-    words = [common[rng.integers(0, 900, (w.prompts, 10))],
-             topic[40 * (kinds // LEVELS)[:, None] + rng.integers(0, 40, (w.prompts, 5))],
-             level[40 * (kinds % LEVELS)[:, None] + rng.integers(0, 40, (w.prompts, 3))]]  # fmt: skip
-    texts = np.array([" ".join(row).replace("0", "o").replace("1", "l").replace("2", "z").replace("3", "e")
-                      .replace("4", "a").replace("5", "s").replace("6", "b").replace("7", "t").replace("8", "x").replace("9", "g")
-                      for row in np.concatenate(words, axis=1)])  # fmt: skip
+    words = [
+        common[rng.integers(0, 900, (w.prompts, 10))],
+        topic[40 * (kinds // LEVELS)[:, None] + rng.integers(0, 40, (w.prompts, 5))],
+        level[40 * (kinds % LEVELS)[:, None] + rng.integers(0, 40, (w.prompts, 3))],
+    ]
+    texts = np.array(
+        [
+            " ".join(row)
+            .replace("0", "o")
+            .replace("1", "l")
+            .replace("2", "z")
+            .replace("3", "e")
+            .replace("4", "a")
+            .replace("5", "s")
+            .replace("6", "b")
+            .replace("7", "t")
+            .replace("8", "x")
+            .replace("9", "g")
+            for row in np.concatenate(words, axis=1)
+        ]
+    )
     n, k = scores.shape
     kept = np.ones((n, k), dtype=bool)
     if w.gaps == "random":
@@ -133,8 +154,15 @@ def write_table(w: World, folder: Path) -> tuple[PoolFile, np.ndarray]:
         kept[:, int(w.usd.argmin())] = ~tough | (rng.random(n) < 0.15)
     shown = 1 + 4 * scores if w.kind == "stars" else scores
     row, model = np.nonzero(kept)
-    table = pd.DataFrame({"id": row, "question": texts[row], "model": [f"model_{j}" for j in model],
-                          "score": shown[row, model], "usd": costs[row, model]})  # fmt: skip
+    table = pd.DataFrame(
+        {
+            "id": row,
+            "question": texts[row],
+            "model": [f"model_{j}" for j in model],
+            "score": shown[row, model],
+            "usd": costs[row, model],
+        }
+    )
     table.to_parquet(folder / "table.parquet")
     extra = ("score_range: [1, 5]\n" if w.kind == "stars" else "") + (
         "" if w.gaps == "none" else "missing: predict\n"
@@ -220,8 +248,14 @@ def judge(seed: int, most: int = 20_000) -> Judged:
         said += [("verdict, row of the table", " | ".join(cards.use_row(verdict)))]
     goal = Goal(quality=QUALITY, of=test.arms[int(test.offline_scores.mean(axis=0).argmax())])
     answer = answer_goal(
-        goal, problems["validation"], test, ("ridge",), rhos=w.rhos, trials=1, label=policy_label,
-    )  # fmt: skip
+        goal,
+        problems["validation"],
+        test,
+        ("ridge",),
+        rhos=w.rhos,
+        trials=1,
+        label=policy_label,
+    )
     said.append(("goal", answer.sentence))
     return Judged(
         w, "", tuple(verdicts), truth.promise(answer, test), tuple(said), time.process_time() - start
@@ -296,13 +330,18 @@ def summary(rows: list[Judged]) -> dict[str, Any]:
     refused = sum(bool(row.refused) for row in rows)
     answered = [row.promise for row in rows if not row.refused]
     return {
-        "tables": len(rows), "refused": refused, "verdicts": len(verdicts), "wrong": bad,
-        "wrong share": bad / max(len(verdicts), 1), "wrong at most (95 %)": float(binomtest(bad, max(len(verdicts), 1)).proportion_ci().high),
+        "tables": len(rows),
+        "refused": refused,
+        "verdicts": len(verdicts),
+        "wrong": bad,
+        "wrong share": bad / max(len(verdicts), 1),
+        "wrong at most (95 %)": float(binomtest(bad, max(len(verdicts), 1)).proportion_ci().high),
         "decisions": {d: sum(v[1] == d for v in verdicts) for d in ("deploy", "keep", "unsure")},
-        "promises": len(made), "kept share": 1 - broken / max(len(made), 1),
+        "promises": len(made),
+        "kept share": 1 - broken / max(len(made), 1),
         "bounds that hold": sum(b for *_, b in answered) / max(len(answered), 1),
         "processor seconds": sum(row.seconds for row in rows),
-    }  # fmt: skip
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -15,7 +15,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group(cls=HelpGroup)
 def arena() -> None:
-    """Files for RouterArena's leaderboard, and its score. Nothing is uploaded, and nothing is learnt from its data."""
+    """Files for RouterArena's leaderboard, and its score.
+
+    Nothing is uploaded, and nothing is learnt from its data.
+    """
 
 
 @arena.command()
@@ -53,8 +56,11 @@ def arena() -> None:
 )
 def predict(
     name: str, dataset: Path, robustness: Path | None, folder: Path, out: Path, models: tuple[str, ...]
-) -> None:  # fmt: skip
-    """Write config/NAME.json, predictions/NAME.json and predictions/NAME-robustness.json. Never replaces a file."""
+) -> None:
+    """Write config/NAME.json, predictions/NAME.json and predictions/NAME-robustness.json.
+
+    Never replaces a file.
+    """
     pairs = [text.partition("=") for text in models]
     if bad := next((text for text, (a, _, b) in zip(models, pairs, strict=True) if not (a and b)), None):
         raise click.UsageError(f"--model {bad!r}: expected OURS=THEIRS, such as gpt4omini=gpt-4o-mini")

@@ -1,9 +1,9 @@
 """A router on RouterArena (Lu et al. 2025, arXiv 2510.00202): the files of a submission, and its score.
 
-A submission is three JSON files: a config with the names of the models, the predictions (which model answers which prompt),
-and the predictions for altered prompts (robustness). RouterArena asks the models itself and writes `accuracy` and `cost` into
-the predictions; `score` is then computed as RouteWorks/RouterArena does in `llm_evaluation/run.py` and
-`global_utils/robustness.py`. Nothing here learns from its data.
+A submission is three JSON files: a config with the names of the models, the predictions (which model answers
+which prompt), and the predictions for altered prompts (robustness). RouterArena asks the models itself and
+writes `accuracy` and `cost` into the predictions; `score` is then computed as RouteWorks/RouterArena does in
+`llm_evaluation/run.py` and `global_utils/robustness.py`. Nothing here learns from its data.
 
 `class_for(BaseRouter)` is the class that RouterArena's own script `generate_prediction_file.py` takes.
 """
@@ -31,7 +31,8 @@ Entry = Mapping[str, Any]
 class Chooser:
     """Which model a router would use for a prompt, by the names that RouterArena knows.
 
-    It takes the likeliest model and never explores, so that equal prompts get equal models; nothing is logged.
+    It takes the likeliest model and never explores, so that equal prompts get equal models; nothing is
+    logged.
 
     Args:
         folder: the bundle. names: {our name: RouterArena's}, for models whose names differ.
@@ -63,8 +64,8 @@ class Chooser:
 def class_for(base: type) -> type:
     """Subclass of RouterArena's `BaseRouter` that asks a bundle.
 
-    `BaseRouter(name)` reads config/NAME.json into `models` and checks what `_get_prediction(prompt)` returns. The bundle is
-    `pipeline_params.router_folder` of that config, as `write_submission` wrote it.
+    `BaseRouter(name)` reads config/NAME.json into `models` and checks what `_get_prediction(prompt)` returns.
+    The bundle is `pipeline_params.router_folder` of that config, as `write_submission` wrote it.
     """
 
     def _get_prediction(self: Any, query: str) -> str:
@@ -78,10 +79,12 @@ def class_for(base: type) -> type:
 
 
 def read_dataset(path: str | Path) -> list[tuple[str, str]]:
-    """(global index, prompt) of RouterArena's router_data.json, router_data_10.json or router_robustness.json.
+    """(global index, prompt) of RouterArena's router_data.json, router_data_10.json or
+    router_robustness.json.
 
     Raises:
-        DataError: no list of objects with a `global index` and a `prompt_formatted` or `prompt`, or an index twice.
+        DataError: no list of objects with a `global index` and a `prompt_formatted` or `prompt`, or an index
+            twice.
     """
     rows: list[tuple[str, str]] = []
     for i, entry in enumerate(_entries(path)):
@@ -124,9 +127,11 @@ def write_submission(
         if path.exists():  # answers that RouterArena paid for may be in it
             raise StorageError(f"{path} is there already: choose another name, or move the file away")
     params = {
-        "router_name": name, "models": list(chooser.names.values()), "router_folder": str(Path(folder).absolute()),
+        "router_name": name,
+        "models": list(chooser.names.values()),
+        "router_folder": str(Path(folder).absolute()),
         "router_names": chooser.names,
-    }  # fmt: skip
+    }
     read = [(title, read_dataset(file)) for title, file in jobs]
     written = [_write(out / "config" / f"{name}.json", {"pipeline_params": params})]
     for title, rows in read:
@@ -136,10 +141,14 @@ def write_submission(
             for (index, prompt), model in zip(part, chooser([p for _, p in part]), strict=True):
                 entries.append(
                     {
-                        "global index": index, "prompt": prompt, "prediction": model, "generated_result": None,
-                        "cost": None, "accuracy": None,
+                        "global index": index,
+                        "prompt": prompt,
+                        "prediction": model,
+                        "generated_result": None,
+                        "cost": None,
+                        "accuracy": None,
                     }
-                )  # fmt: skip
+                )
             notify(f"{title}: {len(entries):,} of {len(rows):,} prompts")
         written.append(_write(out / "predictions" / f"{title}.json", entries))
     return written
@@ -148,7 +157,8 @@ def write_submission(
 def arena_score(cost: float, accuracy: float) -> float:
     """RouterArena's score: accuracy and cheapness in a weighted harmonic mean.
 
-    S = (1 + b) A C / (b A + C) with b = .1 and C = (log2 200 - log2 c) / (log2 200 - log2 .0044), c cut to that range.
+    S = (1 + b) A C / (b A + C) with b = .1 and C = (log2 200 - log2 c) / (log2 200 - log2 .0044), c cut to
+    that range.
 
     Args:
         cost: USD per 1,000 queries, > 0. accuracy: in [0, 1].
@@ -175,14 +185,17 @@ def robustness_score(predictions: Sequence[Entry], altered: Sequence[Entry]) -> 
 
 
 def score(predictions: str | Path, robustness: str | Path | None = None) -> dict[str, Any]:
-    """Figures of evaluated predictions: accuracy, cost_per_1000 (USD), arena_score, queries, and where known robustness and optimality.
+    """Figures of evaluated predictions: accuracy, cost_per_1000 (USD), arena_score, queries, and where known
+    robustness and optimality.
 
-    Means as RouterArena takes them: accuracy over the entries that have one, cost over all entries. Optimality is over
-    queries for which other models were asked, too (`for_optimality`), and one of them was right: opt_sel, how often the
-    router took the cheapest right one; opt_cost, what those cost over what the router cost where it was right; opt_acc.
+    Means as RouterArena takes them: accuracy over the entries that have one, cost over all entries.
+    Optimality is over queries for which other models were asked, too (`for_optimality`), and one of them was
+    right: opt_sel, how often the router took the cheapest right one; opt_cost, what those cost over what the
+    router cost where it was right; opt_acc.
 
     Raises:
-        DataError: the file is none of predictions, or none has an accuracy and a cost: run RouterArena's evaluation first.
+        DataError: the file is none of predictions, or none has an accuracy and a cost: run RouterArena's
+            evaluation first.
     """
     entries = _entries(predictions)
     own = [e for e in entries if not e.get("for_optimality")]
@@ -195,9 +208,12 @@ def score(predictions: str | Path, robustness: str | Path | None = None) -> dict
         )
     accuracy, cost = sum(right) / len(right), 1000 * sum(costs) / len(own)
     figures: dict[str, Any] = {
-        "accuracy": accuracy, "cost_per_1000": cost, "arena_score": arena_score(cost, accuracy), "queries": len(own),
+        "accuracy": accuracy,
+        "cost_per_1000": cost,
+        "arena_score": arena_score(cost, accuracy),
+        "queries": len(own),
         **_optimality(own, [e for e in entries if e.get("for_optimality")]),
-    }  # fmt: skip
+    }
     if robustness is not None:
         figures["robustness"] = robustness_score(own, _entries(robustness))
     return figures
@@ -227,9 +243,11 @@ def _optimality(own: Sequence[Entry], others: Sequence[Entry]) -> dict[str, floa
     if not queries:
         return {}
     return {
-        "opt_sel": taken / queries, "opt_cost": best_cost / own_cost if own_cost else 0.0, "opt_acc": own_right / best_right,
+        "opt_sel": taken / queries,
+        "opt_cost": best_cost / own_cost if own_cost else 0.0,
+        "opt_acc": own_right / best_right,
         "optimality_queries": queries,
-    }  # fmt: skip
+    }
 
 
 def _index(entry: Entry) -> str | None:

@@ -2,9 +2,10 @@
 
     python -m benchmarks.speed.decision --router router [--encoders]
 
-`--encoders`, for a router behind a transformer: the same decisions with torch's encoder, the bundle's ONNX Runtime and int8
-in turns, how much faster each is (medians of processor time), and whether vectors and decisions are the same. Prompts have about 100 tokens and are all different; the log is in memory. Everything is measured twice: in wall time,
-which other work on the machine lengthens, and in processor time.
+`--encoders`, for a router behind a transformer: the same decisions with torch's encoder, the bundle's ONNX
+Runtime and int8 in turns, how much faster each is (medians of processor time), and whether vectors and
+decisions are the same. Prompts have about 100 tokens and are all different; the log is in memory. Everything
+is measured twice: in wall time, which other work on the machine lengthens, and in processor time.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ def compare_encoders(folder: str, prompts: Sequence[str]) -> dict[str, Any]:
     with TemporaryDirectory() as name, one_blas_thread():
         export(network, Path(name) / "int8", int8=True)
         encoders: dict[str, Any] = {
-            "torch": _Torch(network), "onnx": routers["onnx"].encoder, "int8": OnnxEncoder(Path(name) / "int8"),
-        }  # fmt: skip
+            "torch": _Torch(network),
+            "onnx": routers["onnx"].encoder,
+            "int8": OnnxEncoder(Path(name) / "int8"),
+        }
         took: dict[str, list[float]] = {kind: [] for kind in routers}
         vectors: dict[str, list[np.ndarray]] = {kind: [] for kind in routers}
         chosen: dict[str, list[str]] = {kind: [] for kind in routers}

@@ -1,6 +1,7 @@
 """Other people's contextual bandits, driven round by round: select, observe, update. For benchmarks only.
 
-Each `*_peer(K, d, ...)` returns a function (x, reward_of) -> arm, where reward_of(arm) is the reward in [0, 1].
+Each `*_peer(K, d, ...)` returns a function (x, reward_of) -> arm, where reward_of(arm) is the reward in [0,
+1].
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def numpy_peer(
 ) -> Round:
     """epsilon_greedy, square_cb or lin_ucb in plain NumPy.
 
-    decimals: round the scores of lin_ucb before the argmax. Arms that were never played tie exactly in theory, and
-    NumPy's last bit decides between them; rounding gives the tie to the first arm.
+    decimals: round the scores of lin_ucb before the argmax. Arms that were never played tie exactly in
+    theory, and NumPy's last bit decides between them; rounding gives the tie to the first arm.
     """
     model, rng, state = NumpyRidge(K, d), np.random.default_rng(0), {"t": 0}
 
@@ -134,7 +135,8 @@ def coba_peer(kind: str, K: int, d: int) -> Round:
 
 
 def paretobandit_peer(kind: str, K: int, d: int) -> Round:
-    """ParetoBandit's LinUCB with forgetting, cold, as the package plays it: select, mark as selected, update."""
+    """ParetoBandit's LinUCB with forgetting, cold, as the package plays it: select, mark as selected,
+    update."""
     from pareto_bandit.policy import DisjointLinUCBPolicy
 
     names = [str(j) for j in range(K)]

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.speed.replay`: replay speed on one thread, ours and the peers' side by side, as ratios.
+"""`python -m benchmarks.speed.replay`: replay speed on one thread, ours and the peers' side by side, as
+ratios.
 
-Measurements of a pair alternate in short slices of processor time (waiting for a busy machine does not count);
-each side's time is that of its fastest slice, the one least disturbed, and the ratio is that of the two. K = 15 arms,
-d = 128 features; with `quick`, fewer. Each record holds the ratio that it is required to reach.
+Measurements of a pair alternate in short slices of processor time (waiting for a busy machine does not
+count); each side's time is that of its fastest slice, the one least disturbed, and the ratio is that of the
+two. K = 15 arms, d = 128 features; with `quick`, fewer. Each record holds the ratio that it is required to
+reach.
 """
 
 from __future__ import annotations
@@ -33,9 +35,19 @@ NUMPY_RATIOS = {"epsilon_greedy": 5.0, "square_cb": 5.0, "lin_ucb": 2.5}
 PEER_RATIO, CVXPY_RATIO = 10.0, 50.0
 SLICE = 5e-3  # seconds
 LINEAR = (
-    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ucb_full", "cabs_c_linear@literal",
-    "cabs_c_linear", "cabs_c_linear@tuned", "cabs_d_linear@literal", "cabs_d_linear", "cabs_d_linear@tuned",
-)  # fmt: skip
+    "epsilon_greedy",
+    "square_cb",
+    "lin_ucb",
+    "lin_ts",
+    "lin_ucb@warm",
+    "lin_ucb_full",
+    "cabs_c_linear@literal",
+    "cabs_c_linear",
+    "cabs_c_linear@tuned",
+    "cabs_d_linear@literal",
+    "cabs_d_linear",
+    "cabs_d_linear@tuned",
+)
 
 
 class Ours:
@@ -44,14 +56,20 @@ class Ours:
     def __init__(self, name: str, stream: Stream, order: np.ndarray, **options: Any):
         self.stream = stream
         self.policy = build_policy(
-            name, arms=stream.arms, dim=stream.contexts.shape[1], rho=RHO, offline=stream.offline,
-            horizon=len(order), **options,
-        )  # fmt: skip
+            name,
+            arms=stream.arms,
+            dim=stream.contexts.shape[1],
+            rho=RHO,
+            offline=stream.offline,
+            horizon=len(order),
+            **options,
+        )
         self.lane = Lane.empty(order, experts=self.policy.algorithm.experts)
         self.at = 0
 
     def advance(self, rounds: int) -> float:
-        """Seconds per round of the next rounds; at the end of the stream it starts over, with the same models."""
+        """Seconds per round of the next rounds; at the end of the stream it starts over, with the same
+        models."""
         if self.at + rounds > len(self.lane.order):
             self.at = 0
         begin = time.process_time()
@@ -123,7 +141,8 @@ def side_by_side(
 
 
 def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
-    """One round of CABS-C (or CABS-D with SquareCB) in NumPy with cvxpy for the program: what one writes first."""
+    """One round of CABS-C (or CABS-D with SquareCB) in NumPy with cvxpy for the program: what one writes
+    first."""
     solver, rng = CvxpyParametric(K), np.random.default_rng(0)
     inverse, theta = np.tile(np.eye(d) / 10.0, (2, K, 1, 1)), np.zeros((2, K, d))
     weights, state = np.zeros(2), {"t": 0}
@@ -168,8 +187,8 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Measure, print a table and return the figures.
 
-    `--quick` uses few rounds (smoke test, not for claims); `--sweep` also runs and times the whole sweep of a pool
-    (some minutes).
+    `--quick` uses few rounds (smoke test, not for claims); `--sweep` also runs and times the whole sweep of a
+    pool (some minutes).
     """
     parser = Script(__file__, __doc__)
     parser.add_argument(
@@ -234,9 +253,11 @@ def _measure(quick: bool) -> dict[str, Any]:
             )
             record(kind, name, found, PEER_RATIO)
     for kind in ("cabs_c_linear", "cabs_d_linear"):
-        options = {"tol": 1e-6} if kind == "cabs_c_linear" else {
-            "experts": ["square_cb", ["cabs_c", {"tol": 1e-6}]]
-        }  # fmt: skip
+        options = (
+            {"tol": 1e-6}
+            if kind == "cabs_c_linear"
+            else {"experts": ["square_cb", ["cabs_c", {"tol": 1e-6}]]}
+        )
         ours, play = Ours(kind, stream, order, **options), cvxpy_round(kind, K, d)
         found = side_by_side(ours, CvxpyPeer(play, stream, order), slices, chunk, 3 if quick else 20)
         extra = {"max_gap": float(np.nanmax(ours.lane.gaps)), "uncertified": ours.lane.uncertified}
@@ -257,9 +278,13 @@ def _measure(quick: bool) -> dict[str, Any]:
     one_arm.advance(chunk)
     us = _fastest(one_arm, chunk, quick)
     figures["policies"].append(
-        {"policy": "cabs_c_linear, one-arm updates", "us_per_round": us, "rounds_per_second": 1e6 / us,
-         "lane_bytes": one_arm.lane_bytes()}
-    )  # fmt: skip
+        {
+            "policy": "cabs_c_linear, one-arm updates",
+            "us_per_round": us,
+            "rounds_per_second": 1e6 / us,
+            "lane_bytes": one_arm.lane_bytes(),
+        }
+    )
     return figures
 
 
@@ -294,8 +319,12 @@ def _fastest(ours: Ours, chunk: int, quick: bool) -> float:
 
 def show(figures: dict[str, Any]) -> list[str]:
     """Lines of Markdown."""
-    lines = [f"K = {figures['K']}, d = {figures['d']}, one thread", "",
-             "| policy | against | ours us | peer us | ratio | required | ok |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        f"K = {figures['K']}, d = {figures['d']}, one thread",
+        "",
+        "| policy | against | ours us | peer us | ratio | required | ok |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for r in figures["records"]:
         if "skipped" in r:
             lines.append(f"| {r['policy']} | {r['against']} | | | | | {r['skipped']} |")

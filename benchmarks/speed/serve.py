@@ -2,10 +2,10 @@
 
     python -m benchmarks.speed.serve --router router --rate 50 --seconds 20 --workers 1
 
-Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream; `forward` asks the
-server for a model by name, so that it forwards and decides nothing; `routed` lets it decide. They alternate second by
-second, so that what else the machine does hits all of them alike. `processor_ms` is the processor time of the process that answers, for
-a call (Linux; workers included).
+Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream;
+`forward` asks the server for a model by name, so that it forwards and decides nothing; `routed` lets it
+decide. They alternate second by second, so that what else the machine does hits all of them alike.
+`processor_ms` is the processor time of the process that answers, for a call (Linux; workers included).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def prompt(number: int) -> str:
 
 
 def _processor_seconds(process: int) -> float:
-    """Processor time so far of a process and of those that it started, seconds; nan where /proc does not tell."""
+    """Processor time so far of a process and of those that it started, seconds; nan where /proc does not
+    tell."""
     try:
         tasks = list(Path(f"/proc/{process}/task").iterdir())
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -85,12 +86,15 @@ async def _load(
             spent[way] += _processor_seconds(processes[way])
     return {
         way: {
-            "requests": len(found), "errors": failed[way].total(), **({"failed": dict(failed[way])} if failed[way] else {}),
+            "requests": len(found),
+            "errors": failed[way].total(),
+            **({"failed": dict(failed[way])} if failed[way] else {}),
             "processor_ms": 1e3 * spent[way] / len(found),
-            "p50_ms": 1e3 * float(np.percentile(found, 50)), "p99_ms": 1e3 * float(np.percentile(found, 99)),
+            "p50_ms": 1e3 * float(np.percentile(found, 50)),
+            "p99_ms": 1e3 * float(np.percentile(found, 99)),
         }
         for way, found in times.items()
-    }  # fmt: skip
+    }
 
 
 #: (its port, the models, port of the upstream, workers) -> a server that is starting
@@ -116,9 +120,10 @@ def measure(
         folder = Path(name)
         echo, upstream = start_echo()
         settings = {
-            "folder": str(Path(bundle).absolute()), "log": str(folder / "log.sqlite"),
+            "folder": str(Path(bundle).absolute()),
+            "log": str(folder / "log.sqlite"),
             "upstreams": str(write_upstreams(folder / "upstreams.yaml", manifest.names, upstream)),
-        }  # fmt: skip
+        }
         port = free_port()
         server = start_server(settings, port, workers=workers)
         running = [echo, server]
@@ -147,11 +152,19 @@ def measure(
         for part in ("p50", "p99")
     }
     return {
-        "bundle": manifest.id, "policy": manifest.policy, "encoder": manifest.encoder["name"], "rate": rate,
-        "workers": workers, **found,
-        **{f"{way}_adds_p50_ms": found[way]["p50_ms"] - found["direct"]["p50_ms"] for way in urls if way != "direct"},
+        "bundle": manifest.id,
+        "policy": manifest.policy,
+        "encoder": manifest.encoder["name"],
+        "rate": rate,
+        "workers": workers,
+        **found,
+        **{
+            f"{way}_adds_p50_ms": found[way]["p50_ms"] - found["direct"]["p50_ms"]
+            for way in urls
+            if way != "direct"
+        },
         **routing,
-    }  # fmt: skip
+    }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -36,7 +36,8 @@ def start_echo() -> tuple[subprocess.Popen[bytes], int]:
 
 
 def start_server(settings: dict[str, Any], port: int, *, workers: int = 1) -> subprocess.Popen[bytes]:
-    """A server with these settings (see `server.app.make_app`) in a process of its own; its output is discarded."""
+    """A server with these settings (see `server.app.make_app`) in a process of its own; its output is
+    discarded."""
     command = [sys.executable, "-c", _SERVER, json.dumps(settings), str(port), str(workers)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

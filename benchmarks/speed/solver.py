@@ -1,8 +1,10 @@
-"""The exploration solver against cvxpy, Clarabel and Vowpal Wabbit: time and objective, in one run on one thread.
+"""The exploration solver against cvxpy, Clarabel and Vowpal Wabbit: time and objective, in one run on one
+thread.
 
 Bernoulli graphs with edge probability .5 to .73 and uniform losses, gamma in {1, 10, 100, 1000}. Every method
-gets the same instances; a method's figure is the median over its instances. Ours is called from compiled code.
-The objective is always F(p) of the distribution that a method returns, and its excess is over our certified one.
+gets the same instances; a method's figure is the median over its instances. Ours is called from compiled
+code. The objective is always F(p) of the distribution that a method returns, and its excess is over our
+certified one.
 """
 
 from __future__ import annotations
@@ -96,9 +98,11 @@ def clipped_objective(p: np.ndarray, f: np.ndarray, G: np.ndarray, gamma: float)
 
 
 def time_peer(call: Peer, cases: Iterable[Case]) -> dict[str, Any]:
-    """Median seconds over the cases, and how its answers compare with ours; `call` returns (p, solved, claimed).
+    """Median seconds over the cases, and how its answers compare with ours; `call` returns (p, solved,
+    claimed).
 
-    `worst_claim`: largest difference between the optimum that it claims and ours, where it says solved and gamma < 100.
+    `worst_claim`: largest difference between the optimum that it claims and ours, where it says solved and
+    gamma < 100.
     """
     seconds, excess, relative, claims, solved = [], [], [], [], 0
     for f, G, gamma in cases:
@@ -147,7 +151,8 @@ def _peers(K: int, cases: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def compile_seconds(K: int) -> dict[str, float]:
-    """Processor seconds of a new process up to its first solve, with an empty kernel cache and with a full one."""
+    """Processor seconds of a new process up to its first solve, with an empty kernel cache and with a full
+    one."""
     code = (
         "import time\n"
         "from cabs_core.solver import solve_exploration\n"
@@ -271,20 +276,35 @@ def _print(
             rows.append((f"{names[name]}: {text}", *cells))
     show("Objective", ("", *(f"K = {r['K']}" for r in small)), rows)
     rows = [
-        (f"{r['K']}, gamma {r['gamma']:g}", duration(r["default"]["seconds"]), duration(r["all_arms"]["seconds"]),
-         duration(r["clarabel_direct"]["seconds"]) if "clarabel_direct" in r else "-",
-         f"{r['default']['support']:.0f}", r["default"]["uncertified"])
+        (
+            f"{r['K']}, gamma {r['gamma']:g}",
+            duration(r["default"]["seconds"]),
+            duration(r["all_arms"]["seconds"]),
+            duration(r["clarabel_direct"]["seconds"]) if "clarabel_direct" in r else "-",
+            f"{r['default']['support']:.0f}",
+            r["default"]["uncertified"],
+        )
         for r in large
-    ]  # fmt: skip
+    ]
     show("Many arms", ("K", "ours", "ours, all arms", "Clarabel", "support", "uncertified"), rows)
-    show("First solve in a new process (processor time, imports included)", ("K", "empty cache", "full cache"),
-         [(K, duration(c["empty_cache"]), duration(c["full_cache"])) for K, c in compiled.items()])  # fmt: skip
-    show("At K = 15", ("against", "wanted", "measured", "met"),
-         [(names[n], f"{t['wanted']:,.0f} x", f"{t['measured']:,.0f} x", "yes" if t["met"] else "no") for n, t in targets.items()])  # fmt: skip
+    show(
+        "First solve in a new process (processor time, imports included)",
+        ("K", "empty cache", "full cache"),
+        [(K, duration(c["empty_cache"]), duration(c["full_cache"])) for K, c in compiled.items()],
+    )
+    show(
+        "At K = 15",
+        ("against", "wanted", "measured", "met"),
+        [
+            (names[n], f"{t['wanted']:,.0f} x", f"{t['measured']:,.0f} x", "yes" if t["met"] else "no")
+            for n, t in targets.items()
+        ],
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print the tables, return the figures; `--quick` takes few instances, one gamma, K = 5, 15 and 64."""
+    """Run, print the tables, return the figures; `--quick` takes few instances, one gamma, K = 5, 15 and
+    64."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--quick", action="store_true", help="Few instances: to see that it runs")
     options = parser.parse_args(argv)
