@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--trials", type=int, default=5)
     args = parser.parse_args(argv)
     print(
-        "| table, policy of the pacer | target, USD | spent | score | PORT spent | PORT score | score alone |\n|---|---|---|---|---|---|---|"
+        "| table, policy of the pacer | target, USD | spent | score | PORT spent | PORT score | "
+        "score alone |\n|---|---|---|---|---|---|---|"
     )
     rows = []
     for pool in args.pool:
@@ -56,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 rows.append(row)
                 alone = "none fits" if row["score alone"] is None else f"{row['score alone']:.3f}"
                 print(
-                    f"| {pool}, {policy} | {row['target']:.2g} | {row['off']:+.1%} | {row['score']:.3f} ± {row['se']:.3f} | "
+                    f"| {pool}, {policy} | {row['target']:.2g} | {row['off']:+.1%} | "
+                    f"{row['score']:.3f} ± {row['se']:.3f} | "
                     f"{row['off port']:+.1%} | {row['score port']:.3f} | {alone} |",
                     flush=True,
                 )

@@ -57,7 +57,11 @@ collect:
   strategy: {strategy}
   sample: 60
   scores:
-    - {{kind: judge, model: judge, max_usd: 100, labels: labels.csv, rubric: "The answer must end on the right result."}}
+    - kind: judge
+      model: judge
+      max_usd: 100
+      labels: labels.csv
+      rubric: "The answer must end on the right result."
 split: {{fractions: [0.4, 0.1, 0.5]}}
 encoder: {{name: tfidf-svd}}
 oracle: {{kind: ridge}}
@@ -179,8 +183,10 @@ def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
             share = row["adaptive usd"] / row["all usd"]
             print(
                 f"seed {seed:2d}: all {row['all']['decision']} {row['all']['difference']:+.3f}; length bias "
-                f"{row['length bias']['value']:+.3f} ({row['length bias']['low']:+.3f} to {row['length bias']['high']:+.3f}); adaptive "
-                f"{row['adaptive']['decision']} after {row['adaptive prompts']} prompts, {share:.0%} of the cost",
+                f"{row['length bias']['value']:+.3f} ({row['length bias']['low']:+.3f} to "
+                f"{row['length bias']['high']:+.3f}); adaptive "
+                f"{row['adaptive']['decision']} after {row['adaptive prompts']} prompts, "
+                f"{share:.0%} of the cost",
                 flush=True,
             )
     shares = [r["adaptive usd"] / r["all usd"] for r in rows]
@@ -204,8 +210,10 @@ def tables(seeds: int, most: int) -> list[dict[str, Any]]:
                 row = played(found.take(order), rho, seed)
                 rows.append({"table": name, "rho": rho, "seed": seed, **row})
                 print(
-                    f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; adaptive {row['decision']} after "
-                    f"{row['prompts']} of {row['of']} prompts, {row['share']:.0%} of the cost, dropped {row['dropped']}",
+                    f"{name} rho {rho:g} seed {seed}: full {row['full']} "
+                    f"{row['full difference']:+.4f}; adaptive {row['decision']} after "
+                    f"{row['prompts']} of {row['of']} prompts, {row['share']:.0%} of the cost, "
+                    f"dropped {row['dropped']}",
                     flush=True,
                 )
     return rows
@@ -256,7 +264,8 @@ def speed(prompts: int, port: int) -> dict[str, Any]:
         pool = (
             "source: {kind: collect, path: prompts.csv}\n"
             f"models: [{', '.join(models)}]\nreplay: {{rhos: [0]}}\n"
-            "collect: {upstreams: upstreams.yaml, max_usd: 1000, params: {max_tokens: 100}, scores: [{kind: regex, pattern: x}]}\n"
+            "collect: {upstreams: upstreams.yaml, max_usd: 1000, params: {max_tokens: 100}, "
+            "scores: [{kind: regex, pattern: x}]}\n"
         )
         (place / "speed.yaml").write_text(pool, encoding="utf-8")
         collection = collection_of(read_pool_file(place / "speed.yaml"))
@@ -274,7 +283,8 @@ def speed(prompts: int, port: int) -> dict[str, Any]:
         note("after")
     calls = found.prompts * len(models)
     print(
-        f"{calls:,} calls in {seconds:.0f} s: {calls / seconds:.0f} a second; {seen[0]:.0f} MB before, at most {max(seen):.0f}"
+        f"{calls:,} calls in {seconds:.0f} s: {calls / seconds:.0f} a second; {seen[0]:.0f} MB "
+        f"before, at most {max(seen):.0f}"
     )
     return {"calls": calls, "seconds": seconds, "megabytes": seen}
 

@@ -108,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 }
             )
             print(
-                f"| {pool} | {name} | {plain:.4f} | {limited:.4f} | {limited - plain:+.4f} ± {error:.4f} | {share:.0%} |",
+                f"| {pool} | {name} | {plain:.4f} | {limited:.4f} | {limited - plain:+.4f} ± "
+                f"{error:.4f} | {share:.0%} |",
                 flush=True,
             )
     write_figures(figures, args.json)

@@ -166,7 +166,10 @@ def _line(row: dict[str, Any]) -> str:
     if "all" in row:
         text += f", on all outcomes {row['all']:.4f}; estimated in {row['estimated']} of {row['seeds']}"
     if "error" in row:
-        text += f", error {row['error']:+.4f} (rms {row['root mean square']:.4f}), in the interval {row['covered']}"
+        text += (
+            f", error {row['error']:+.4f} (rms {row['root mean square']:.4f}), in the interval "
+            f"{row['covered']}"
+        )
     return text
 
 

@@ -84,7 +84,10 @@ class Postgres:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} -c fsync=off"
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} "
+            "-c fsync=off"
+        )
         self._call(
             self.pg_ctl,
             "-D",

@@ -128,7 +128,8 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
                 }
             )
             print(
-                f"| {pool} | {share:.0%} | {name} | {np.mean(means):.4f} | {np.mean(gaps):+.4f} ± {error:.4f} |",
+                f"| {pool} | {share:.0%} | {name} | {np.mean(means):.4f} | {np.mean(gaps):+.4f} ± "
+                f"{error:.4f} |",
                 flush=True,
             )
     return rows

@@ -26,7 +26,10 @@ from benchmarks.script import Script, write_figures
 
 POOL = """
 name: {name}
-source: {{kind: file, path: scale.parquet, columns: {{prompt: prompt, model: model, score: score, cost: cost}}}}
+source:
+  kind: file
+  path: scale.parquet
+  columns: {{prompt: prompt, model: model, score: score, cost: cost}}
 encoder: {{name: tfidf-svd}}
 replay: {{trials: {trials}, rhos: [0, 100]}}
 policies: [best_single, kernel_ridge, hier_mix]

@@ -111,14 +111,16 @@ def show(rows: list[dict[str, Any]]) -> None:
     modes = [name for name in rows[0] if name in ("off", "session", "tools")]
     for pool in dict.fromkeys(row["pool"] for row in rows):
         print(
-            f"\n### {pool}\n\n| policy | stickiness | utility | score | USD per 1,000 | switches | utility gained | cost |"
+            f"\n### {pool}\n\n| policy | stickiness | utility | score | USD per 1,000 | switches "
+            "| utility gained | cost |"
         )
         print("|---|---|---|---|---|---|---|---|")
         for policy in dict.fromkeys(row["policy"] for row in rows):
             own = [row for row in rows if (row["pool"], row["policy"]) == (pool, policy)]
             for mode in modes:
                 at = {k: float(np.mean([row[mode][k] for row in own])) for k in own[0][mode]}
-                cells = f"{at['utility']:.4f} | {at['score']:.4f} | {at['usd_per_1000']:.4f} | {at['switches']:.2f}"
+                figures = [f"{at[name]:.4f}" for name in ("utility", "score", "usd_per_1000")]
+                cells = " | ".join([*figures, f"{at['switches']:.2f}"])
                 gained = ["", ""]
                 if mode != "off":
                     gained = [f"{v:+.4f} ± {se:.4f}" for v, se in [over_rhos(own, f"{mode} utility")]]

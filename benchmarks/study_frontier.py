@@ -110,7 +110,10 @@ def lines(
         for condition, rows in conditions.items():
             if not rows:
                 continue
-            yield f"\n### {pool}, {condition}: against the best fixed model of the train split (95 % intervals)\n"
+            yield (
+                f"\n### {pool}, {condition}: against the best fixed model of the train split (95 % "
+                "intervals)\n"
+            )
             yield f"| policy | {' | '.join(FIGURES.values())} | quality reached |"
             yield "|---|---|---|---|---|"
             for policy, row in sorted(rows.items(), key=lambda item: -item[1]["aiq"]["value"]):

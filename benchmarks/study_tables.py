@@ -176,7 +176,10 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
     if figures["costs"]:
         conditions = list(dict.fromkeys((c["pool"], c["condition"]) for c in figures["costs"]))
         found = {(c["pool"], c["condition"], c["policy"]): c for c in figures["costs"]}
-        yield "\n### What a condition costs: clean minus stressed, mean utility (SE), paired by query and trial\n"
+        yield (
+            "\n### What a condition costs: clean minus stressed, mean utility (SE), paired by query "
+            "and trial\n"
+        )
         several = len({pool for pool, _ in conditions}) > 1
         heads = [f"{pool}, {condition}" if several else condition for pool, condition in conditions]
         yield f"| policy | {' | '.join(heads)} |"
@@ -192,6 +195,7 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
         for m in figures["margins"]:
             each = ", ".join(f"{x:+.4f}" for x in m["per_split"])
             yield (
-                f"| {m['policy']} - {m['reference']} | {m['condition']} | {m['difference']:+.4f} | {m['se']:.4f} | "
+                f"| {m['policy']} - {m['reference']} | {m['condition']} | {m['difference']:+.4f} "
+                f"| {m['se']:.4f} | "
                 f"{each} | {m['least']:+.3f} | {'yes' if m['holds'] else 'no'} |"
             )

@@ -169,7 +169,8 @@ def write_table(w: World, folder: Path) -> tuple[PoolFile, np.ndarray]:
     )
     (folder / f"table_{w.seed}.yaml").write_text(
         "source: {kind: file, path: table.parquet, columns: {query_id: id, prompt: question, cost: usd}}\n"
-        f"encoder: {{name: tfidf-svd}}\noracle: {{kind: ridge}}\nreplay: {{trials: 3, rhos: {list(w.rhos)}}}\n"
+        f"encoder: {{name: tfidf-svd}}\noracle: {{kind: ridge}}\nreplay: "
+        f"{{trials: 3, rhos: {list(w.rhos)}}}\n"
         f"policies: [best_single, {', '.join(ROUTERS)}]\n{extra}",
         encoding="utf-8",
     )
@@ -354,7 +355,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--messages",
         type=Path,
-        help="write every form of message to this file, once: of these tables, of mistakes in tables and pool files, of commands",
+        help="write every form of message to this file, once: of these tables, of mistakes in tables "
+        "and pool files, of commands",
     )
     args = parser.parse_args(argv)
     jobs = [(seed, args.most) for seed in range(args.first, args.first + args.tables)]

@@ -89,7 +89,8 @@ def score(predictions: Path, robustness: Path | None, as_json: bool) -> None:
         return
     click.echo(f"RouterArena score {figures['arena_score']:.4f}")
     click.echo(
-        f"accuracy {figures['accuracy']:.4f} at {figures['cost_per_1000']:.4f} USD per 1,000 of {figures['queries']:,} queries"
+        f"accuracy {figures['accuracy']:.4f} at {figures['cost_per_1000']:.4f} USD per 1,000 of "
+        f"{figures['queries']:,} queries"
     )
     if "opt_sel" in figures:
         click.echo(

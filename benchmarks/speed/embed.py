@@ -135,13 +135,15 @@ def show(figures: dict[str, Any]) -> list[str]:
         for name, run in part["runs"].items():
             ratio = part.get("speed_ratio", {}).get(name)
             lines.append(
-                f"  {name:22} {run['prompts_per_second']:9.1f} prompts/s {run['tokens_per_second']:11.0f} tokens/s"
+                f"  {name:22} {run['prompts_per_second']:9.1f} prompts/s "
+                f"{run['tokens_per_second']:11.0f} tokens/s"
                 + (f"  {ratio:5.2f} x peer" if ratio else "")
                 + f"  max difference {run['max_difference']:.1e}, min cosine {run['min_cosine']:.6f}"
             )
     store = figures["store"]
     lines.append(
-        f"store, mixed prompts: {store['new']['prompts_per_second']:.1f} new/s; {store['count']} stored ones in "
+        f"store, mixed prompts: {store['new']['prompts_per_second']:.1f} new/s; {store['count']} "
+        "stored ones in "
         f"{store['stored_seconds']:.2f} s"
     )
     return lines

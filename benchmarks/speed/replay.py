@@ -302,7 +302,8 @@ def sweep(quick: bool = False, cores: int = 2) -> dict[str, Any]:
         policies.append({"policy": name, "seconds": time.perf_counter() - at})
         print(f"{name}: {len(rhos)} rhos x {trials} trials in {policies[-1]['seconds']:.1f} s", flush=True)
     return {
-        "what": f"{n} rounds x {K} arms, d = {d}, {len(rhos)} rhos x {trials} trials, {len(LINEAR)} linear policies, "
+        "what": f"{n} rounds x {K} arms, d = {d}, {len(rhos)} rhos x {trials} trials, {len(LINEAR)} "
+        "linear policies, "
         f"{cores} threads",
         "policies": policies,
         "minutes": (time.perf_counter() - begin) / 60,
@@ -330,19 +331,22 @@ def show(figures: dict[str, Any]) -> list[str]:
             lines.append(f"| {r['policy']} | {r['against']} | | | | | {r['skipped']} |")
         else:
             lines.append(
-                f"| {r['policy']} | {r['against']} | {r['ours_us']:.1f} | {r['peer_us']:.0f} | {r['ratio']:.1f} | "
+                f"| {r['policy']} | {r['against']} | {r['ours_us']:.1f} | {r['peer_us']:.0f} | "
+                f"{r['ratio']:.1f} | "
                 f"{r['required']:g} | {'yes' if r['ok'] else 'no'} |"
             )
     lines += ["", "| policy | us a round | rounds a second | MB a lane |", "|---|---|---|---|"]
     for p in figures["policies"]:
         lines.append(
-            f"| {p['policy']} | {p['us_per_round']:.1f} | {p['rounds_per_second']:.0f} | {p['lane_bytes'] / 1e6:.1f} |"
+            f"| {p['policy']} | {p['us_per_round']:.1f} | {p['rounds_per_second']:.0f} | "
+            f"{p['lane_bytes'] / 1e6:.1f} |"
         )
     if "sweep" in figures:
         found = figures["sweep"]
         lines += [
             "",
-            f"Sweep ({found['what']}): {found['minutes']:.1f} min, {found['processor_minutes']:.1f} min of processor time "
+            f"Sweep ({found['what']}): {found['minutes']:.1f} min, "
+            f"{found['processor_minutes']:.1f} min of processor time "
             f"(required: under {found['required_minutes']:g})",
         ]
     return lines
