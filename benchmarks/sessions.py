@@ -119,8 +119,8 @@ def show(rows: list[dict[str, Any]]) -> None:
             own = [row for row in rows if (row["pool"], row["policy"]) == (pool, policy)]
             for mode in modes:
                 at = {k: float(np.mean([row[mode][k] for row in own])) for k in own[0][mode]}
-                figures = [f"{at[name]:.4f}" for name in ("utility", "score", "usd_per_1000")]
-                cells = " | ".join([*figures, f"{at['switches']:.2f}"])
+                means = [f"{at[name]:.4f}" for name in ("utility", "score", "usd_per_1000")]
+                cells = " | ".join([*means, f"{at['switches']:.2f}"])
                 gained = ["", ""]
                 if mode != "off":
                     gained = [f"{v:+.4f} ± {se:.4f}" for v, se in [over_rhos(own, f"{mode} utility")]]
