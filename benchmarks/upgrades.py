@@ -112,19 +112,18 @@ def real(table: ReplayProblem, seed: int, rounds: int, model: str | None) -> Str
     shown = list(arms)
     if model is not None:
         shown[arm] = table.arms.index(REAL[model])
+    before = ("predicted_scores", "predicted_costs", "offline_scores", "offline_costs", "static_costs")
+    stored = {name: getattr(table, name) for name in before}
+    changed: dict[str, Any] = {n: None if v is None else v[:, arms] for n, v in stored.items()}
+    changed |= dict.fromkeys(("latencies", "input_tokens", "output_tokens", "input_prices", "observed"))
     problem = replace(
         table,
         arms=list(REAL_ARMS),
         scores=table.scores[:, shown],
         costs=table.costs[:, shown],
-        latencies=None,
-        predicted_scores=table.predicted_scores[:, arms],
-        predicted_costs=table.predicted_costs[:, arms],
         surrogate_deltas=table.surrogate_deltas[:, arms][:, :, arms],
-        offline_scores=table.offline_scores[:, arms],
-        offline_costs=table.offline_costs[:, arms],
         static_scores={name: values[:, arms] for name, values in table.static_scores.items()},
-        static_costs=None if table.static_costs is None else table.static_costs[:, arms],
+        **changed,
     )
     return problem, np.random.default_rng([seed, 6]).integers(problem.n, size=rounds), arm
 

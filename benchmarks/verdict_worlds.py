@@ -3,11 +3,12 @@
     python -m benchmarks.verdict_worlds                      # 400 tables a world and size
     python -m benchmarks.verdict_worlds --tables 60 --sizes 100 500
 
-Verdicts: a world draws the held-out queries of several routers and of one model. Wrong is "deploy" where the best router is
-worth no more than the model (nor saves 5 % at no more than a point of quality). Power is "deploy" where a router gains.
-Goals: one that is just missed must not be confirmed. Promotion on a table: a challenger that loses 1 % more than the margin
-must not take the champion's place, and one that loses nothing should. Logs: a printed 95 % interval holds the truth, or a
-refusal stands in its place. `benchmarks.verdicts` goes from the file to the decision instead.
+Verdicts: a world draws the held-out queries of several routers and of one model. Wrong is "deploy" where the
+best router is worth no more than the model (nor saves 5 % at no more than a point of quality). Power is
+"deploy" where a router gains. Goals: one that is just missed must not be confirmed. Promotion on a table: a
+challenger that loses 1 % more than the margin must not take the champion's place, and one that loses nothing
+should. Logs: a printed 95 % interval holds the truth, or a refusal stands in its place. `benchmarks.verdicts`
+goes from the file to the decision instead.
 """
 
 from __future__ import annotations
@@ -83,24 +84,30 @@ def conversations(rng: Rng, n: int) -> Table:
 
 
 def rare_failures(rng: Rng, n: int) -> Table:
-    """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses .015."""
+    """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses
+    .015."""
     model, costs = rng.beta(6, 2, n), rng.lognormal(0, 0.3, n)
     scores = np.where(rng.random((10, n)) < 0.02, 0.0, model)
     return Table(scores, np.broadcast_to(0.2 * costs, (10, n)), model, costs)
 
 
 def rarely_asked(rng: Rng, n: int) -> Table:
-    """Three routers, each to one cheap model that fails on 2 % of prompts and that was asked on a fifth of them."""
+    """Three routers, each to one cheap model that fails on 2 % of prompts and that was asked on a fifth of
+    them."""
     whole = rare_failures(rng, n)
-    cheap, costs = np.column_stack([whole.model_scores, *whole.scores[:3]]), np.column_stack(
-        [whole.model_costs, *whole.costs[:3]]
-    )  # fmt: skip
+    cheap, costs = (
+        np.column_stack([whole.model_scores, *whole.scores[:3]]),
+        np.column_stack([whole.model_costs, *whole.costs[:3]]),
+    )
     observed = (rng.random((n, 4)) < [1.0, 0.2, 0.2, 0.2]).astype(float)
     problem = replace(
         synthetic_problem(n, 4, 3, offline=30),
-        scores=cheap, costs=costs, observed=observed,
-        predicted_scores=np.full((n, 4), 0.74), predicted_costs=np.tile(costs.mean(axis=0), (n, 1)),
-    )  # fmt: skip
+        scores=cheap,
+        costs=costs,
+        observed=observed,
+        predicted_scores=np.full((n, 4), 0.74),
+        predicted_costs=np.tile(costs.mean(axis=0), (n, 1)),
+    )
     cells = real_values(problem, 0.0)
     seen = min(seen_share(np.tile(np.eye(4)[j], (n, 1)), observed) for j in (1, 2, 3))
     return Table(cells.score[:, 1:].T, cells.cost[:, 1:].T, cells.score[:, 0], cells.cost[:, 0], None, seen)
@@ -142,7 +149,8 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], Table], bool]] = {
 
 
 def verdict(table: Table) -> tuple[str, bool]:
-    """(the decision on the best of the routers, whether the usual interval of rows would have said that it gains)."""
+    """(the decision on the best of the routers, whether the usual interval of rows would have said that it
+    gains)."""
     k, n = table.scores.shape
     best = int(table.scores.mean(axis=1).argmax())
     problem = SimpleNamespace(clusters=table.clusters)
@@ -180,7 +188,8 @@ def problem_of(
 
 
 def goal(kind: str, rng: Rng, n: int) -> bool:
-    """Whether a goal that is just missed is confirmed, on n test queries: one model alone, by quality, latency or budget."""
+    """Whether a goal that is just missed is confirmed, on n test queries: one model alone, by quality,
+    latency or budget."""
     if kind == "quality":
         scores = np.column_stack([_right(rng, np.full(2 * n, 0.99)), _right(rng, np.full(2 * n, 0.94))])
         v, t = problem_of(rng, 2 * n, scores, np.tile([2e-3, 1e-3], (2 * n, 1)), np.ones((2 * n, 2)))
@@ -201,7 +210,8 @@ GOALS = ("quality", "latency", "budget")
 
 
 def _mixed(rng: Rng, n: int, loss: float) -> tuple[np.ndarray, np.ndarray]:
-    """The champion is right in 70 %; the challenger plays it in 70 % of prompts, and another model elsewhere."""
+    """The champion is right in 70 %; the challenger plays it in 70 % of prompts, and another model
+    elsewhere."""
     champion = _right(rng, np.full(n, 0.7))
     return champion, np.where(rng.random(n) < 0.7, champion, _right(rng, np.full(n, 0.7 - loss / 0.3)))
 
@@ -246,10 +256,11 @@ def promotion(name: str, rng: Rng, n: int, loss: float = 1.01 * MARGIN) -> bool:
 
 
 def log_interval(kind: str, rng: Rng, n: int) -> tuple[bool, bool] | None:
-    """Whether the doubly robust interval, and that of the difference to what was played, hold the truth; None: refused.
+    """Whether the doubly robust interval, and that of the difference to what was played, hold the truth;
+    None: refused.
 
-    n decisions at random between three models. Costs of model b have sigma 2.5 or 1.5; or it is right in 98 %; or the log
-    never plays c for half of the prompts, where the policy plays it in three tenths.
+    n decisions at random between three models. Costs of model b have sigma 2.5 or 1.5; or it is right in 98
+    %; or the log never plays c for half of the prompts, where the policy plays it in three tenths.
     """
     pmf, target = np.full((n, 3), 1 / 3), np.tile([0.0, 1.0, 0.0], (n, 1))
     right, price = np.array([0.9, 0.98, 0.7]), np.array([1.0, 2.0, 3.0])
@@ -260,16 +271,19 @@ def log_interval(kind: str, rng: Rng, n: int) -> tuple[bool, bool] | None:
     sigma = {"costs of sigma 2.5": 2.5, "costs of sigma 1.5": 1.5}.get(kind, 0.3)
     costs = price[actions] * rng.lognormal(-(sigma**2) / 2, sigma, n)
     data = LoggedData(
-        ["a", "b", "c"], actions, _right(rng, right[actions]), costs, rng.normal(size=(n, 4)),
-        np.arange(n).astype(str), pmf=pmf,
-    )  # fmt: skip
+        ["a", "b", "c"],
+        actions,
+        _right(rng, right[actions]),
+        costs,
+        rng.normal(size=(n, 4)),
+        np.arange(n).astype(str),
+        pmf=pmf,
+    )
     outcome, values = ("cost", price) if kind.startswith("costs") else ("score", right)
     estimates = evaluate(data, target, 0.0)
     if estimates.refused or estimates.row("dr", outcome).low is None:
         return None
-    row, truth, played = (
-        estimates.row("dr", outcome), (target @ values).mean(), (pmf @ values).mean()
-    )  # fmt: skip
+    row, truth, played = (estimates.row("dr", outcome), (target @ values).mean(), (pmf @ values).mean())
     assert row.low is not None and row.high is not None
     assert row.difference_low is not None and row.difference_high is not None
     inside = row.difference_low <= truth - played <= row.difference_high
@@ -280,7 +294,8 @@ LOGS = ("costs of sigma 2.5", "costs of sigma 1.5", "rare failures", "never play
 
 
 def measured(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """One row a world and size: share of decisions, and of tables where the usual interval of rows would say `deploy`."""
+    """One row a world and size: share of decisions, and of tables where the usual interval of rows would say
+    `deploy`."""
     rows: list[dict[str, Any]] = []
 
     def share(draw: Callable[[Rng, int], Any], n: int) -> list[Any]:
