@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the pages that lie at the top of the repository, and the demo's report where it has been made."""
+"""Hooks of mkdocs: pages at the top of the repository, and the demo's report where it was made."""
 
 from __future__ import annotations
 

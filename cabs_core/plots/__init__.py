@@ -8,8 +8,8 @@
     plot_frontier(table), plot_regret(results)            figures of replays, for notebooks
     utility_plot(rows, title)                             SVG of what the policies of a partition earned
 
-Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG. Series
-differ in shape and dash too, and bear their names.
+Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG.
+Series differ in shape and dash too, and bear their names.
 """
 
 from cabs_core.plots.charts import bars, heatmap, histogram, intervals, lines, points

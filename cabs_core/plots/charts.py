@@ -113,7 +113,7 @@ def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
 
 
 def band(series: str, x: pd.Series, y: pd.Series, margin: pd.Series, **columns: str) -> pd.DataFrame:
-    """Rows of one line for `lines`: y with margin on either side (none where it is NaN), and the text columns of choices."""
+    """Rows of one line for `lines`: y, a margin (none where NaN), and text columns of choices."""
     margin = margin.fillna(0.0)
     values = {"series": series, "x": x.astype(float), "y": y, "low": y - margin, "high": y + margin}
     return pd.DataFrame({**values, **columns})
@@ -163,10 +163,12 @@ def points(
     front: bool = True,
     scale: alt.Scale | None = None,
 ) -> list[alt.Chart]:
-    """Labelled points as layers (which need the parameter `NARROW`), on a logarithmic x axis unless some x is 0.
+    """Labelled points as layers, which need the parameter `NARROW`; x is logarithmic unless some x is 0.
 
-    frame: columns name, short (the label), x, y, front (bool: dark, named on narrow screens too), optionally low, high.
-    With `front`, a broken line joins the points of the front. `scale`: of the x axis, where other layers share it.
+    frame: columns name, short (the label), x, y, front (bool: dark, named on narrow screens too), optionally
+    low, high.
+    With `front`, a broken line joins the points of the front. `scale`: of the x axis, where other layers
+    share it.
     """
     frame = _rounded(frame)
     log = bool((frame["x"] > 0).all())
@@ -247,8 +249,15 @@ def heatmap(
         alt.Tooltip("column:N", title="and"),
         alt.Tooltip("value:Q", title=what, format=".3f"),
     ]
-    layers = [base.mark_rect(stroke="var(--bg)", strokeWidth=1).encode(
-        color=sign, fillOpacity=alt.FillOpacity("shade:Q", scale=alt.Scale(domain=[0, 1], range=[0.04, 0.55]), legend=None), tooltip=read)]  # fmt: skip
+    layers = [
+        base.mark_rect(stroke="var(--bg)", strokeWidth=1).encode(
+            color=sign,
+            fillOpacity=alt.FillOpacity(
+                "shade:Q", scale=alt.Scale(domain=[0, 1], range=[0.04, 0.55]), legend=None
+            ),
+            tooltip=read,
+        )
+    ]
     if len(columns) <= 24:
         layers.append(base.mark_text(fontSize=10.5).encode(text="text:N"))
     return alt.layer(*layers).properties(height=24 * len(rows))
@@ -263,19 +272,26 @@ def histogram(values: np.ndarray, *, x_title: str, y_title: str) -> alt.Chart:
         alt.Chart(frame)
         .mark_bar(color="var(--c0)", opacity=0.8)
         .encode(
-            x=alt.X("from:Q", title=x_title, scale=alt.Scale(type="log", nice=False, domain=[float(frame["from"].min()), float(frame["to"].max())]), axis=alt.Axis(format=",~g", tickCount=5)),
+            x=alt.X(
+                "from:Q",
+                title=x_title,
+                scale=alt.Scale(
+                    type="log", nice=False, domain=[float(frame["from"].min()), float(frame["to"].max())]
+                ),
+                axis=alt.Axis(format=",~g", tickCount=5),
+            ),
             x2="to:Q",
             y=alt.Y("count:Q", title=y_title),
             y2=alt.Y2Datum(0),
             tooltip=["from:Q", "to:Q", "count:Q"],
         )
         .properties(height=220)
-    )  # fmt: skip
+    )
     return chart
 
 
 def bars(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
-    """Horizontal bars with the figure at their ends. frame: name, value, text, style; optionally low and high."""
+    """Horizontal bars, the figure at their ends. frame: name, value, text, style; optionally low and high."""
     frame = _rounded(frame.assign(token=[s.token for s in frame["style"]])).drop(columns="style")
     frame["end"] = frame[[c for c in ("value", "high") if c in frame]].max(axis=1).clip(lower=0)
     y = alt.Y(

@@ -1,4 +1,4 @@
-"""Small plots for reports and metadata: the oracles' diagnostics (PNG, each under 100 kB), a partition's utility (SVG)."""
+"""Small plots for metadata: diagnostics of oracles (PNG under 100 kB), utility of a partition (SVG)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ARMS = 40
 
 
 def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = None) -> dict[str, bytes]:
-    """Plots of what `oracles.diagnose` returned: 'errors', 'calibration', 'arms' and, given the log, 'training'."""
+    """Plots of what `oracles.diagnose` returned: errors, calibration, arms and, given the log, training."""
     plots = {"errors": _errors(report), "calibration": _calibration(report), "arms": _arms(report)}
     if training and len(training.get("epochs", [])) > 1:
         plots["training"] = _training(training)
@@ -26,7 +26,9 @@ def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = N
 
 
 def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
-    """Utility of every policy with its 95 % interval over trials and queries, as SVG. rows: policy, utility, se; the best first.
+    """Utility of every policy with its 95 % interval over trials and queries, as SVG.
+
+    rows: policy, utility, se; the best first.
 
     Drawn for every partition: as PNG it takes three times as long and six times the room.
     """
@@ -76,8 +78,15 @@ def _calibration(report: Mapping[str, Any]) -> bytes:
             "y": [float(bins["mean_score"][i]) for i in shown],
         }
     )
-    chart = lines(frame, {"mean score": Style(0)}, x_title="predicted score", y_title="mean score", diagonal=True,
-                  symbols=0, height=300)  # fmt: skip
+    chart = lines(
+        frame,
+        {"mean score": Style(0)},
+        x_title="predicted score",
+        y_title="mean score",
+        diagonal=True,
+        symbols=0,
+        height=300,
+    )
     return _png(f"Calibration, mean gap {bins['error']:.3f}", chart)
 
 
@@ -86,8 +95,12 @@ def _arms(report: Mapping[str, Any]) -> bytes:
     if len(arms) > _MOST_ARMS:  # more cannot be read, nor drawn in 100 kB
         arms = sorted(arms, key=lambda arm: float(arm["score_r2"] or 0.0))[:_MOST_ARMS]
         title = f"The oracles: the {_MOST_ARMS} of {len(report['arms'])} models with the lowest R²"
-    columns = (("score_r2", "R² of the score"), ("score_rank_correlation", "rank correlation"),
-               ("surrogate_bias", "surrogate bias"), ("surrogate_noise", "surrogate noise"))  # fmt: skip
+    columns = (
+        ("score_r2", "R² of the score"),
+        ("score_rank_correlation", "rank correlation"),
+        ("surrogate_bias", "surrogate bias"),
+        ("surrogate_noise", "surrogate noise"),
+    )
     parts = []
     for at, (key, heading) in enumerate(columns):
         values = [float(a[key] or 0.0) for a in arms]
@@ -106,6 +119,11 @@ def _training(training: Any) -> bytes:
             for epoch in training["epochs"]
         ]
     )
-    chart = lines(frame, default_styles(["accuracy", "propagation"]), x_title="epoch",
-                  y_title="squared error on validation", height=280)  # fmt: skip
+    chart = lines(
+        frame,
+        default_styles(["accuracy", "propagation"]),
+        x_title="epoch",
+        y_title="squared error on validation",
+        height=280,
+    )
     return _png(f"Training, best epoch {training['best_epoch']}", chart)

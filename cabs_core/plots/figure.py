@@ -1,4 +1,4 @@
-"""A figure: one specification, drawn for a page and as PNG, with its text alternative and its data as a table."""
+"""A figure: one specification for page and PNG, with its text alternative and its data as a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IDS = re.compile(r'(id="|url\(#)(clip|gradient)')
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice between views of a figure: the chart's parameter `<name>_chosen` is one of the values, `first` at first."""
+    """A choice between views: the chart's parameter `<name>_chosen`, which is `first` at first."""
 
     name: str
     label: str
@@ -44,8 +44,8 @@ class FigureTable:
 class Figure:
     """A chart with title, caption, a text for those who do not see it, and its data.
 
-    `chart` may have a parameter `hidden`, a list of series that are not drawn; `legend` then gives the series with
-    their styles and whether they are drawn at first.
+    `chart` may have a parameter `hidden`, a list of series that are not drawn; `legend` then gives the series
+    with their styles and whether they are drawn at first.
     """
 
     key: str
@@ -80,7 +80,7 @@ class Figure:
 
     @cached_property
     def drawing(self) -> str:
-        """The first view as SVG in the page's colours: what is seen before and without scripts, and in print."""
+        """The first view as SVG in the page's colours: what is seen without scripts and in print."""
         svg = vl_convert.vegalite_to_svg(self._sized(self.width, page=True), vl_version=_VERSION)
         return _IDS.sub(rf"\1{self.key}-\2", svg)
 

@@ -24,7 +24,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert, which brings them along.
 
-    Bundling takes seconds, so the result is kept under `CABS_HOME/cache`, by the versions it comes from and its hash.
+    Bundling takes seconds, so the result is kept under `CABS_HOME/cache`, by the versions it comes from and
+    its hash.
     """
     folder = cabs_home() / "cache" / "pages"
     name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"

@@ -35,13 +35,14 @@ class Replayed(Protocol):
 
 
 def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -> Figure:
-    """Mean score against mean cost of every policy over its rhos, with the hull that mixtures of its settings reach.
+    """Mean score against mean cost of every policy over its rhos, with the hull that mixtures reach.
 
     Args:
         table: columns policy, cost (USD a query) and score, such as `replay_many` returns.
 
     Returns:
-        A figure; `figure.save("frontier.svg")` writes it (also .png and .pdf), `figure.chart` is the Altair chart.
+        A figure; `figure.save("frontier.svg")` writes it (also .png and .pdf), `figure.chart` is the Altair
+        chart.
 
     Raises:
         DataError: a column is missing, or the table is empty.
@@ -120,7 +121,10 @@ def plot_regret(
         frames.append(frame)
         rows.append([name, f"{mean[-1]:.2f}"])
     chart = lines(
-        pd.concat(frames, ignore_index=True), default_styles(list(named)), x_title="round",
-        y_title="cumulative regret", y_zero=True,
-    )  # fmt: skip
+        pd.concat(frames, ignore_index=True),
+        default_styles(list(named)),
+        x_title="round",
+        y_title="cumulative regret",
+        y_zero=True,
+    )
     return Figure("regret", title, "", "", chart, FigureTable(["policy", "regret at the end"], rows))

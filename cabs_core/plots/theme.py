@@ -8,11 +8,21 @@ from typing import Any
 
 #: CSS variable of a page -> the colour in a PNG. The page's style sheet says the colours of light and dark.
 COLOURS = {
-    "var(--c0)": "#0072b2", "var(--c1)": "#d55e00", "var(--c2)": "#00805a", "var(--c3)": "#b8578f",
-    "var(--c4)": "#c98a00", "var(--c5)": "#2f93cf", "var(--c6)": "#6b4fbb", "var(--c7)": "#8c564b",
-    "var(--c8)": "#7a7a7a", "var(--c9)": "#222222", "var(--fg)": "#1d2026", "var(--soft)": "#5b6270",
-    "var(--line)": "#d9dde4", "var(--bg)": "#ffffff",
-}  # fmt: skip
+    "var(--c0)": "#0072b2",
+    "var(--c1)": "#d55e00",
+    "var(--c2)": "#00805a",
+    "var(--c3)": "#b8578f",
+    "var(--c4)": "#c98a00",
+    "var(--c5)": "#2f93cf",
+    "var(--c6)": "#6b4fbb",
+    "var(--c7)": "#8c564b",
+    "var(--c8)": "#7a7a7a",
+    "var(--c9)": "#222222",
+    "var(--fg)": "#1d2026",
+    "var(--soft)": "#5b6270",
+    "var(--line)": "#d9dde4",
+    "var(--bg)": "#ffffff",
+}
 #: Vega's names of symbols that stay apart when small.
 SHAPES = (
     "circle",
@@ -53,9 +63,19 @@ def default_styles(names: list[str]) -> dict[str, Style]:
 
 def config(*, page: bool) -> dict[str, Any]:
     """Vega-Lite configuration of all figures."""
-    quiet = {"labelColor": "var(--soft)", "titleColor": "var(--soft)", "gridColor": "var(--line)",
-             "domainColor": "var(--soft)", "tickColor": "var(--soft)", "labelFontSize": 12, "titleFontSize": 12.5,
-             "titleFontWeight": "normal", "labelLimit": 230, "titlePadding": 8, "aria": False}  # fmt: skip
+    quiet = {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "gridColor": "var(--line)",
+        "domainColor": "var(--soft)",
+        "tickColor": "var(--soft)",
+        "labelFontSize": 12,
+        "titleFontSize": 12.5,
+        "titleFontWeight": "normal",
+        "labelLimit": 230,
+        "titlePadding": 8,
+        "aria": False,
+    }
     return {
         "background": None if page else "#ffffff",
         "font": _PAGE_FONT if page else "sans-serif",

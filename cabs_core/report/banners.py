@@ -26,7 +26,8 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
         texts.append(data.missing_text())
     if later := data.settings.get("later_models"):
         texts.append(
-            f"Half of the queries come after {', '.join(later)} changed under their names; every mean on this "
+            f"Half of the queries come after {', '.join(later)} changed under their names; every mean on "
+            "this "
             "page is over both halves, “Learning” shows them along the stream."
         )
     if data.info["condition"] == "sessions":
@@ -37,12 +38,18 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
         worthless = [r for r in rhos if (margin(cost, r) == 0).mean() > 0.5]
         if len(worthless) > len(rhos) / 2:
             least = min(worthless)
-            at = f"At {len(worthless)} of {len(rhos)} values of {rho} above 0 a call to most of the models costs more than"
+            at = f"At {len(worthless)} of {len(rhos)} values of {rho} above 0"
             if data.scale.against:
-                texts.append(f"{at} a comparison won counts. ρ below {least:g} tells more.")
+                texts.append(
+                    f"{at} a call to most of the models costs more than a comparison won counts. ρ "
+                    f"below {least:g} tells more."
+                )
             else:
                 worth = f"a right answer worth more than ${1 / least:.3g}"
-                texts.append(f"{at} a right answer is worth. Smaller ρ ({worth}) tell more.")
+                texts.append(
+                    f"{at} a call to most of the models costs more than a right answer is worth. "
+                    f"Smaller ρ ({worth}) tell more."
+                )
     return texts
 
 
@@ -59,8 +66,10 @@ def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
     share = f"{100 * options['input_share']:g} % of a call's cost is taken to be its input"
     tokens = "token counts are the table's" if counted else share
     return (
-        f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; {keeps} "
-        f"(sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one that is not; {tokens}. "
+        f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; "
+        f"{keeps} "
+        f"(sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one that is "
+        f"not; {tokens}. "
         "Costs of a single model are those of one that answers whole conversations."
     )
 

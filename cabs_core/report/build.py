@@ -57,20 +57,21 @@ def build_report(
     older_data: str = "",
     again: Callable[[str, float], StoredTrace] | None = None,
 ) -> ReportResult:
-    """Write the page of one pool: `index.html`, and beside it `verdict.json`, `verdict.md`, its tables as CSV and its
-    plots as PNG.
+    """Write `index.html`, and beside it `verdict.json`, `verdict.md`, the tables as CSV and the plots as PNG.
 
     Args:
         folder: where to write; default `<artifacts_dir>/reports/<pool>`.
         leaderboard_link, profile_link: addresses as seen from the page; empty for none.
         previous: the last report's `verdict.json`; default the one in `folder`.
-        problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has them.
+        problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has
+            them.
             Without them, or without the replays, the page lacks what needs single queries and prompts.
         collection: of a pool whose answers were collected, see `collected.collection_of`.
-        warnings: of the data checks, for the first screen. answer: to the pool's goal (`router.goals.Answer`).
+        warnings: of the data checks, for the first screen. answer: to the pool's goal
+            (`router.goals.Answer`).
         again: plays (policy, rho) again, whose rounds were pruned.
-        older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty: they
-            are.
+        older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty:
+            they are.
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.

@@ -1,4 +1,4 @@
-"""The verdict in words: what the cards of the first screen say, for the page, its script, JSON and Markdown."""
+"""The verdict in words: what the first screen says, for the page, its script, JSON and Markdown."""
 
 from __future__ import annotations
 
@@ -85,17 +85,20 @@ def why(v: Verdict) -> str:
         said += f" A gain of {MATTERS:g}, one in a hundred {counted}, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
         said += (
-            f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point worse) and saves at "
+            f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point "
+            "worse) and saves at "
             f"least {percent_text(v.saved.low)} of its cost."
         )
     if v.trained and v.over_trained is not None:
         said += (
-            f" {v.model} is the best single model of these queries; the train prompts show {v.trained}, against which {router} "
+            f" {v.model} is the best single model of these queries; the train prompts show {v.trained}, "
+            f"against which {router} "
             f"{'gains' if v.over_trained.value > 0 else 'loses'} {abs(v.over_trained.value):.3f}"
             + (f" ({_signed(v.over_trained)})." if v.over_trained.low is not None else ".")
         )
     if v.heaviest is not None:
-        said += f" One prompt is {percent_text(v.heaviest)} of all the money: how much is saved cannot be told from these queries."
+        said += f" One prompt is {percent_text(v.heaviest)} of all the money: "
+        said += "how much is saved cannot be told from these queries."
     return said
 
 
@@ -142,7 +145,7 @@ def trade_note(v: Verdict) -> str:
 
 
 def cases(found: list[Verdict]) -> list[Verdict]:
-    """What the page can show: the values by rising worth of a right answer; the mean over them where none is at hand."""
+    """The values by rising worth of a right answer; the mean over them where none is at hand."""
     return sorted(found[1:], key=lambda v: -(v.rho or 0.0)) or found[:1]
 
 
@@ -155,7 +158,8 @@ def shown_case(found: list[Verdict]) -> Verdict:
 def usual(shown: list[Verdict]) -> int:
     """Number of the case that the page begins with: the middle one of those with the most frequent decision.
 
-    Of those in which a router is deployed, the ones in which it also saves for sure come first, where there are any.
+    Of those in which a router is deployed, the ones in which it also saves for sure come first, where there
+    are any.
     """
     counts = Counter(v.decision for v in shown)
     cases = [i for i, v in enumerate(shown) if counts[v.decision] == max(counts.values())]
@@ -200,9 +204,14 @@ def export_command(pool: str, v: Verdict | None) -> str:
 
 
 def markdown(
-    data: PoolData, found: list[Verdict], *, changes: list[str], banners: list[str], ranking: str,
+    data: PoolData,
+    found: list[Verdict],
+    *,
+    changes: list[str],
+    banners: list[str],
+    ranking: str,
     answer: dict[str, Any] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """The verdict for a pull request: headline, cards, the ranking, what changed."""
     lines = [f"## {data.info['title']}: {summary(found) if found else 'No verdict'}", ""]
     if answer:
@@ -225,16 +234,20 @@ def markdown(
 
 
 def use_row(v: Verdict) -> list[str]:
-    """What to use at a value: value, router or model, its quality, USD per 1,000 requests, saved and gained by the router."""
+    """Value, router or model to use, its quality, USD per 1,000 requests, saved and gained by the router."""
     keep = v.decision == "keep"
     use = {"deploy": label(v.router), "keep": v.model}.get(
         v.decision, f"{label(v.router)} or {v.model}: not enough data"
     )
     between = "" if v.utility.low is None else f" ({_signed(v.utility)})"
     return [
-        value_text(v), use, percent_text(v.model_score if keep else v.score, 1),
-        money(v.model_cost if keep else v.cost), _saved(v), f"{v.utility.value:+.3f}".replace("-", "−") + between,
-    ]  # fmt: skip
+        value_text(v),
+        use,
+        percent_text(v.model_score if keep else v.score, 1),
+        money(v.model_cost if keep else v.cost),
+        _saved(v),
+        f"{v.utility.value:+.3f}".replace("-", "−") + between,
+    ]
 
 
 def _saved(v: Verdict) -> str:
@@ -248,15 +261,18 @@ def _saved(v: Verdict) -> str:
 def _cases(found: list[Verdict]) -> list[str]:
     v = shown_case(found)
     lines = [
-        f"| {Scale(v.against).worth} {value_text(v)} | {Scale(v.against).quality.lower()} | per 1,000 requests | |",
+        f"| {Scale(v.against).worth} {value_text(v)} | {Scale(v.against).quality.lower()} | per 1,000 "
+        "requests | |",
         "|---|---:|---:|---|",
-        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | {saving_text(v.saved and v.saved.value)} |",
+        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | "
+        f"{saving_text(v.saved and v.saved.value)} |",
         f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
         "",
     ]
     if len(found) > 1:
         lines += [
-            f"| {Scale(v.against).worth} | use | {Scale(v.against).quality.lower()} | per 1,000 requests | router's cost (95 % interval) | router gains (95 % interval) |",
+            f"| {Scale(v.against).worth} | use | {Scale(v.against).quality.lower()} | per 1,000 requests | "
+            "router's cost (95 % interval) | router gains (95 % interval) |",
             "|---|---|---:|---:|---|---|",
         ]
         lines += ["| " + " | ".join(use_row(x)) + " |" for x in found[1:]]

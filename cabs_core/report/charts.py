@@ -56,8 +56,10 @@ def overview(data: PoolData) -> Figure:
     return Figure(
         key="overview",
         title="Mean utility of every policy",
-        caption="Mean utility over the cost regimes, with two-sided 95 % intervals of each policy alone (errors over trials and queries together). Hollow: upper "
-        "bounds, which see rewards that no router sees. Differences between policies are paired and much more precise; "
+        caption="Mean utility over the cost regimes, with two-sided 95 % intervals of each policy alone "
+        "(errors over trials and queries together). Hollow: upper "
+        "bounds, which see rewards that no router sees. Differences between policies are paired and much "
+        "more precise; "
         "the table below gives them.",
         alt=f"Dot plot of mean utility for {len(board)} policies. Best real router: {label(data.best)} at "
         f"{best['utility']:.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:.3f}.",
@@ -106,10 +108,13 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     return Figure(
         key="frontiers",
         title="Single models and routers: mean score and price",
-        caption="Squares: single models (dark: no cheaper model scores as well, joined by the dotted line). Coloured symbols: "
-        "routers, one for each ρ; error bars are two-sided 95 % intervals of the mean score. Up and to the left is better; the "
+        caption="Squares: single models (dark: no cheaper model scores as well, joined by the dotted line). "
+        "Coloured symbols: "
+        "routers, one for each ρ; error bars are two-sided 95 % intervals of the mean score. Up and to the "
+        "left is better; the "
         "cost axis is logarithmic.",
-        alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} models and "
+        alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} "
+        "models and "
         f"{len(drawn)} policies.{says}",
         chart=_frontier_chart(frame, models, styles, visible),
         table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
@@ -209,17 +214,25 @@ def regret(data: PoolData) -> Figure | None:
     return Figure(
         key="regret",
         title="Cumulative regret over the rounds",
-        caption=f"Regret: utility lost against the best model of each query. Relative to {reference}: paired by trial, below zero "
+        caption=f"Regret: utility lost against the best model of each query. Relative to {reference}: paired "
+        "by trial, below zero "
         "is better. Bands: two-sided 95 % intervals over trials. One unit is the utility of "
         f"{data.scale.unit}.",
-        alt=f"Lines of cumulative regret by round for {len(order)} policies." + (f" {end[0]} ends at {end[2]}." if end else ""),
-        chart=lines(pd.concat(frames), styles, x_title="round (queries routed)", y_title="cumulative regret (utility)",
-                    shown={label(p) for p in shown}, choices=[("kind", by_kind.first), ("level", by_regime.first)],
-                    zero_line=True),
+        alt=f"Lines of cumulative regret by round for {len(order)} policies."
+        + (f" {end[0]} ends at {end[2]}." if end else ""),
+        chart=lines(
+            pd.concat(frames),
+            styles,
+            x_title="round (queries routed)",
+            y_title="cumulative regret (utility)",
+            shown={label(p) for p in shown},
+            choices=[("kind", by_kind.first), ("level", by_regime.first)],
+            zero_line=True,
+        ),
         table=FigureTable(["Policy", "Regime", *(header for _, _, header, _ in kinds.values())], rows),
         choices=(by_kind, by_regime),
         legend=legend,
-    )  # fmt: skip
+    )
 
 
 def utility_by_rho(data: PoolData) -> Figure:
@@ -240,12 +253,21 @@ def utility_by_rho(data: PoolData) -> Figure:
         title="Utility at every cost sensitivity",
         caption=f"Mean {what}, by cost sensitivity ρ. {data.scale.examples}",
         alt=f"Lines of {what} for {len(order)} policies over {len(table)} values of ρ.",
-        chart=lines(pd.concat(frames), styles, x_title="cost sensitivity ρ (1/USD)", y_title=what,
-                    shown={label(p) for p in order if p in shown}, zero_line=relative, symbols=0),
-        table=FigureTable(["Policy", *[f"ρ = {r:g}" for r in table.index]],
-                          [[label(p), *[number_text(v) for v in table[p] - base]] for p in order]),
+        chart=lines(
+            pd.concat(frames),
+            styles,
+            x_title="cost sensitivity ρ (1/USD)",
+            y_title=what,
+            shown={label(p) for p in order if p in shown},
+            zero_line=relative,
+            symbols=0,
+        ),
+        table=FigureTable(
+            ["Policy", *[f"ρ = {r:g}" for r in table.index]],
+            [[label(p), *[number_text(v) for v in table[p] - base]] for p in order],
+        ),
         legend=legend,
-    )  # fmt: skip
+    )
 
 
 def savings(evidence: Evidence, router: str) -> Figure:
@@ -273,8 +295,10 @@ def savings(evidence: Evidence, router: str) -> Figure:
     return Figure(
         key="savings",
         title=f"What {label(router)} saves at equal quality",
-        caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with two-sided 95 % "
-        "intervals; best model on top. Below zero: the model alone is the cheaper way to this quality (cut at −100 %)."
+        caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with "
+        "two-sided 95 % "
+        "intervals; best model on top. Below zero: the model alone is the cheaper way to this quality (cut "
+        "at −100 %)."
         f"{note}",
         alt=f"Bars of the share of cost saved by {label(router)} against {len(reached)} models.{says}",
         chart=bars(frame, x_title="share of the model's cost saved"),
@@ -314,12 +338,20 @@ def shares(evidence: Evidence, router: str) -> Figure:
         title=f"Which models {label(router)} plays over the rounds",
         caption="Share of rounds in 20 windows, mean over trials.",
         alt=f"Lines of the share of rounds by model for {label(router)}; at ρ = {middle:g} mostly {main[0]}.",
-        chart=lines(frame, default_styles(names), x_title="round (queries routed)", y_title="share of rounds",
-                    choices=[("rho", f"{middle:g}")], y_zero=True),
+        chart=lines(
+            frame,
+            default_styles(names),
+            x_title="round (queries routed)",
+            y_title="share of rounds",
+            choices=[("rho", f"{middle:g}")],
+            y_zero=True,
+        ),
         table=FigureTable(["ρ", "Model", "First window", "Last window"], rows),
-        choices=(Choice("rho", "Cost sensitivity ρ", tuple((f"{r:g}", f"{r:g}") for r in rhos), f"{middle:g}"),),
+        choices=(
+            Choice("rho", "Cost sensitivity ρ", tuple((f"{r:g}", f"{r:g}") for r in rhos), f"{middle:g}"),
+        ),
         legend=tuple((n, s, True) for n, s in default_styles(names).items()),
-    )  # fmt: skip
+    )
 
 
 def calibration(evidence: Evidence) -> Figure:
@@ -330,17 +362,29 @@ def calibration(evidence: Evidence) -> Figure:
     return Figure(
         key="calibration",
         title="Calibration of the predicted scores",
-        caption=f"Scores that the offline oracle predicts for every model and query, in ten bins, against the mean scores that came out; "
-        f"band: two-sided 95 % interval. On the broken line predictions are right on average. Mean gap: {error:.3f}.",
+        caption="Scores that the offline oracle predicts for every model and query, in ten bins, against "
+        "the mean scores that came out; "
+        "band: two-sided 95 % interval. On the broken line predictions are right on average. Mean gap: "
+        f"{error:.3f}.",
         alt=f"Mean realised score by predicted score in {len(bins)} bins; mean gap {error:.3f}.",
-        chart=lines(frame, {"mean score": Style(0)}, x_title="predicted score", y_title="mean score", diagonal=True, symbols=0, height=340),
+        chart=lines(
+            frame,
+            {"mean score": Style(0)},
+            x_title="predicted score",
+            y_title="mean score",
+            diagonal=True,
+            symbols=0,
+            height=340,
+        ),
         table=FigureTable(
             ["Predicted", "Mean score", "95 % from", "to", "Predictions"],
-            [[f"{b.predicted:.3f}", f"{b.score:.3f}", f"{f.low:.3f}", f"{f.high:.3f}", f"{b.count:,}"]
-             for b, f in zip(bins.itertuples(name="Bin"), frame.itertuples(), strict=True)],
+            [
+                [f"{b.predicted:.3f}", f"{b.score:.3f}", f"{f.low:.3f}", f"{f.high:.3f}", f"{b.count:,}"]
+                for b, f in zip(bins.itertuples(name="Bin"), frame.itertuples(), strict=True)
+            ],
         ),
         width=520,
-    )  # fmt: skip
+    )
 
 
 def regime_levels(data: PoolData) -> list[str]:

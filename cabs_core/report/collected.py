@@ -1,4 +1,4 @@
-"""How the table of a collected pool came about: what was asked and paid, by which instrument it was scored, where people differ."""
+"""How a collected table came about: what was asked and paid, how it was scored, where people differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cabs_core.utility import clipped_utility
 
 @dataclass(frozen=True)
 class Collection:
-    """What a page shows of a collection: a sentence, banners, tables by key, answers where judge and people differ."""
+    """A sentence, banners, tables by key, and answers where judge and people differ."""
 
     text: str = ""
     banners: list[str] = field(default_factory=list)
@@ -37,14 +37,16 @@ def collection_of(
     """The page's part on a collection; an empty one for a pool that brought its outcomes.
 
     Args:
-        given: answers and scores (summaries of these stages), instrument (what was measured), table (scores.parquet).
+        given: answers and scores (summaries of these stages), instrument (what was measured), table
+            (scores.parquet).
     """
     if not given:
         return Collection()
     answers, scores, measured = given["answers"], given["scores"], given["instrument"]
     by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     text = (
-        f"{answers['prompts']:,} of {answers['of']:,} prompts were put to {len(answers['_counts'])} models for "
+        f"{answers['prompts']:,} of {answers['of']:,} prompts were put to {len(answers['_counts'])} models "
+        "for "
         f"{answers['spent in all, USD']:.4f} USD, and scored by {by}"
     )
     if measured["judges"]:
@@ -53,7 +55,8 @@ def collection_of(
     if scale.against:
         text += f" {scale.explanation}"
     stopped = (
-        f"The collection stopped early, after {answers['prompts']:,} of {answers['of']:,} prompts: {answers['stopped']}. "
+        f"The collection stopped early, after {answers['prompts']:,} of {answers['of']:,} prompts: "
+        f"{answers['stopped']}. "
         "Everything on this page is about these prompts."
     )
     banners = [
@@ -89,9 +92,11 @@ def _asked(answers: Mapping[str, Any]) -> Table | None:
 
 def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
     names = (
-        ("agreement", "same verdict as people"), ("kappa", "Cohen's kappa"), ("length", "error per doubling of an answer's length"),
+        ("agreement", "same verdict as people"),
+        ("kappa", "Cohen's kappa"),
+        ("length", "error per doubling of an answer's length"),
         ("length of wrong answers", "the same where people reject the answer"),
-    )  # fmt: skip
+    )
     rows = []
     for judge, data in judges.items():
         figures = [(text, data[key]) for key, text in names if key in data]
@@ -116,9 +121,13 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
         "Answers": lambda r: number(r[2]["n"], 0),
     }
     return table_of(
-        "instrument", "The judge, measured", rows, columns,
-        "Against answers that people labelled without knowing whose they were; intervals over prompts (shares: Clopper and Pearson).",
-    )  # fmt: skip
+        "instrument",
+        "The judge, measured",
+        rows,
+        columns,
+        "Against answers that people labelled without knowing whose they were; intervals over prompts "
+        "(shares: Clopper and Pearson).",
+    )
 
 
 def _people(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
@@ -130,9 +139,12 @@ def _people(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
         "to": lambda r: number(r[1]["people"]["high"]),
     }
     return table_of(
-        "people", "What people would give", (r for data in judges.values() for r in data.get("means", {}).items()), columns,
+        "people",
+        "What people would give",
+        (r for data in judges.values() for r in data.get("means", {}).items()),
+        columns,
         "Prediction-powered: all judgements, corrected by the labelled sample.",
-    )  # fmt: skip
+    )
 
 
 def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], judges: list[str]) -> list[str]:
@@ -161,12 +173,15 @@ def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], jud
     prompts = int(labelled.any(axis=1).sum())
     if prompts < 10:
         return [
-            f"Only {prompts} test prompts are labelled by people: too few to correct the verdict by them (10 are needed)."
+            f"Only {prompts} test prompts are labelled by people: too few to correct the verdict by them (10 "
+            "are needed)."
         ]
     found_by: Estimate = corrected_sum(weight, judged, by_people, problem.clusters)
     return [
-        f"Figures on this page are by the judge. As people would score: {label(case.router)} minus {case.model} at ρ = {case.rho:g} is "
-        f"{found_by.value:+.3f} ({found_by.low:+.3f} to {found_by.high:+.3f}, 95 %; answers to {prompts} of {n} test prompts are labelled); by the "
+        f"Figures on this page are by the judge. As people would score: {label(case.router)} minus "
+        f"{case.model} at ρ = {case.rho:g} is "
+        f"{found_by.value:+.3f} ({found_by.low:+.3f} to {found_by.high:+.3f}, 95 %; answers to {prompts} of "
+        f"{n} test prompts are labelled); by the "
         f"judge {(weight * judged).sum(axis=1).mean():+.3f}."
     ]
 

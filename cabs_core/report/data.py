@@ -62,7 +62,8 @@ class PoolData:
         if rows.empty:
             known = sorted(read_mart(self.artifacts_dir, "stg_pools")["pool"])
             raise ResultError(
-                f"no replays of pool {self.pool!r} are in the marts; there are replays of: {', '.join(known) or 'none'}. "
+                f"no replays of pool {self.pool!r} are in the marts; there are replays of: "
+                f"{', '.join(known) or 'none'}. "
                 f"Run `cabs run --pool {self.pool}`."
             )
         info: dict[str, Any] = rows.iloc[0].to_dict()
@@ -94,7 +95,7 @@ class PoolData:
 
     @cached_property
     def missing(self) -> dict[str, list[float]]:
-        """{policy: rhos it was not replayed at, though another policy was}; such a rho is compared for none."""
+        """{policy: rhos that it lacks and another policy has}; such a rho is compared for none."""
         mart = self.mart("missing_rhos")
         return {policy: sorted(rows["rho"]) for policy, rows in mart.groupby("policy")}
 

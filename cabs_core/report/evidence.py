@@ -105,7 +105,8 @@ class Evidence:
         """Means of queries and trials of a policy, over the rhos at which it was replayed.
 
         Args:
-            end, model: of a table with gaps, which bound is wanted, and the model that is compared with (`problem.gaps`).
+            end, model: of a table with gaps, which bound is wanted, and the model that is compared with
+                (`problem.gaps`).
         """
         key = (policy, end, model)
         if key not in self._played:
@@ -125,7 +126,7 @@ class Evidence:
         )
 
     def real_share(self, name: str, rho: float) -> float:
-        """How much of its queries a policy or single model was seen on: below 1 of a table with gaps (`metrics.seen_share`)."""
+        """Share of its queries that a policy or single model was seen on: below 1 of a table with gaps."""
         p = self.problem
         if p.observed is None:
             return 1.0
@@ -140,8 +141,8 @@ class Evidence:
     def best_alone(self, rho: float) -> tuple[str, str]:
         """(single model that the train prompts show as best, the best one on the replayed queries) at a rho.
 
-        The second is the first where what a model earns is not the table's: in conversations, with a weight on latency, where
-        models come and go.
+        The second is the first where what a model earns is not the table's: in conversations, with a weight
+        on latency, where models come and go.
         """
         p, played = self.problem, self.played(BEST_SINGLE)
         r = played.at(rho)
@@ -205,14 +206,14 @@ def load_evidence(
     settings: dict[str, Any] | None = None,
     again: Callable[[str, float], StoredTrace] | None = None,
 ) -> Evidence | None:
-    """The evidence behind a pool's replays, or None where the files are not at hand or are of another problem.
+    """The evidence behind a pool's replays; None where files are not at hand or of another problem.
 
     Args:
         problem_hash: of the problem that the marts compare; replays of other problems are left out.
         rhos: those that are compared; None for all that were replayed.
         problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
-        settings: `replay` of the pool file. Under condition sessions costs of the problem become those of a model that
-            answers whole conversations.
+        settings: `replay` of the pool file. Under condition sessions costs of the problem become those of a
+            model that answers whole conversations.
         again: see `Evidence`.
     """
     folder = problem or artifacts_dir / "replay_problem" / pool / "test"
@@ -270,7 +271,7 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
 
 
 def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
-    """A policy at every rho: rho, score, cost (USD per 1,000), and margin, half the 95 % interval of the score."""
+    """A policy by rho: rho, score, cost (USD per 1,000), margin (half the 95 % interval of the score)."""
     own = evidence.played(policy)
     errors = [
         mean_error(score, plays, evidence.problem.clusters, trials=trials).margin
@@ -284,8 +285,8 @@ def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
 def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     """What a policy does with each task at one rho, over all rounds of all trials; most frequent task first.
 
-    Columns: task, queries, score, cost (USD per 1,000), model (most played), share (of it), best_model (highest mean
-    score on the task's queries) and best_score.
+    Columns: task, queries, score, cost (USD per 1,000), model (most played), share (of it), best_model
+    (highest mean score on the task's queries) and best_score.
     """
     p, trace = evidence.problem, evidence.trace(policy, rho)
     query, action, real = trace.order.ravel(), trace.actions.ravel(), evidence.real()
@@ -304,10 +305,17 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
         means = real.score[here].mean(axis=0)
         shares = own["model"].value_counts(normalize=True)
         rows.append(
-            {"task": task, "queries": int(here.sum()), "score": own["score"].mean(), "cost": own["cost"].mean(),
-             "model": shares.index[0], "share": shares.iloc[0], "best_model": p.arms[int(means.argmax())],
-             "best_score": means.max()}
-        )  # fmt: skip
+            {
+                "task": task,
+                "queries": int(here.sum()),
+                "score": own["score"].mean(),
+                "cost": own["cost"].mean(),
+                "model": shares.index[0],
+                "share": shares.iloc[0],
+                "best_model": p.arms[int(means.argmax())],
+                "best_score": means.max(),
+            }
+        )
     return pd.DataFrame(rows).sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
 
 
@@ -320,11 +328,10 @@ def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
 
 
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
-    """Prompts of the first trial's second half, of those that all models answered, that were answered right cheaply, or
-    missed; in the order played.
+    """Prompts of the first trial's second half that were answered right cheaply, or missed, in order.
 
-    Up to three that scored 0.5 or more at no more than the models' mean cost for the query, and up to three that
-    scored less although another model scored 0.5 or more.
+    Of the prompts that all models answered: up to three that scored 0.5 or more at no more than the models'
+    mean cost for the query, and up to three that scored less although another model scored 0.5 or more.
 
     Columns: hit (bool), query_id, task, prompt, model, score, cost (USD), scores ({model: score}).
     """
@@ -342,17 +349,24 @@ def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
             q = query[i]
             prompt = evidence.prompts.get(str(p.query_ids[q]), "")
             rows.append(
-                {"hit": hit, "query_id": str(p.query_ids[q]), "task": str(p.tasks[q]), "prompt": prompt,
-                 "model": p.arms[action[i]], "score": float(score[i]), "cost": float(cost[i]),
-                 "scores": dict(zip(p.arms, p.scores[q].tolist(), strict=True))}
-            )  # fmt: skip
+                {
+                    "hit": hit,
+                    "query_id": str(p.query_ids[q]),
+                    "task": str(p.tasks[q]),
+                    "prompt": prompt,
+                    "model": p.arms[action[i]],
+                    "score": float(score[i]),
+                    "cost": float(cost[i]),
+                    "scores": dict(zip(p.arms, p.scores[q].tolist(), strict=True)),
+                }
+            )
     return pd.DataFrame(
         rows, columns=["hit", "query_id", "task", "prompt", "model", "score", "cost", "scores"]
     )
 
 
 def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int = 20) -> pd.DataFrame:
-    """Share of each model in windows of equal length, mean over trials: columns round (end of window), model, share."""
+    """Share of each model in equal windows, mean over trials: round (end of window), model, share."""
     p, trace = evidence.problem, evidence.trace(policy, rho)
     edges = np.unique(np.linspace(0, trace.actions.shape[1], windows + 1).astype(int))
     rows = []
@@ -368,8 +382,8 @@ def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int
 def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     """Predicted against realised (real) scores of all models on the replayed queries, in bins of equal width.
 
-    Columns: predicted, score, score_se (all models of a prompt, and all prompts of a cluster, are one observation), count;
-    empty bins are left out.
+    Columns: predicted, score, score_se (all models of a prompt, and all prompts of a cluster, are one
+    observation), count; empty bins are left out.
     """
     p = evidence.problem
     cluster = np.arange(p.n) if p.clusters is None else p.clusters
@@ -383,15 +397,19 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     if p.observed is not None:
         frame = frame[p.observed.ravel() > 0]
     rows = [
-        {"predicted": part["predicted"].mean(), "score": part["score"].mean(),
-         "score_se": mean_error(part["score"], clusters=part["cluster"]).se, "count": len(part)}
+        {
+            "predicted": part["predicted"].mean(),
+            "score": part["score"].mean(),
+            "score_se": mean_error(part["score"], clusters=part["cluster"]).se,
+            "count": len(part),
+        }
         for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1))
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows, columns=["predicted", "score", "score_se", "count"])
 
 
 def smallest_propensities(evidence: Evidence) -> pd.DataFrame:
-    """The smallest probability with which each policy played what it played, over all rounds, trials and rhos.
+    """The smallest probability with which each policy played what it played, over all rounds.
 
     Columns: policy, smallest, share_below (of rounds with a probability below 0.01); the smallest first.
     """

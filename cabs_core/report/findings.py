@@ -21,7 +21,8 @@ def _pm(value: float, error: float) -> str:
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
     """'+0.021 (95 % interval +0.013 to +0.029, significant)', or a statement that the pair is missing.
 
-    Significance is adjusted for all pairs of real routers: those that a sentence names were picked by their results.
+    Significance is adjusted for all pairs of real routers: those that a sentence names were picked by their
+    results.
     """
     pair = data.pair(policy, baseline, regime)
     if pair is None:
@@ -29,30 +30,35 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
     if pair["se"] != pair["se"]:
         return f"{_signed(pair['difference'])} (no error known, one trial and one query)"
     verdict = "significant" if pair["significant_adjusted"] else "within the noise"
-    return f"{_signed(pair['difference'])} (95 % interval {_signed(pair['low'])} to {_signed(pair['high'])}, {verdict})"
+    interval = f"{_signed(pair['low'])} to {_signed(pair['high'])}"
+    return f"{_signed(pair['difference'])} (95 % interval {interval}, {verdict})"
 
 
 def ranking(data: PoolData) -> str:
-    """The best router overall and its lead; also the best online learner, where the winner does not learn online."""
+    """The best router and its lead; the best that learns online, where the winner does not."""
     board, best = data.board, data.best
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
     verb = "router is" if len(winners) == 1 else "routers, with equal results, are"
     sentences = [
-        f"Over {int(line['rhos'])} values of ρ and {int(data.info['trials'])} random orders of the queries the best {verb} "
+        f"Over {int(line['rhos'])} values of ρ and {int(data.info['trials'])} random orders of the queries "
+        f"the best {verb} "
         f"{_list([label(p) for p in winners])}, with a mean utility of "
-        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders together, given this split; significance is adjusted for all pairs of routers)."
+        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders "
+        "together, given this split; significance is adjusted for all pairs of routers)."
     ]
     runner_up = next((p for p in data.ranked if p not in winners), None)
     if runner_up:
         sentences.append(
-            f"The lead of {label(best)} over the runner-up, {label(runner_up)}, is {_compare(data, best, runner_up)}."
+            f"The lead of {label(best)} over the runner-up, {label(runner_up)}, is "
+            f"{_compare(data, best, runner_up)}."
         )
     if all(board.loc[p, "kind"] != "online" for p in winners):
         online = next((p for p in data.ranked if board.loc[p, "kind"] == "online"), None)
         if online:
             sentences.append(
-                f"The best router that learns online is {label(online)}: {_compare(data, online, best)} against {label(best)}."
+                f"The best router that learns online is {label(online)}: {_compare(data, online, best)} "
+                f"against {label(best)}."
             )
     if data.reference in data.ranked and data.reference not in (*winners, runner_up):
         sentences.append(
@@ -74,8 +80,11 @@ def rq1(data: PoolData) -> str:
     out = []
     for r in part.itertuples():
         verb = "better" if r.difference > 0 else "worse"
-        sure = "" if r.difference_se != r.difference_se else (
-            ", significant at 5 %" if r.significant else ", within the noise")  # fmt: skip
+        sure = (
+            ""
+            if r.difference_se != r.difference_se
+            else (", significant at 5 %" if r.significant else ", within the noise")
+        )
         out.append(
             f"{r.family.capitalize()}, {r.preset} preset: CABS-D is {abs(r.difference):.3f} "
             + ("" if r.difference_se != r.difference_se else f"± {error_text(r.difference_se)} ")
@@ -95,7 +104,8 @@ def encoders(data: PoolData) -> str:
         if top.empty or data.best not in theirs.index:
             continue
         rank = theirs.loc[data.best, "rank"]
-        text = f"With {other} instead of {name} the best router is {label(top.index[0])} ({top['utility'].iloc[0]:.3f})"
+        winner = f"{label(top.index[0])} ({top['utility'].iloc[0]:.3f})"
+        text = f"With {other} instead of {name} the best router is {winner}"
         text += "" if rank == 1 else f", and {label(data.best)}, best here, comes in at rank {int(rank)}"
         reading = [p for p in data.ranked if p not in NO_ROUTERS]
         gaps = [g for g in (data.twin(p, pool) for p in reading) if g is not None]
@@ -125,8 +135,10 @@ def rq2(data: PoolData) -> str:
         part = orderings[orderings["paper_encoder"] == encoder]
         sure = part[part["significant"].fillna(False).astype(bool)]
         text += (
-            f" Of {len(part)} orderings of two methods in the paper's table ({encoder}), {int(part['holds'].sum())} "
-            f"hold here; of the {len(sure)} where our difference is significant, {int(sure['holds'].sum())} do."
+            f" Of {len(part)} orderings of two methods in the paper's table ({encoder}), "
+            f"{int(part['holds'].sum())} "
+            f"hold here; of the {len(sure)} where our difference is significant, {int(sure['holds'].sum())} "
+            "do."
         )
     return text
 
@@ -139,7 +151,8 @@ def rq3(data: PoolData) -> str:
     text = f"The highest AIQ among real routers is {label(top['policy'])}'s, {_pm(top['aiq'], top['aiq_se'])}"
     reference = real[real["policy"] == data.reference]
     if not reference.empty and top["policy"] != data.reference:
-        text += f", against {_pm(reference.iloc[0]['aiq'], reference.iloc[0]['aiq_se'])} for {label(data.reference)}"
+        theirs = reference.iloc[0]
+        text += f", against {_pm(theirs['aiq'], theirs['aiq_se'])} for {label(data.reference)}"
     points = data.mart("pareto_frontier")
     front = points[points["on_pool_frontier"]]
     names = front["policy"].value_counts()
@@ -153,7 +166,8 @@ def rq4(data: PoolData) -> str:
     curves = data.mart("regret_curves")
     curves = curves[(curves["regime"] == "overall") & curves["relative_regret"].notna()]
     if curves.empty:
-        return f"The reference policy {label(data.reference)} was not replayed, so relative regret is not defined."
+        policy = label(data.reference)
+        return f"The reference policy {policy} was not replayed, so relative regret is not defined."
     out = []
     online = [p for p in data.ranked if data.board.loc[p, "kind"] == "online"][:1]
     wanted = [p for p in dict.fromkeys((*online, *with_experts(data.board.index))) if p != data.reference]
@@ -168,10 +182,12 @@ def rq4(data: PoolData) -> str:
         elif worse.iloc[-1]["round"] == last["round"]:
             since = "not clearly lower at the end"
         else:
-            since = f"clearly lower from round {int(own[own['round'] > worse.iloc[-1]['round']].iloc[0]['round'])} on"
+            after = own[own["round"] > worse.iloc[-1]["round"]]
+            since = f"clearly lower from round {int(after.iloc[0]['round'])} on"
         end = f"{last['relative_regret']:+.1f}".replace("-", "−")
         out.append(f"{label(policy)} ends at {end} ({since})")
     return (
-        f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to {label(data.reference)}, mean of "
+        f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to "
+        f"{label(data.reference)}, mean of "
         "the regimes: " + "; ".join(out) + "."
     )

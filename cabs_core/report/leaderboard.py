@@ -59,11 +59,25 @@ def tables(
             ]
         )
     overview = Table(
-        "pools", "The verdict of every pool",
-        ["Pool", "Verdict", "Best router", "Its utility", "Minus best single model", "Regret gap closed", "Cost at equal quality", "Queries", "Models"],
-        rows, note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) to LinUCB with full feedback "
-        "(100 %). Cost: at the mean score of the best single model's most accurate setting; a dash means that it is never reached.",
-    )  # fmt: skip
+        "pools",
+        "The verdict of every pool",
+        [
+            "Pool",
+            "Verdict",
+            "Best router",
+            "Its utility",
+            "Minus best single model",
+            "Regret gap closed",
+            "Cost at equal quality",
+            "Queries",
+            "Models",
+        ],
+        rows,
+        note="± is the standard error; the difference is paired. Regret gap closed: from the reference "
+        "(0 %) to LinUCB with full feedback "
+        "(100 %). Cost: at the mean score of the best single model's most accurate setting; a dash means "
+        "that it is never reached.",
+    )
     estimated = _estimated(artifacts_dir, {info["pool"] for info in infos})
     return pools, estimated | {
         "pools": overview,
@@ -86,7 +100,8 @@ def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, Table | Non
     if not rows:
         return {}
     headers = ["Pool", "Held-out decisions", "Prompts", "Policies"]
-    note = "One model answered each prompt, so these pools are not replayed; what policies would have earned is estimated on their pages."
+    note = "One model answered each prompt, so these pools are not replayed; "
+    note += "what policies would have earned is estimated on their pages."
     return {"estimated": Table("estimated", "Pools whose source is a log", headers, rows, note=note)}
 
 
@@ -122,8 +137,10 @@ def _policies(board: pd.DataFrame, pools: Sequence[str]) -> Table | None:
         "Every policy over the pools",
         order,
         columns,
-        "Ranks are in the pools' order above, a dash where a policy was not replayed, each over the rhos that all "
-        "policies of the pool have; upper bounds have none. Regret gap closed: mean, least and most over the pools.",
+        "Ranks are in the pools' order above, a dash where a policy was not replayed, each over the rhos "
+        "that all "
+        "policies of the pool have; upper bounds have none. Regret gap closed: mean, least and most over the "
+        "pools.",
     )
 
 

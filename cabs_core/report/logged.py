@@ -1,4 +1,4 @@
-"""The page of a pool whose source is a log: what its policies would have earned, estimated on held-out decisions."""
+"""The page of a log: what policies would have earned, estimated on held-out decisions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def build_logged_report(
     """Write `index.html`, `verdict.json`, its tables and its plot.
 
     Args:
-        router: policy and rho of the pool's router, if it has one: chosen or named without the decisions shown here.
+        router: policy and rho of the pool's router, if it has one: chosen or named without the decisions
+            shown here.
         outcomes: folder of the completed log.
         older_data: since when and why the estimates are not of the data at hand: then there is no verdict.
 
@@ -81,16 +82,27 @@ def build_logged_report(
         lead, why, found = "No verdict on older data", older_data, {}
     banners = _banners(mart, table)
     page = render_page(
-        "logged.html.j2", TEMPLATES, files_of=files_of, title=title, description=description, links=[("All pools", leaderboard_link)],
-        lead=lead, why=why, banners=banners, tables=tables, figures={"differences": figure},
+        "logged.html.j2",
+        TEMPLATES,
+        files_of=files_of,
+        title=title,
+        description=description,
+        links=[("All pools", leaderboard_link)],
+        lead=lead,
+        why=why,
+        banners=banners,
+        tables=tables,
+        figures={"differences": figure},
         glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
         export_command="" if older_data else f"cabs export --pool {pool} --out router",
         provenance=[
-            ("Log", Path(table.report["origin"]).name), ("Outcomes (hash)", table.content_hash()),
-            ("Router (bundle)", router.get("bundle", "–")), ("Held-out decisions", f"{int(mart['decisions'].iloc[0]):,}"),
+            ("Log", Path(table.report["origin"]).name),
+            ("Outcomes (hash)", table.content_hash()),
+            ("Router (bundle)", router.get("bundle", "–")),
+            ("Held-out decisions", f"{int(mart['decisions'].iloc[0]):,}"),
             ("Propensities", "estimated" if bool(mart["assumed"].iloc[0]) else "from the log"),
         ],
-    )  # fmt: skip
+    )
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
     summary = {"verdict": lead, "why": why, **found, "decisions": int(mart["decisions"].iloc[0])}
@@ -119,7 +131,8 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
     if not missing(r.no_interval):
         return (
             f"Whether {label(policy)} earns more than what was played cannot be told",
-            f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {r.difference:+.3f} against what was played, without "
+            f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {r.difference:+.3f} against what was "
+            "played, without "
             f"an interval: {r.no_interval}.".replace("-", "−"),
             found,
         )
@@ -129,21 +142,25 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
     found |= {(end if "_" in end else f"utility_{end}"): float(getattr(r, end)) for end in ends}
     gap = f"{r.difference:+.3f} ({r.difference_low:+.3f} to {r.difference_high:+.3f})".replace("-", "−")
     why = (
-        f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against what was "
+        f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against "
+        "what was "
         f"played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
     )
     if r.manski_width:
         found |= {"manski_width": float(r.manski_width)}
         why += (
-            f" It never plays {r.manski_width:.1%} of what this policy plays: {r.manski_width:.3f} of each interval's "
+            f" It never plays {r.manski_width:.1%} of what this policy plays: {r.manski_width:.3f} of each "
+            "interval's "
             "width is for that, whatever it would earn."
         )
     if "dr score" in estimates and "dr cost" in estimates:
         quality, cost = estimates["dr score"], estimates["dr cost"]
         found |= {"score": float(quality.value), "cost": float(cost.value)}
         why += (
-            f" Its answers would score {quality.value:.3f} on average (played: {quality.value - quality.difference:.3f}) and cost "
-            f"{cards.money(1000 * cost.value)} per 1,000 requests (played: {cards.money(1000 * (cost.value - cost.difference))})."
+            f" Its answers would score {quality.value:.3f} on average (played: "
+            f"{quality.value - quality.difference:.3f}) and cost "
+            f"{cards.money(1000 * cost.value)} per 1,000 requests (played: "
+            f"{cards.money(1000 * (cost.value - cost.difference))})."
         )
     return f"{label(policy)} {verb} what was played", why, found
 
@@ -162,10 +179,14 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> Table | No
         "Cost": lambda r: saving(_share(-r[2].difference, r[2].value - r[2].difference)),
     }
     return table_of(
-        "money", f"Quality and dollars, estimated, ρ = {rho:g}", rows, columns,
-        "Doubly robust estimates of the mean score and the mean cost of a request, and their differences to what was played. Cost: "
+        "money",
+        f"Quality and dollars, estimated, ρ = {rho:g}",
+        rows,
+        columns,
+        "Doubly robust estimates of the mean score and the mean cost of a request, and their differences to "
+        "what was played. Cost: "
         "beside what was paid.",
-    )  # fmt: skip
+    )
 
 
 def _range(row: Any, text: Callable[[float], str]) -> Cell:
@@ -184,27 +205,32 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     said = []
     if bool(mart["assumed"].iloc[0]):
         said.append(
-            "The log has no propensities: they were estimated, and every figure rests on that model. Log the probability with "
+            "The log has no propensities: they were estimated, and every figure rests on that model. Log the "
+            "probability with "
             "which a model is drawn, and explore a little, to know."
         )
     refused = mart[mart["refused"].notna()]["policy"].nunique()
     if refused:
         said.append(
-            f"{refused} of {mart['policy'].nunique()} policies cannot be estimated at every ρ from this log: see the table."
+            f"{refused} of {mart['policy'].nunique()} policies cannot be estimated at every ρ from this log: "
+            "see the table."
         )
     without = int(table.report.get("without_score", 0))
     if without:
         share = without / (without + len(table))
         said.append(
-            f"{without:,} of {without + len(table):,} decisions have no score (or are of models that are not in the pool) and were "
-            "left out. If whether a score is given depends on how good the answer was, every figure is wrong, too high or too low: "
-            f"were all missing scores 0, or all 1, a mean score could be {share:.0%} lower or higher. The table of bounds says where."
+            f"{without:,} of {without + len(table):,} decisions have no score (or are of models that are not "
+            "in the pool) and were "
+            "left out. If whether a score is given depends on how good the answer was, every figure is "
+            "wrong, too high or too low: "
+            f"were all missing scores 0, or all 1, a mean score could be {share:.0%} lower or higher. The "
+            "table of bounds says where."
         )
     return said
 
 
 def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
-    """Ends between which a mean lies whatever the missing part is: worst-case bounds, without an assumption on why it is missing.
+    """Worst-case bounds of a mean: it lies between them whatever is missing, and why.
 
     Args:
         value: the mean of what is there. share: of all that is missing. low, high: range of a single value.
@@ -239,11 +265,16 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
         "At most": lambda r: number(bounds(float(r[2]), r[1], r[3])[1]),
     }
     return table_of(
-        "missing", "If missing scores depend on how good the answers were", rows, columns,
-        "Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or for it. They hold "
-        "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a bound does not exclude "
+        "missing",
+        "If missing scores depend on how good the answers were",
+        rows,
+        columns,
+        "Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or "
+        "for it. They hold "
+        "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a "
+        "bound does not exclude "
         "0, feedback that everybody gives, or a judge on a random sample, is needed to know.",
-    )  # fmt: skip
+    )
 
 
 def _receipt(table: Outcomes) -> Table | None:
@@ -252,14 +283,21 @@ def _receipt(table: Outcomes) -> Table | None:
         return None
     receipt = Receipt(**table.report["receipt"]).without(table.report.get("merged_models", {}))
     rows = [
-        ("calls kept", receipt.kept), ("of them with a score", receipt.scored),
-        *((f"left out: {why}", count) for why, count in sorted(receipt.left_out.items(), key=lambda r: -r[1])),
-    ]  # fmt: skip
+        ("calls kept", receipt.kept),
+        ("of them with a score", receipt.scored),
+        *(
+            (f"left out: {why}", count)
+            for why, count in sorted(receipt.left_out.items(), key=lambda r: -r[1])
+        ),
+    ]
     notes = [text for text in receipt.lines()[1:] if not text.startswith("left out")]
     return table_of(
-        "receipt", f"What was read: {receipt.records:,} records of a log of format {receipt.format}", rows,
-        {"Records": lambda r: words(r[0]), "Number": lambda r: number(r[1], 0)}, " ".join(f"{text.rstrip('.')}." for text in notes),
-    )  # fmt: skip
+        "receipt",
+        f"What was read: {receipt.records:,} records of a log of format {receipt.format}",
+        rows,
+        {"Records": lambda r: words(r[0]), "Number": lambda r: number(r[1], 0)},
+        " ".join(f"{text.rstrip('.')}." for text in notes),
+    )
 
 
 def _differences(shown: pd.DataFrame, rho: float) -> Figure:
@@ -267,18 +305,23 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
     rows = shown.sort_values("difference", ascending=False)
     frame = pd.DataFrame(
         {
-            "name": [label(p) for p in rows["policy"]], "value": rows["difference"].to_numpy(),
+            "name": [label(p) for p in rows["policy"]],
+            "value": rows["difference"].to_numpy(),
             "low": rows["difference_low"].fillna(rows["difference"]).to_numpy(),
             "high": rows["difference_high"].fillna(rows["difference"]).to_numpy(),
-            "text": [f"{v:+.3f}" for v in rows["difference"]], "style": [style(p) for p in rows["policy"]], "hollow": rows["difference_low"].isna().to_numpy(),
+            "text": [f"{v:+.3f}" for v in rows["difference"]],
+            "style": [style(p) for p in rows["policy"]],
+            "hollow": rows["difference_low"].isna().to_numpy(),
         }
-    )  # fmt: skip
+    )
     return Figure(
         key="differences",
         title=f"Estimated utility minus what was played, ρ = {rho:g}",
-        caption="Doubly robust estimates with 95 % intervals (errors over prompts); hollow: an estimate without one. Right of 0: better than what the log's own "
+        caption="Doubly robust estimates with 95 % intervals (errors over prompts); hollow: an estimate "
+        "without one. Right of 0: better than what the log's own "
         "choices earned. The policies as they start, before they learn from traffic.",
-        alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: {frame['name'].iloc[0]} at "
+        alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: "
+        f"{frame['name'].iloc[0]} at "
         f"{frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:+.3f}.",
         chart=alt.layer(
             alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color="var(--fg)").encode(x="zero:Q"),
@@ -310,6 +353,10 @@ def _models(table: Outcomes) -> Table | None:
         "USD per 1,000 calls": lambda j: number(1000 * costs[j], 4),
     }
     return table_of(
-        "models", "What was played", (-counts).argsort(kind="stable"), columns,
-        "Over all scored decisions of the log. Models were asked different prompts, so their mean scores cannot be compared.",
-    )  # fmt: skip
+        "models",
+        "What was played",
+        (-counts).argsort(kind="stable"),
+        columns,
+        "Over all scored decisions of the log. Models were asked different prompts, so their mean scores "
+        "cannot be compared.",
+    )

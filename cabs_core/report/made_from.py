@@ -1,9 +1,10 @@
-"""From which SQL models the tables and figures of the pages are made; each is `dbt_like_sql/<folder>/<name>.sql`."""
+"""The SQL models that tables and figures are made from; each is `dbt_like_sql/<folder>/<name>.sql`."""
 
 _ROUNDS = ("stg_replay_rounds",)
 _BOARD = ("mart_policy_leaderboard",)
 
-#: {key of a table or figure: models}. Those of `_ROUNDS` are made from single rounds, the rows that `cabs trace` prints.
+#: {key of a table or figure: models}. Those of `_ROUNDS` are made from single rounds, the rows that `cabs
+#: trace` prints.
 MODELS: dict[str, tuple[str, ...]] = {
     "arms": ("mart_arm_shares", "mart_routing_behaviour"),
     "budgets": _ROUNDS,
@@ -39,7 +40,7 @@ MODELS: dict[str, tuple[str, ...]] = {
 
 
 def files_of(key: str) -> list[str]:
-    """Paths in the repository of the SQL that a table or figure is made from; none for what is made from other files."""
+    """Paths of the SQL that a table or figure is made from; none for what other files make."""
     return [
         f"dbt_like_sql/{'staging' if name.startswith('stg_') else 'marts'}/{name}.sql"
         for name in MODELS.get(key, ())

@@ -20,7 +20,7 @@ from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label,
 def regret_lines(
     data: PoolData, column: str, points: int, left_out: Collection[str], **columns: str
 ) -> dict[tuple[str, str], pd.DataFrame]:
-    """{(policy, regime): line of at most so many points} of a column of mart_regret_curves, with 95 % intervals."""
+    """{(policy, regime): line of at most so many points} of a mart_regret_curves column, with intervals."""
     curves = data.mart("regret_curves")
     curves = curves[curves[column].notna() & ~curves["policy"].isin(left_out)]
     levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
@@ -79,15 +79,27 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     return Figure(
         key="recovery",
         title="Regret along the stream",
-        caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over trials; lower is better. {says} "
-        "Where a line falls again after the change, the policy recovers; one that learns nothing online does not.",
+        caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over "
+        f"trials; lower is better. {says} "
+        "Where a line falls again after the change, the policy recovers; one that learns nothing online does "
+        "not.",
         alt=f"Lines of rolling regret by round for {len(order)} policies. {says}{best}",
-        chart=lines(pd.concat(curves.values()), styles, x_title="round (queries routed)", y_title="regret of a round (utility)",
-                    shown={label(p) for p in shown}, choices=[("level", by_regime.first)], marks=marks, y_zero=True),
-        table=FigureTable(["Policy", "Regime", "Before the change", "Highest after", "At the end (95 %)"], rows),
+        chart=lines(
+            pd.concat(curves.values()),
+            styles,
+            x_title="round (queries routed)",
+            y_title="regret of a round (utility)",
+            shown={label(p) for p in shown},
+            choices=[("level", by_regime.first)],
+            marks=marks,
+            y_zero=True,
+        ),
+        table=FigureTable(
+            ["Policy", "Regime", "Before the change", "Highest after", "At the end (95 %)"], rows
+        ),
         choices=(by_regime,),
         legend=legend,
-    )  # fmt: skip
+    )
 
 
 def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | None) -> list[tuple[float, str]]:
@@ -107,7 +119,7 @@ def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | Non
 
 
 def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
-    """Regret at the last point before the (first) change, the highest after it, and the last one with its interval."""
+    """Regret just before the (first) change, the highest after it, and the last one with its interval."""
     last = line.iloc[-1]
     end = f"{last['y']:.3f} ({last['low']:.3f} to {last['high']:.3f})"
     before = line[line["x"] <= marks[0][0]] if marks else line.iloc[:1]

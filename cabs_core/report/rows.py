@@ -1,4 +1,4 @@
-"""A figure back to its rows: every round behind a policy's mean at one rho, with the prompt's identifier and the outcome."""
+"""A figure back to its rows: the rounds behind a policy's mean at one rho, with prompt and outcome."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ FIGURES = {
 def rows_of(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     """One row a round, in (trial, round) order.
 
-    Columns: trial, round, query_id, model, propensity, score, cost (USD), utility, observed. Of a table with gaps, score, cost
-    and utility are the doubly robust values whose means the marts show, and `observed` says whether the answer is real.
+    Columns: trial, round, query_id, model, propensity, score, cost (USD), utility, observed. Of a table with
+    gaps, score, cost and utility are the doubly robust values whose means the marts show, and `observed` says
+    whether the answer is real.
 
     Raises:
-        ResultError: the policy was not replayed at that rho on the problem that is compared; what was is listed.
+        ResultError: the policy was not replayed at that rho on the problem that is compared; what was is
+            listed.
     """
     if (policy, rho) not in evidence.folders:
         policies = sorted({name for name, _ in evidence.folders})

@@ -16,9 +16,11 @@ _REPLICATES = 1000
 def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     """Share of each single model's cost that a router saves at the model's quality, on the replayed queries.
 
-    Columns: model, model_score, model_cost (USD per 1,000), share, and low and high, its two-sided 95 % interval.
-    `share` is NaN where the router does not reach that quality, or the model costs nothing; `low` (`high`) where at least
-    2.5 % (97.5 %) of the resamples of the queries do not reach it. The same resamples serve router and models.
+    Columns: model, model_score, model_cost (USD per 1,000), share, and low and high, its two-sided 95 %
+    interval.
+    `share` is NaN where the router does not reach that quality, or the model costs nothing; `low` (`high`)
+    where at least 2.5 % (97.5 %) of the resamples of the queries do not reach it. The same resamples serve
+    router and models.
     """
     p, own, cells = evidence.problem, evidence.played(router), evidence.real()
     costs, scores = own.mean("cost"), own.mean("score")
@@ -44,15 +46,21 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
             ]
             low, high = np.quantile(values, [0.025, 0.975], method="nearest")
         rows.append(
-            {"model": arm, "model_score": score.mean(), "model_cost": 1000 * cost.mean(), "share": share, "low": low,
-             "high": high}
-        )  # fmt: skip
+            {
+                "model": arm,
+                "model_score": score.mean(),
+                "model_cost": 1000 * cost.mean(),
+                "share": share,
+                "low": low,
+                "high": high,
+            }
+        )
     frame = pd.DataFrame(rows).replace(-np.inf, np.nan)
     return frame.sort_values("model_score", ascending=False, kind="stable", ignore_index=True)
 
 
 def _saved(costs: np.ndarray, scores: np.ndarray, score: float, cost: float) -> float:
-    """Share of a cost saved at a score by a resampled hull: less than nothing where it does not reach that score."""
+    """Share of a cost saved at a score by a resampled hull; -inf where it does not reach that score."""
     if score > scores[-1] or not cost > 0:
         return -math.inf
     return float(1 - np.interp(score, scores, costs) / cost)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Scale:
-    """Right answers, which are worth dollars; or, where a judge compares answers with a model's, comparisons won.
+    """Right answers, worth dollars; or, where a judge compares answers with a model's, comparisons won.
 
     Attributes:
         against: the model that all scores are comparisons with; else ''.
@@ -55,7 +55,8 @@ class Scale:
         """What rho is, by two values."""
         if self.against:
             return f"ρ is {self.rho}; at ρ = 0 money does not matter."
-        return "1/ρ is the dollar value of one right answer: at ρ = 500 it is worth $0.002, at ρ = 0 money does not matter."
+        value = "1/ρ is the dollar value of one right answer"
+        return f"{value}: at ρ = 500 it is worth $0.002, at ρ = 0 money does not matter."
 
     @property
     def unit(self) -> str:
@@ -78,7 +79,9 @@ class Scale:
         if not self.against:
             return ""
         return (
-            f"Scores are comparisons with {self.against}'s answers: 1 where the judge prefers an answer, 0.5 where it sees no "
-            f"difference, 0 where it prefers {self.against}'s. They are no shares of right answers, and what a comparison won "
+            f"Scores are comparisons with {self.against}'s answers: 1 where the judge prefers an answer, 0.5 "
+            "where it sees no "
+            f"difference, 0 where it prefers {self.against}'s. They are no shares of right answers, and what "
+            "a comparison won "
             "is worth in dollars nobody has said."
         )

@@ -56,8 +56,10 @@ def by_value(found: list[Verdict], scale: Scale) -> Table | None:
         f"What to use, by {scale.depends}",
         cases,
         columns,
-        f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router against single "
-        f"model, with 95 % intervals. A router is deployed where it gains for sure, or is at most {100 * MATTERS:g} point "
+        f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router "
+        "against single "
+        "model, with 95 % intervals. A router is deployed where it gains for sure, or is at most "
+        f"{100 * MATTERS:g} point "
         f"worse and saves at least {100 * SAVES:g} % for sure.",
     )
 
@@ -94,9 +96,13 @@ def budgets(evidence: Evidence, router: str) -> Table | None:
         "The model spends": lambda r: dollars(r[2]),
     }
     return table_of(
-        "budgets", f"What a budget buys with {label(router)}, and with one model", records, columns,
-        "On the held-out queries, at the settings that were tried; chosen on the same queries, so differences of a point or two mean little.",
-    )  # fmt: skip
+        "budgets",
+        f"What a budget buys with {label(router)}, and with one model",
+        records,
+        columns,
+        "On the held-out queries, at the settings that were tried; chosen on the same queries, so "
+        "differences of a point or two mean little.",
+    )
 
 
 def utility(data: PoolData) -> Table:
@@ -115,8 +121,14 @@ def utility(data: PoolData) -> Table:
             row.append(estimate(value, data.value(policy, level, "utility_se"), bold=bold))
         if paper is not None:
             row += [number(paper.get((policy, level)), muted=True) for level in levels if level != "overall"]
-        row.append(estimate(line["versus_reference"], line["versus_reference_se"], signed=True,
-                            bold=bool(line["versus_reference_significant"]) and line["versus_reference"] > 0))  # fmt: skip
+        row.append(
+            estimate(
+                line["versus_reference"],
+                line["versus_reference_se"],
+                signed=True,
+                bold=bool(line["versus_reference_significant"]) and line["versus_reference"] > 0,
+            )
+        )
         rows.append(row)
     groups = [("", 2), ("utility", len(levels))]
     headers = ["Policy", "Start", *[x.capitalize() for x in levels]]
@@ -126,9 +138,11 @@ def utility(data: PoolData) -> Table:
         headers += [x.capitalize() for x in plain]
     groups.append(("paired difference", 1))
     headers.append(f"to {label(data.reference)}")
-    note = "Bold: best real router of the column; in the last column, significantly better than the reference at 5 %. "
+    note = "Bold: best real router of the column; in the last column, "
+    note += "significantly better than the reference at 5 %. "
     note += (
-        "Cold start and offline labels: learns online, without or with anything learned from the train split's labels; "
+        "Cold start and offline labels: learns online, without or with anything learned from the train "
+        "split's labels; "
         "static: never learns online; upper bound: sees rewards that no router sees. "
     )
     note += (
@@ -137,7 +151,8 @@ def utility(data: PoolData) -> Table:
     )
     if paper is not None and data.info["paper_benchmark"] == "openllm":
         note += (
-            " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they are shown "
+            " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they "
+            "are shown "
             "for orientation, not as a target."
         )
     return Table("utility", "Utility by cost regime (higher is better)", headers, rows, groups, note)
@@ -197,10 +212,15 @@ def coupled(data: PoolData) -> Table | None:
         headers += ["CABS-C", "CABS-D", "CABS-C", "CABS-D"]
         groups += [("paper, utility", 2), ("paper, regret", 2)]
     return Table(
-        "coupled", "Coupled (CABS-C) against decoupled (CABS-D)", headers, rows, groups,
-        "Utility: higher is better; regret: lower is better. Bold: the better of the two, and differences that are "
+        "coupled",
+        "Coupled (CABS-C) against decoupled (CABS-D)",
+        headers,
+        rows,
+        groups,
+        "Utility: higher is better; regret: lower is better. Bold: the better of the two, and differences "
+        "that are "
         "significant at 5 % (the regret difference is the same with the opposite sign).",
-    )  # fmt: skip
+    )
 
 
 def presets(data: PoolData) -> Table | None:
@@ -225,13 +245,17 @@ def presets(data: PoolData) -> Table | None:
                 cells.append(estimate(r[pair], r[f"{pair}_se"], signed=True, bold=sure))
             rows.append([words(label(base)), words(level), *cells])
     return Table(
-        "presets", "Three readings of the same algorithms: utility",
-        ["Policy", "Regime", "Literal", "Practical", "Tuned", "Practical − literal", "Tuned − practical"], rows,
+        "presets",
+        "Three readings of the same algorithms: utility",
+        ["Policy", "Regime", "Literal", "Practical", "Tuned", "Practical − literal", "Tuned − practical"],
+        rows,
         [("", 2), ("utility", 3), ("paired difference", 2)],
-        note="Literal: the published pseudo-code and constants word for word. Practical: the same algorithm with the "
+        note="Literal: the published pseudo-code and constants word for word. Practical: the same algorithm "
+        "with the "
         "departures that make it work. Tuned: our best settings of it, chosen on the validation split. "
-        "Differences are paired by trial and by query, ± the standard error of both together; bold: significant at 5 %.",
-    )  # fmt: skip
+        "Differences are paired by trial and by query, ± the standard error of both together; bold: "
+        "significant at 5 %.",
+    )
 
 
 def efficiency(data: PoolData) -> Table | None:
@@ -257,15 +281,22 @@ def efficiency(data: PoolData) -> Table | None:
         "Full-feedback gap closed": lambda r: percent(r.gap_closed),
     }
     return table_of(
-        "efficiency", "Accuracy and money", frame.sort_values("aiq", ascending=False).itertuples(), columns,
+        "efficiency",
+        "Accuracy and money",
+        frame.sort_values("aiq", ascending=False).itertuples(),
+        columns,
         f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
-        "(RouterBench's definition). Accuracy and cost: means over the three regimes. At a baseline's accuracy: cost beside "
-        "the baseline's at its most accurate setting; a dash means that this accuracy is never reached. Gain: best accuracy of any "
-        "setting over the best single model's, minus 1. Distance: mean distance of its settings to the frontier of all routers, "
-        "cost and accuracy scaled to [0, 1] (0 is best). Cost at equal accuracy, gain and distance are LLMRouterBench's CostSave, PerfGain and "
+        "(RouterBench's definition). Accuracy and cost: means over the three regimes. At a baseline's "
+        "accuracy: cost beside "
+        "the baseline's at its most accurate setting; a dash means that this accuracy is never reached. "
+        "Gain: best accuracy of any "
+        "setting over the best single model's, minus 1. Distance: mean distance of its settings to the "
+        "frontier of all routers, "
+        "cost and accuracy scaled to [0, 1] (0 is best). Cost at equal accuracy, gain and distance are "
+        "LLMRouterBench's CostSave, PerfGain and "
         "ParetoDist. Gap closed: from the "
         "reference (0 %) to LinUCB that sees every arm's reward (100 %).",
-    )  # fmt: skip
+    )
 
 
 def latency(data: PoolData) -> Table | None:
@@ -283,14 +314,21 @@ def latency(data: PoolData) -> Table | None:
         rows.append([*row, number(r["replay_rounds_per_second"], 0)])
     parts = ["Median", "p95", "p99", "Processor"]
     return Table(
-        "latency", "What one decision takes online (microseconds)", ["Policy", *parts, *parts, "Rounds per second"], rows,
+        "latency",
+        "What one decision takes online (microseconds)",
+        ["Policy", *parts, *parts, "Rounds per second"],
+        rows,
         [("", 1), ("decide (µs)", 4), ("update (µs)", 4), ("replay", 1)],
-        f"Single calls on {int(timed['decisions'].max()):,} test queries at ρ = {timed['rho'].iloc[0]:g}, after learning "
-        "from earlier ones; features and predictions of the request are given, so encoding the prompt and calling the "
-        "models come on top. Median, p95, p99: wall time, which on a busy machine includes waiting for a processor; "
-        "Processor: mean processor time. Rounds per second: throughput of the compiled replay with all trials side by "
+        f"Single calls on {int(timed['decisions'].max()):,} test queries at ρ = {timed['rho'].iloc[0]:g}, "
+        "after learning "
+        "from earlier ones; features and predictions of the request are given, so encoding the prompt and "
+        "calling the "
+        "models come on top. Median, p95, p99: wall time, which on a busy machine includes waiting for a "
+        "processor; "
+        "Processor: mean processor time. Rounds per second: throughput of the compiled replay with all "
+        "trials side by "
         "side, no measure of the wait of one call.",
-    )  # fmt: skip
+    )
 
 
 def _micro(value: Any) -> Cell:
@@ -337,11 +375,19 @@ def arms(data: PoolData) -> Table | None:
         [words("Effective number of arms"), *[number(behaviour["effective_arms"].get(p), 1) for p in chosen]]
     )
     return Table(
-        "arms", "Which models are played (share of rounds, mean of the regimes)", ["Model", *[label(p) for p in chosen]],
-        rows, note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share of "
-        "rounds whose model differs from the round before." + (" Switches per conversation: turns that another model answers "
-        "than the turn before." if talks else ""),
-    )  # fmt: skip
+        "arms",
+        "Which models are played (share of rounds, mean of the regimes)",
+        ["Model", *[label(p) for p in chosen]],
+        rows,
+        note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: "
+        "share of "
+        "rounds whose model differs from the round before."
+        + (
+            " Switches per conversation: turns that another model answers than the turn before."
+            if talks
+            else ""
+        ),
+    )
 
 
 def encoders(data: PoolData) -> Table | None:
@@ -371,12 +417,20 @@ def encoders(data: PoolData) -> Table | None:
     groups = [("", 1)] + [(f"{encoder_label(p.encoder)} ({p.pool})", 2) for p in pools]
     if others:
         groups.append((f"{encoder_label(data.info['encoder'])} minus", len(others)))
-    return Table("encoders", "Encoder robustness: overall utility and rank", headers, rows, groups,
-                 "Pools with the same outcomes, split and settings that differ only in the text encoder; features and "
-                 "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of vector, no "
-                 "language model. Difference: paired by query, ± the error over queries and trials together; "
-                 "bold: significant at 5 %. Policies that read no text (random, best single model, best arm) "
-                 "differ only by their random streams.")  # fmt: skip
+    return Table(
+        "encoders",
+        "Encoder robustness: overall utility and rank",
+        headers,
+        rows,
+        groups,
+        "Pools with the same outcomes, split and settings that differ only in the text encoder; "
+        "features and "
+        "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of "
+        "vector, no "
+        "language model. Difference: paired by query, ± the error over queries and trials together; "
+        "bold: significant at 5 %. Policies that read no text (random, best single model, best arm) "
+        "differ only by their random streams.",
+    )
 
 
 def solver(data: PoolData) -> Table | None:
@@ -390,9 +444,12 @@ def solver(data: PoolData) -> Table | None:
         "Mean gap": lambda r: _tiny(r.mean_gap),
     }
     return table_of(
-        "solver", "Exploration program: certified solutions", data.mart("solver_certificates").itertuples(), columns,
+        "solver",
+        "Exploration program: certified solutions",
+        data.mart("solver_certificates").itertuples(),
+        columns,
         "A solution is certified when the duality gap proves it optimal to the solver's tolerance.",
-    )  # fmt: skip
+    )
 
 
 def _tiny(value: float) -> Cell:
@@ -413,10 +470,14 @@ def tasks(evidence: Evidence, router: str, rho: float) -> Table | None:
         "Its score": lambda t: percent(t.best_score, 1),
     }
     return table_of(
-        "tasks", f"Where {label(router)} sends each task at ρ = {rho:g}", rows.itertuples(), columns,
-        "All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, whatever it costs."
+        "tasks",
+        f"Where {label(router)} sends each task at ρ = {rho:g}",
+        rows.itertuples(),
+        columns,
+        "All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, "
+        "whatever it costs."
         + (f" The {_MOST_TASKS} most frequent tasks." if len(rows) == _MOST_TASKS else ""),
-    )  # fmt: skip
+    )
 
 
 def propensities(evidence: Evidence) -> Table | None:
@@ -427,10 +488,15 @@ def propensities(evidence: Evidence) -> Table | None:
         "Rounds below 0.01": lambda p: percent(p.share_below, 2),
     }
     return table_of(
-        "propensities", "Smallest propensity", facts.smallest_propensities(evidence).itertuples(), columns,
-        "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. Estimates from logs divide by it: "
-        "where it is tiny they are noisy, where it is always 1 nothing about other models can be learnt from the log.",
-    )  # fmt: skip
+        "propensities",
+        "Smallest propensity",
+        facts.smallest_propensities(evidence).itertuples(),
+        columns,
+        "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. "
+        "Estimates from logs divide by it: "
+        "where it is tiny they are noisy, where it is always 1 nothing about other models can be learnt from "
+        "the log.",
+    )
 
 
 #: tables of the section "Speed, oracles, solver, tuning", in their order there

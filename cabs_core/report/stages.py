@@ -39,8 +39,10 @@ def oracle_heads(data: PoolData) -> Table | None:
         "Candidate": lambda r: words(f"{r[1]} (in use)" if r[2] else r[1], bold=r[2]),
         "Validation": lambda r: number(r[3], 4),
     }
-    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. Contrasts are scores less "
-    note += "their mean over the models of a query: they decide which model answers, so predictors of scores are chosen by "
+    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. "
+    note += "Contrasts are scores less "
+    note += "their mean over the models of a query: they decide which model answers, "
+    note += "so predictors of scores are chosen by "
     note += "them. The candidate in use was chosen on validation, unless the pool file names it."
     if test:
         columns |= {
@@ -49,7 +51,8 @@ def oracle_heads(data: PoolData) -> Table | None:
                 None if r[2] else r[4].get("minus_used"), r[4].get("se"), 4, signed=True
             ),
         }
-        note += " Test rows were used for nothing. Last column: paired difference to the one in use, ± standard error "
+        note += " Test rows were used for nothing. Last column: "
+        note += "paired difference to the one in use, ± standard error "
         note += "over queries; above zero means that the one in use is better."
     return table_of("oracles", "Oracle quality by head", records, columns, note)
 
@@ -57,22 +60,33 @@ def oracle_heads(data: PoolData) -> Table | None:
 def oracle_arms(data: PoolData) -> Table | None:
     """Quality of predictions and surrogates per arm, from the diagnostics."""
     columns = {
-        "mean_score": "Mean score", "score_r2": "Score R²", "score_rank_correlation": "Score rank corr.",
-        "calibration_error": "Calibration error", "cost_r2": "Cost R²", "cost_rank_correlation": "Cost rank corr.",
-        "surrogate_bias": "Surrogate bias", "surrogate_noise": "Surrogate noise", "epsilon": "Surrogate ε (99 %)",
-    }  # fmt: skip
+        "mean_score": "Mean score",
+        "score_r2": "Score R²",
+        "score_rank_correlation": "Score rank corr.",
+        "calibration_error": "Calibration error",
+        "cost_r2": "Cost R²",
+        "cost_rank_correlation": "Cost rank corr.",
+        "surrogate_bias": "Surrogate bias",
+        "surrogate_noise": "Surrogate noise",
+        "epsilon": "Surrogate ε (99 %)",
+    }
     cells = {
         header: lambda arm, key=key: number(arm.get(key), 3, signed=key == "surrogate_bias")
         for key, header in columns.items()
     }
     return table_of(
-        "oracle_arms", "Oracle quality by model, on the test split", _file(data, "oracles", "diagnostics.json").get("arms", ()),
+        "oracle_arms",
+        "Oracle quality by model, on the test split",
+        _file(data, "oracles", "diagnostics.json").get("arms", ()),
         {"Model": lambda arm: words(arm.get("arm")), **cells},
-        "R² of predicted against realised score and cost; rank correlation over queries; calibration error: mean "
-        "distance between predicted and realised score over bins. Surrogate bias and noise: mean and standard "
-        "deviation of surrogate minus realised score; ε: 99th percentile of the surrogate's deviation from its mean "
+        "R² of predicted against realised score and cost; rank correlation over queries; calibration error: "
+        "mean "
+        "distance between predicted and realised score over bins. Surrogate bias and noise: mean and "
+        "standard "
+        "deviation of surrogate minus realised score; ε: 99th percentile of the surrogate's deviation from "
+        "its mean "
         "over the models that could have been played.",
-    )  # fmt: skip
+    )
 
 
 def tuning(data: PoolData) -> Table | None:
@@ -86,11 +100,16 @@ def tuning(data: PoolData) -> Table | None:
         "Chosen options": lambda r: words(_options(r[1]["options"]) or "as preset"),
     }
     return table_of(
-        "tuning", "Tuning on the validation split", _file(data, "tuning", "tuning.json").items(), columns,
-        "Every method with a grid had the same number of configurations, its preset included; none saw the test split. "
-        "Not tuned: presets that are the paper's constants; static routers, whose predictors are chosen with the oracles. Best minus preset: "
+        "tuning",
+        "Tuning on the validation split",
+        _file(data, "tuning", "tuning.json").items(),
+        columns,
+        "Every method with a grid had the same number of configurations, its preset included; none saw the "
+        "test split. "
+        "Not tuned: presets that are the paper's constants; static routers, whose predictors are chosen with "
+        "the oracles. Best minus preset: "
         "paired difference on validation, ± its standard error.",
-    )  # fmt: skip
+    )
 
 
 def _options(chosen: dict[str, Any]) -> str:
@@ -106,7 +125,7 @@ def _shown(value: Any) -> str:
 
 
 def logged(data: PoolData) -> Table | None:
-    """What the policies would have earned on logged traffic, at the lowest, middle and highest rho; or why not."""
+    """What policies would have earned on logged traffic at three rhos, or why not."""
     mart = data.mart("off_policy")
     if mart.empty:
         return None
@@ -128,15 +147,31 @@ def logged(data: PoolData) -> Table | None:
         rows.append([*row, words(best.no_interval or "")])
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
     return Table(
-        "logged", "What the policies would have earned on logged traffic (estimates)",
-        ["Policy", "ρ", "DR", "95 %", "DR", "95 %", "SNIPS", "Effective decisions", "No estimate or interval because"], rows,
+        "logged",
+        "What the policies would have earned on logged traffic (estimates)",
+        [
+            "Policy",
+            "ρ",
+            "DR",
+            "95 %",
+            "DR",
+            "95 %",
+            "SNIPS",
+            "Effective decisions",
+            "No estimate or interval because",
+        ],
+        rows,
         [("", 2), ("utility", 2), ("minus the log", 2), ("utility", 1), ("", 2)],
-        f"Off-policy estimates from {int(first['decisions']):,} scored decisions on {int(first['prompts']):,} prompts. A log knows "
-        "the outcome of one model a prompt, so there is no replay of it, no regret and no best model of a query; what other "
-        "models would have scored is estimated. DR: doubly robust; SNIPS: by the propensities alone; minus the log: difference of DR to "
-        "what the log's own policy earned. Policies as they start, before they learn from the log. All rhos, estimators, scores and "
+        f"Off-policy estimates from {int(first['decisions']):,} scored decisions on "
+        f"{int(first['prompts']):,} prompts. A log knows "
+        "the outcome of one model a prompt, so there is no replay of it, no regret and no best model of a "
+        "query; what other "
+        "models would have scored is estimated. DR: doubly robust; SNIPS: by the propensities alone; minus "
+        "the log: difference of DR to "
+        "what the log's own policy earned. Policies as they start, before they learn from the log. All rhos, "
+        "estimators, scores and "
         "costs: mart_off_policy." + (assumed if bool(first["assumed"]) else ""),
-    )  # fmt: skip
+    )
 
 
 def _interval(low: float | None, high: float | None) -> Cell:

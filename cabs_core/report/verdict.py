@@ -1,11 +1,13 @@
 """The decision: deploy a router, keep a single model, or gather more data; and what each costs and saves.
 
-A router is compared with the best single model, on the same queries in the same orders: the one that the train prompts show
-(the policy `best_single`) and, where the held-out prompts show another, that one as well; deploying asks for a gain over
-both. The router is the best of k, so its intervals are those of k comparisons (`metrics.uncertainty` has all of them).
+A router is compared with the best single model, on the same queries in the same orders: the one that the
+train prompts show (the policy `best_single`) and, where the held-out prompts show another, that one as well;
+deploying asks for a gain over both. The router is the best of k, so its intervals are those of k comparisons
+(`metrics.uncertainty` has all of them).
 
-One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most `MATTERS` lower
-and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is possible within them.
+One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most
+`MATTERS` lower and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is
+possible within them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _NOT_KNOWN = (math.nan, math.nan)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its two-sided 95 % interval, for the best of all routers; None: the error is not known."""
+    """A figure with its two-sided 95 % interval; None: the error is not known."""
 
     value: float
     low: float | None = None
@@ -67,18 +69,23 @@ class Verdict:
     Attributes:
         rho: cost sensitivity, None for the mean over all; value_usd: 1 / rho, what a right answer is worth.
         decision: deploy, keep or unsure.
-        router, model: what is compared: the best router of `compared`, and the best single model of the held-out queries.
-        against: the model that all scores are comparisons with, where a judge compares: then they are no right answers, and
-            nothing is in dollars but costs; else ''.
-        trained: the single model that the train prompts show, where that is another; over_trained: utility, router minus it.
+        router, model: what is compared: the best router of `compared`, and the best single model of the
+            held-out queries.
+        against: the model that all scores are comparisons with, where a judge compares: then they are no
+            right answers, and nothing is in dollars but costs; else ''.
+        trained: the single model that the train prompts show, where that is another; over_trained: utility,
+            router minus it.
         utility, quality: mean utility and mean score, router minus model.
         saved: share of the model's cost that the router does not cost; None where the model is free.
-        heaviest: where a few prompts are so much of the money that no interval of `saved` is known: the largest one's share.
+        heaviest: where a few prompts are so much of the money that no interval of `saved` is known: the
+            largest one's share.
         queries, independent: held-out queries, and how many independent observations these are.
-        prompts_needed: how many more prompts, collected for the whole table, would decide, where `decision` is unsure.
-        score, score_low, score_high, cost: of the router; cost in USD per 1,000 requests. model_score, model_cost.
-        gain: USD per 1,000 requests: worth of the right answers minus what they cost, router minus model; None without
-            a value.
+        prompts_needed: how many more prompts, collected for the whole table, would decide, where `decision`
+            is unsure.
+        score, score_low, score_high, cost: of the router; cost in USD per 1,000 requests. model_score,
+            model_cost.
+        gain: USD per 1,000 requests: worth of the right answers minus what they cost, router minus model;
+            None without a value.
     """
 
     rho: float | None
@@ -117,7 +124,7 @@ def estimate(value: float, error: Error, compared: int) -> Estimate:
 
 
 def rule(utility: Any, quality: Any, saved: Any, free: bool = False) -> tuple[Any, Any]:
-    """(deploy, keep) by the rule of this module, of intervals (low, high) whose ends are numbers or arrays; NaN: not known.
+    """(deploy, keep) by this module's rule, of intervals (low, high): numbers or arrays, NaN not known.
 
     Args:
         free: the model costs nothing, so that nothing can be saved.
@@ -140,9 +147,10 @@ def routers(data: PoolData) -> list[str]:
 
 
 def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
-    """The decision over all rhos and, given the evidence, at each; none where no router or single model was replayed.
+    """The decision over all rhos and, given the evidence, at each; none without a router or single model.
 
-    It is about one router, the best over all rhos, except in a cost regime in which another one is better beyond noise.
+    It is about one router, the best over all rhos, except in a cost regime in which another one is better
+    beyond noise.
     """
     names = routers(data)
     if not names or BEST_SINGLE not in data.ranked:
@@ -162,7 +170,7 @@ def verdicts(data: PoolData, evidence: Evidence | None) -> list[Verdict]:
 
 
 def _router_of(data: PoolData, names: list[str], regime: str) -> str:
-    """The best router over all rhos, or one that is better in this regime beyond noise, all pairs of routers considered."""
+    """The best router over all rhos, or one that is better in this regime beyond the noise of all pairs."""
     pairs = {name: data.pair(name, names[0], regime) for name in names}
     better = {
         name: float(pair["difference"])
@@ -203,13 +211,26 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
     if gap is not None and decision == "unsure":
         more = gap.more(compared)
     return Verdict(
-        rho=None, value_usd=None, decision=decision, router=router, compared=compared, model=model,
-        utility=utility, quality=quality, saved=saved, queries=int(data.info["queries"]),
-        independent=int(data.info["independent"]), prompts_needed=more,
-        score=float(line["score"]), score_low=score.low, score_high=score.high,
-        cost=float(line["cost_per_1000_calls"]), model_score=float(single["score"]),
-        model_cost=float(single["cost_per_1000_calls"]), heaviest=heaviest,
-    )  # fmt: skip
+        rho=None,
+        value_usd=None,
+        decision=decision,
+        router=router,
+        compared=compared,
+        model=model,
+        utility=utility,
+        quality=quality,
+        saved=saved,
+        queries=int(data.info["queries"]),
+        independent=int(data.info["independent"]),
+        prompts_needed=more,
+        score=float(line["score"]),
+        score_low=score.low,
+        score_high=score.high,
+        cost=float(line["cost_per_1000_calls"]),
+        model_score=float(single["score"]),
+        model_cost=float(single["cost_per_1000_calls"]),
+        heaviest=heaviest,
+    )
 
 
 def _mean_difference(data: PoolData, router: str, compared: int) -> Estimate:
@@ -277,9 +298,11 @@ class Gap:
     def score(self) -> Estimate:
         """Mean score of the router."""
         found = self._estimate(self.own["score"], 1, 1.0)
-        return found if found.low is None or found.high is None else Estimate(
-            found.value, max(found.low, 0.0), min(found.high, 1.0)
-        )  # fmt: skip
+        return (
+            found
+            if found.low is None or found.high is None
+            else Estimate(found.value, max(found.low, 0.0), min(found.high, 1.0))
+        )
 
     def utility(self, compared: int) -> Estimate:
         """Difference of the mean utilities."""
@@ -295,7 +318,7 @@ class Gap:
         return found if self.heaviest is None else Estimate(found.value)
 
     def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
-        """(share of the model's cost that the router costs, its linearised parts of queries and trials); None: it is free."""
+        """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
         (cost, paid), (model_cost, model_paid) = self.own["cost"], self.other["cost"]
         full = float(model_paid.mean())
         if not full > 0:
@@ -315,10 +338,11 @@ class Gap:
         return Estimate(1 - left) if math.isnan(low) else Estimate(1 - left, 1 - high, 1 - low)
 
     def more(self, compared: int) -> int | None:
-        """How many prompts to collect in addition, for the whole table, until the rule decides in eight of ten cases.
+        """How many more prompts, for the whole table, until the rule decides in eight of ten cases.
 
-        What is true is drawn about what was found, as its error says, and what will be found about that. A difference near the
-        limits of the rule takes ever more. None: not known, or more than anybody collects.
+        What is true is drawn about what was found, as its error says, and what will be found about that. A
+        difference near the limits of the rule takes ever more. None: not known, or more than anybody
+        collects.
         """
         left = self._left()
         figures = [self._minus(utility=1.0), self._minus(score=1.0)]
@@ -354,7 +378,7 @@ class Gap:
 
 
 def verdict_at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:
-    """The verdict at a rho, against the best single model of the held-out queries and that of the train prompts."""
+    """The verdict at a rho, against the best single models of the held-out and of the train prompts."""
     trained, best = evidence.best_alone(rho)
     first = _against(evidence, router, rho, compared, trained, trained)
     if trained == best:
@@ -368,9 +392,12 @@ def verdict_at(evidence: Evidence, router: str, rho: float, compared: int) -> Ve
     needed = [v.prompts_needed for v in (first, second) if v.decision == "unsure"]
     more = max((n for n in needed if n is not None), default=None) if None not in needed else None
     return replace(
-        second, decision=decision, trained=trained, over_trained=first.utility,
+        second,
+        decision=decision,
+        trained=trained,
+        over_trained=first.utility,
         prompts_needed=more if decision == "unsure" else None,
-    )  # fmt: skip
+    )
 
 
 def _against(evidence: Evidence, router: str, rho: float, compared: int, model: str, trained: str) -> Verdict:
@@ -386,15 +413,21 @@ def _against(evidence: Evidence, router: str, rho: float, compared: int, model: 
     assert utility is not None and quality is not None  # only savings and gains may be unknown
     decision = decide(utility, quality, saved)
     return replace(
-        middle, utility=utility, quality=quality, saved=saved, gain=gain, decision=decision,
-        score_low=ends[0].score_low, score_high=ends[1].score_high,
+        middle,
+        utility=utility,
+        quality=quality,
+        saved=saved,
+        gain=gain,
+        decision=decision,
+        score_low=ends[0].score_low,
+        score_high=ends[1].score_high,
         # where more queries would decide nothing, since what is missing would be missing there, too
         prompts_needed=middle.prompts_needed if decision == middle.decision else None,
-    )  # fmt: skip
+    )
 
 
 def _spanned(middle: Estimate | None, low: Estimate | None, high: Estimate | None) -> Estimate | None:
-    """The estimate, with the interval that reaches from the lower end of one to the upper end of the other."""
+    """The estimate, with the interval from the lower end of one to the upper end of the other."""
     if middle is None or low is None or high is None:
         return middle
     return Estimate(middle.value, low.low, high.high)
@@ -414,13 +447,27 @@ def _at_end(
     utility, quality, saved = gap.utility(compared), gap.quality(compared), gap.saved(compared)
     decision, score = decide(utility, quality, saved), gap.score
     return Verdict(
-        rho=rho, value_usd=1 / rho if rho > 0 else None, decision=decision, router=router, compared=compared,
-        model=model, utility=utility, quality=quality, saved=saved, queries=gap.queries, independent=gap.independent,
+        rho=rho,
+        value_usd=1 / rho if rho > 0 else None,
+        decision=decision,
+        router=router,
+        compared=compared,
+        model=model,
+        utility=utility,
+        quality=quality,
+        saved=saved,
+        queries=gap.queries,
+        independent=gap.independent,
         prompts_needed=gap.more(compared) if decision == "unsure" else None,
-        score=float(a.mean("score")[i]), score_low=score.low, score_high=score.high, cost=float(1000 * a.mean("cost")[i]),
-        model_score=float(b.mean("score")[j]), model_cost=float(1000 * b.mean("cost")[j]),
-        gain=gap.gain(rho, compared) if rho > 0 else None, heaviest=gap.heaviest,
-    )  # fmt: skip
+        score=float(a.mean("score")[i]),
+        score_low=score.low,
+        score_high=score.high,
+        cost=float(1000 * a.mean("cost")[i]),
+        model_score=float(b.mean("score")[j]),
+        model_cost=float(1000 * b.mean("cost")[j]),
+        gain=gap.gain(rho, compared) if rho > 0 else None,
+        heaviest=gap.heaviest,
+    )
 
 
 def headline(verdict: Verdict) -> str:
@@ -450,7 +497,8 @@ def summary(found: list[Verdict]) -> str:
     counts = Counter(v.decision for v in cases)
     if len(counts) == 1:
         text = _WORDS[cases[0].decision]
-        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on {Scale(cases[0].against).depends}"
+        depends = Scale(cases[0].against).depends
+        return f"{text[0].upper()}{text[1:]} at all {len(cases)} values; which one depends on {depends}"
     listed = ", ".join(f"{text} at {counts[d]}" for d, text in _WORDS.items() if counts[d])
     return f"It depends on {Scale(cases[0].against).depends}: of {len(cases)} values, {listed}"
 
@@ -465,7 +513,7 @@ def _use(v: Verdict) -> str:
 
 
 def _span(first: Verdict, last: Verdict) -> str:
-    """Where a right answer is worth what it is in the first of some cases to the last (None: beyond price)."""
+    """The worths of a right answer from the first of some cases to the last (None: beyond price)."""
     low, high = first.value_usd, last.value_usd
     if first.against:
         ends = dict.fromkeys(f"{v.rho:g}" for v in (first, last))

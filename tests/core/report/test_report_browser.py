@@ -100,14 +100,13 @@ def visit(browser, pages, profile, log, theory):
     assert problems == []
 
 
-DRAWN = "document.querySelectorAll('figure.chart:not([data-ready])').length === 0"
-
-
 def draw_all(page):
     """Scroll through the page, so that every figure comes near and is drawn."""
     for figure in page.locator("figure.chart").all():
         figure.scroll_into_view_if_needed()
-    page.wait_for_function(DRAWN, timeout=60_000)
+    from playwright.sync_api import expect  # not `wait_for_function`, whose polling the page's policy forbids
+
+    expect(page.locator("figure.chart:not([data-ready])")).to_have_count(0, timeout=60_000)
 
 
 #: places whose content is wider than they are, the text of figures aside
