@@ -99,7 +99,7 @@ def simulate(
         "pool": manifest.pool,
         "rho": manifest.rho,
         "queries": n,
-        "epsilon": router.options.epsilon,
+        "epsilon": router.epsilon,
         "down": problem.arms[down],
         "scored": router.learner.learnt,
     }

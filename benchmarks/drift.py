@@ -40,7 +40,6 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "lin_ucb": ("lin_ucb", {}),
     "pareto_bandit": ("pareto_bandit", {}),
     "cabs_c_linear@tuned": ("cabs_c_linear@tuned", {}),
-    "cabs_mix": ("cabs_mix", {}),
     "hier_mix": ("hier_mix", {"propensity": "sampled"}),
 }
 QUARTERS = 4

@@ -29,7 +29,7 @@ POLICIES = tuple(
     random best_single oracle_best knn knn@literal carrot ridge kernel_ridge avengers_pro mf mf@pair
     mirt hier_shrink guarded_knn eagle uniroute equirouter dr_policy stack pareto_bandit epsilon_greedy
     square_cb lin_ucb lin_ts lin_ucb@warm lin_ts@warm lin_ucb_full cabs_c_linear@literal
-    cabs_d_linear@literal cabs_c_linear cabs_d_linear cabs_c_linear@tuned cabs_d_linear@tuned cabs_mix
+    cabs_d_linear@literal cabs_c_linear cabs_d_linear cabs_c_linear@tuned cabs_d_linear@tuned
     hier_mix hier_mix@two_models lin_ts_score cabs_c_all_arms cabs_c_tuned_warm hier_mix_wide
     """.split()
 )
@@ -81,8 +81,6 @@ MARGINS = (
     ("cabs_c_all_arms", "lin_ts", "clean", 0.02),
     ("cabs_c_all_arms", "lin_ts", "shift", 0.02),
     ("cabs_c_linear", "lin_ts", "clean", 0.012),
-    ("cabs_mix", "lin_ts", "clean", 0.025),
-    ("cabs_mix", "lin_ts", "shift", 0.025),
     ("hier_mix", "lin_ts", "clean", 0.03),
     ("hier_mix", "lin_ts", "shift", 0.025),
     ("hier_mix", "lin_ts", "severe", 0.02),
@@ -109,7 +107,7 @@ FIELD_POOLS = (
 FIELD_CONDITIONS = ("clean", "shift", "corrupted", "noisy", "severe", "upgrade")
 FIELD_POLICIES = tuple(
     """
-    random oracle_best best_single ridge kernel_ridge lin_ts_score cabs_mix hier_mix hier_mix@two_models
+    random oracle_best best_single ridge kernel_ridge lin_ts_score hier_mix hier_mix@two_models
     knn carrot avengers_pro mf mirt hier_shrink guarded_knn eagle uniroute dr_policy stack pareto_bandit
     pareto_bandit@pilot lin_ucb lin_ts lin_ts@warm cabs_c_linear cabs_d_linear cabs_c_linear@tuned
     cabs_d_linear@tuned

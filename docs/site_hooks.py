@@ -40,17 +40,18 @@ def on_files(files: Files, *, config: Any) -> Files:
 _SEVERAL = re.compile(r',">(\w+),</span></code></b>\s*\(<code>(.*?)</code>\)', re.DOTALL)
 
 
-def _names(match: re.Match[str]) -> str:
-    rest = re.sub(r"<[^>]*>", "", match[2]).strip("()")
-    return f'">{match[1]}</span></code></b>, <b><code>{rest}</code></b>'
+def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
+    """Print several names that one line of a docstring describes as names."""
+
+    def names(match: re.Match[str]) -> str:
+        rest = re.sub(r"<[^>]*>", "", match[2]).strip("()")
+        return f'">{match[1]}</span></code></b>, <b><code>{rest}</code></b>'
+
+    return _SEVERAL.sub(names, html)
 
 
 def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Print several names that one line of a docstring describes as names, once references are links.
-
-    Names the search for readers of screens, which the theme leaves without a name.
-    """
-    output = _SEVERAL.sub(_names, output)
+    """Name the search for readers of screens, which the theme leaves without a name."""
     return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
 
 

@@ -28,7 +28,6 @@ SKILL = {
     "lin_ucb_full": 0.48,
     "cabs_c_linear": 0.34,
     "cabs_d_linear": 0.38,
-    "cabs_mix": 0.46,
     "hier_mix": 0.55,
     "cabs_c_linear@literal": 0.05,
     "cabs_d_linear@literal": 0.06,

@@ -185,22 +185,6 @@ BUILT_IN = (
         experts=("cabs_c_linear", "lin_ts"),
     ),
     PolicyRecord(
-        "cabs_mix",
-        family="mix",
-        path="cabs_core.policies.mix:CabsMix",
-        title="CABS-mix",
-        description="cabs_mix: decoupling moved from policies to predictions.",
-        start="labels",
-        tuning={
-            "exploration": (0.03, 0.1, 0.2),
-            "temperature": (1.0, 3.0, 10.0),
-            "warm": (0.1, 0.3, 1.0),
-            "penalty": _PENALTY,
-        },
-        style=(4, "", 1),
-        headline=True,
-    ),
-    PolicyRecord(
         "hier_mix",
         family="mix",
         path="cabs_core.policies.hier_mix:HierMix",

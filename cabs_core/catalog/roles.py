@@ -12,6 +12,6 @@ COLD_START = "pareto_bandit"
 #: of a pool file that names none
 DEFAULT_POLICIES = (
     RANDOM, BEST_SINGLE, ORACLE_BEST, "knn", "ridge", "carrot", "kernel_ridge", "epsilon_greedy", "square_cb",
-    REFERENCE, "lin_ts", "lin_ucb_full", "cabs_c_linear", PROPOSED, "cabs_mix", "hier_mix", "cabs_c_linear@literal",
+    REFERENCE, "lin_ts", "lin_ucb_full", "cabs_c_linear", PROPOSED, "hier_mix", "cabs_c_linear@literal",
     "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
 )  # fmt: skip

@@ -71,7 +71,7 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
 
 
 def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
-    """`"lin_ucb,cabs_mix"` as policies of the pool, each checked; () without a text, which means all."""
+    """`"lin_ucb,hier_mix"` as policies of the pool, each checked; () without a text, which means all."""
     chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
     for name in chosen:
         if name not in pool.policies:

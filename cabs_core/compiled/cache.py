@@ -1,8 +1,8 @@
 """numba's on-disk cache, made aware of what a kernel calls.
 
-numba recompiles a cached function when its own file changes, but not when the file of a kernel that it calls changes,
-so after an upgrade old code could go on running. The locators here stamp a function with the content of its file and
-of every `cabs_core` module that this file imports, directly or not.
+numba recompiles a cached function when its own file changes, but not when the file of a kernel that it calls
+changes, so after an upgrade old code could go on running. The locators here stamp a function with the content
+of its file and of every `cabs_core` module that this file imports, directly or not.
 
 numba takes no folder that it cannot write. A cache that is part of a read-only image is used through a copy.
 """
@@ -70,9 +70,11 @@ class _Stamp:
     def get_disambiguator(self) -> str:
         """Part of the cache files' names, which contains the stamp, so that changed code uses other files.
 
-        An index of older code may name classes that no longer exist; it could not be read even to see that it is old.
+        An index of older code may name classes that no longer exist; it could not be read even to see that it
+        is old.
         """
-        of_numba = super().get_disambiguator()  # type: ignore[misc]  # numba's class, listed after this one, has it
+        # numba's class, listed after this one, has it
+        of_numba = super().get_disambiguator()  # type: ignore[misc]
         return f"{of_numba}-{source_stamp(self._py_file).hex()[:10]}"
 
 
@@ -92,10 +94,12 @@ LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolde
 
 
 def writable(folder: str, temporary: str | None = None) -> str:
-    """A cache folder that can be written: this one, or a copy of it (some 9 MB) in a temporary folder of this process.
+    """A cache folder that can be written: this one, or a copy of it (some 9 MB) in a temporary folder of this
+    process.
 
     Args:
-        folder: of compiled code, empty for none. temporary: where the copy goes; None: the system's temporary folder.
+        folder: of compiled code, empty for none. temporary: where the copy goes; None: the system's temporary
+            folder.
     """
     if not folder or not os.path.isdir(folder) or os.access(folder, os.W_OK):
         return folder
@@ -109,4 +113,5 @@ def writable(folder: str, temporary: str | None = None) -> str:
     return copy
 
 
-config.CACHE_DIR = writable(config.CACHE_DIR)  # type: ignore[attr-defined]  # numba sets its options when imported
+# numba sets its options when it is imported
+config.CACHE_DIR = writable(config.CACHE_DIR)  # type: ignore[attr-defined]

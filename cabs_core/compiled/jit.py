@@ -69,7 +69,7 @@ def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
 @overload
 def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
 def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """`numba.njit` for kernels: no GIL, IEEE division (1/0 is inf, not an exception), cached where possible."""
+    """`numba.njit` for kernels: no GIL, IEEE division (1/0 is inf, no exception), cached if possible."""
     options = {"nogil": True, "error_model": "numpy", **options}
     if function is None:
         return lambda f: kernel(f, **options)
@@ -86,12 +86,12 @@ def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., ob
 
 
 def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
-    """`numba.extending.intrinsic`: `function` takes the arguments' types; compiled code passes their values."""
+    """`numba.extending.intrinsic`: `function` takes the arguments' types, compiled code their values."""
     return extending.intrinsic(function)
 
 
 def share_compiled() -> float:
-    """Share in [0, 1] of the kernels imported so far that are compiled in the on-disk cache; 1 without kernels."""
+    """Share in [0, 1] of the kernels imported so far that the on-disk cache has; 1 without kernels."""
     return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS) if _KERNELS else 1.0
 
 

@@ -73,7 +73,10 @@ def add_gram(typingctx: Context, address: Type, K: Type, matrix: Type, out: Type
 
 @intrinsic
 def factor(typingctx: Context, address: Type, K: Type, matrix: Type) -> Lowering:
-    """Cholesky factor in place; 0, or the row where the matrix is not positive definite. `address`: dpotrf."""
+    """Cholesky factor in place; 0, or the row where the matrix is not positive definite.
+
+    `address`: dpotrf.
+    """
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         address, K, matrix = args

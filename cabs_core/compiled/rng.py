@@ -1,9 +1,9 @@
 """Counter-based random numbers: the draw for (stream, round, index) is a hash of the three.
 
-Streams are keyed by SHA-256 of what they are for (seed, pool, policy, rho, trial, purpose), so lanes can run in
-any order, process or thread; a saved policy needs no generator state beyond its round; a graph can be drawn
-again when a reward arrives late. Only integer arithmetic is used (SplitMix64's finaliser twice, Steele et al. 2014),
-so uniforms are the same on every machine and version.
+Streams are keyed by SHA-256 of what they are for (seed, pool, policy, rho, trial, purpose), so lanes can run
+in any order, process or thread; a saved policy needs no generator state beyond its round; a graph can be
+drawn again when a reward arrives late. Only integer arithmetic is used (SplitMix64's finaliser twice, Steele
+et al. 2014), so uniforms are the same on every machine and version.
 """
 
 from __future__ import annotations

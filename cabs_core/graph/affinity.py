@@ -1,8 +1,10 @@
-"""Affinity R_ij = 1 - 2 |ybar_i - ybar_j| of arms (paper, appendix "Implementation Details") and graphs from it.
+"""Affinity R_ij = 1 - 2 |ybar_i - ybar_j| of arms (paper, appendix "Implementation Details") and graphs from
+it.
 
-An edge i -> j says that playing i reveals a surrogate for j. Self loops always exist. The paper draws each edge
-with probability sigma((1 - R_ij) / 2) = sigma(|ybar_i - ybar_j|), which is at least 1/2 and larger for arms that
-differ. The paper's text around this formula suggests the opposite, so the other readings are options.
+An edge i -> j says that playing i reveals a surrogate for j. Self loops always exist. The paper draws each
+edge with probability sigma((1 - R_ij) / 2) = sigma(|ybar_i - ybar_j|), which is at least 1/2 and larger for
+arms that differ. The paper's text around this formula suggests the opposite, so the other readings are
+options.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ def sample_graph(
 ) -> None:
     """Draw the graph of round t into `graph` [K, K] (0.0 or 1.0) and its expectation into `expected` [K, K].
 
-    Every ordered pair has its own uniform draw, number i K + j in round t of the stream; with `symmetric` both
-    directions use the draw of i < j.
+    Every ordered pair has its own uniform draw, number i K + j in round t of the stream; with `symmetric`
+    both directions use the draw of i < j.
     """
     K = scores.size
     for i in range(K):

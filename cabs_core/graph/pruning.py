@@ -1,8 +1,8 @@
 """The IQR rule on surrogates (paper, appendix "Implementation Details").
 
-Arm j stays a neighbour only if |delta_j| > Q3 + kappa (Q3 - Q1), with quartiles over the K - 1 arms other than
-the played one (linear interpolation between order statistics). So it keeps only outliers: with kappa = 1.5, on
-average 0.2 of 9 neighbours per round on the Open LLM data.
+Arm j stays a neighbour only if |delta_j| > Q3 + kappa (Q3 - Q1), with quartiles over the K - 1 arms other
+than the played one (linear interpolation between order statistics). So it keeps only outliers: with kappa =
+1.5, on average 0.2 of 9 neighbours per round on the Open LLM data.
 """
 
 from __future__ import annotations

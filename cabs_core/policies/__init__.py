@@ -2,19 +2,17 @@
 
     from cabs_core.policies import POLICIES, build_policy, load_policy, Request
     policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0, alpha=2.0)
-    policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)      # the same; help(LinUCB) says its options and ranges
-    decision = policy.decide(Request(context=x))          # .arm .arm_name .probability .pmf
+    policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)      # the same; help(LinUCB) says its options
+    and ranges decision = policy.decide(Request(context=x))          # .arm .arm_name .probability .pmf
     policy.update(decision, score=1.0, cost=2e-4)         # now, later, or never
     policy.save(folder); policy = load_policy(folder)
 
-What is built is a `SafePolicy` (`safe`) around an algorithm. A new family subclasses the algorithm, `base.Policy`:
-`Settings` (pydantic options), `PRESETS`, `start(offline)`, `choose`, `learn`, `state` / `set_state`, `layout` and
-`memory_layout` (what the arrays of its state and of its decisions must be, checked before they are used), `grow` /
-`shrink`, and, for speed, `own_loop` with `run(stream, lane, start, stop)` (one lane, compiled, no GIL) or `run_lanes`
-(all lanes in lockstep). Without them the replay calls `decide` and `update` in every round.
-Its `PolicyRecord` goes into `cabs_core.catalog.builtin_policies`, or into another package that names it as an entry
-point of `cabs.policies`. Random numbers come from `compiled.rng` by (stream, round, index), with `self.keys` and
-`self.round`, so there is no generator to save and results do not depend on which thread or process runs the lane.
+What is built is a `SafePolicy` (`safe`) around an algorithm. A new family subclasses the algorithm,
+`base.Policy`, the contract. A replay calls `decide` and `update` in every round, unless the family has loops
+of its own (`rounds`). Its `PolicyRecord` goes into `cabs_core.catalog.builtin_policies`, or into another
+package that names it as an entry point of `cabs.policies`. Random numbers come from `compiled.rng` by
+(stream, round, index), with `self.keys` and `self.round`, so there is no generator to save and results do not
+depend on which thread or process runs the lane.
 
 Nothing heavy is imported before something is used.
 """

@@ -1,11 +1,13 @@
-"""What may reach compiled code: the one layer of checks for requests, outcomes, decisions, saved states and replays.
+"""What may reach compiled code: the one layer of checks for requests, outcomes, decisions, saved states and
+replays.
 
-Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a queue of
-decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns it ready for
-kernels or raises PolicyError saying what it is instead. Checking a sound array takes a fraction of a microsecond.
+Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a
+queue of decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns
+it ready for kernels or raises PolicyError saying what it is instead. Checking a sound array takes a fraction
+of a microsecond.
 
-Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision and whether it was learnt (`base`,
-`ledger`), files (`saving`).
+Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision and whether it was learnt
+(`base`, `ledger`), files (`saving`).
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ _ndarray = np.ndarray
 
 
 class Field(NamedTuple):
-    """What an array must be. shape: numbers, or names for sizes that only have to agree with each other; low, high:
-    range of its entries (low None: any, NaN too, for what is only shown); dtype: float64, int64 or bool."""
+    """What an array must be. shape: numbers, or names for sizes that only have to agree with each other; low,
+    high: range of its entries (low None: any, NaN too, for what is only shown); dtype: float64, int64 or
+    bool."""
 
     shape: tuple[int | str, ...]
     low: float | None = -LIMIT
@@ -77,10 +80,11 @@ def is_distribution(values: np.ndarray) -> bool:
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     """`value` as kernels take it: an ndarray of the field's dtype and shape, C-contiguous and writeable.
 
-    Real numbers of another kind are converted into a copy. Text, complex numbers, dates and masked arrays are refused.
+    Real numbers of another kind are converted into a copy. Text, complex numbers, dates and masked arrays are
+    refused.
 
     Raises:
-        PolicyError: naming `where` and `what`, what was expected and what was found.
+        PolicyError: naming `where` and `what`, what was expected and what it is.
     """
     shape, low, high, dtype = field
     if (
@@ -114,16 +118,16 @@ def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
         and value.shape == field.shape
     ):
         return np.array(value, dtype=F8, order="C")
-    wanted = f"expected {field.dtype.name} {list(field.shape)}"
+    expected = f"expected {field.dtype.name} {list(field.shape)}"
     if isinstance(value, np.ma.MaskedArray):
-        raise PolicyError(f"{where}: {what} is a masked array: {wanted}; fill in what is masked")
+        raise PolicyError(f"{where}: {what} is a masked array: {expected}; fill in what is masked")
     try:
         plain = np.asarray(value)
     except Exception as error:  # an array-like object can raise anything here
-        raise PolicyError(f"{where}: {what} is no array ({type(error).__name__}): {wanted}") from None
+        raise PolicyError(f"{where}: {what} is no array ({type(error).__name__}): {expected}") from None
     kinds = {F8: "fiub", I8: "iu", B1: "b"}[field.dtype]
     if plain.dtype.kind not in kinds or plain.shape != field.shape:
-        raise PolicyError(f"{where}: {what} has shape {list(plain.shape)} of {plain.dtype}: {wanted}")
+        raise PolicyError(f"{where}: {what} has shape {list(plain.shape)} of {plain.dtype}: {expected}")
     return np.array(plain, dtype=field.dtype, order="C").view(np.ndarray)
 
 
@@ -141,7 +145,7 @@ def number(where: str, what: str, value: Any, low: float = -FINITE, high: float 
         except Exception:  # a number-like object can raise anything here
             real = math.nan
     if not low <= real <= high:
-        raise PolicyError(f"{where}: {what} is {_shown(value)}, expected {_range(low, high)}")
+        raise PolicyError(f"{where}: {what} is {_repr(value)}, expected {_range(low, high)}")
     return real
 
 
@@ -154,7 +158,7 @@ def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUN
         or not isinstance(value, (int, np.integer))
         or not low <= value <= high
     ):
-        raise PolicyError(f"{where}: {what} is {_shown(value)}, expected a whole number from {low} to {high}")
+        raise PolicyError(f"{where}: {what} is {_repr(value)}, expected a whole number from {low} to {high}")
     return int(value)
 
 
@@ -164,7 +168,7 @@ def text(value: Any, most: int = 200) -> str:
     return full if len(full) <= most else full[: most - 3] + "..."
 
 
-def _shown(value: Any) -> str:
+def _repr(value: Any) -> str:
     try:
         return text(repr(value), 80)
     except Exception:
@@ -178,9 +182,9 @@ def names(where: str, values: Any) -> tuple[str, ...]:
     except TypeError:
         arms = ()
     if not arms:
-        raise PolicyError(f"{where}: arms {_shown(values)}: expected a list of at least one name")
+        raise PolicyError(f"{where}: arms {_repr(values)}: expected a list of at least one name")
     if any(not isinstance(a, str) or not a for a in arms) or len(set(arms)) != len(arms):
-        raise PolicyError(f"{where}: arms {_shown(arms)}: expected at least one name, each once")
+        raise PolicyError(f"{where}: arms {_repr(arms)}: expected at least one name, each once")
     return tuple(str(a) for a in arms)
 
 
@@ -221,7 +225,8 @@ def check_size(where: str, fields: Mapping[str, Field]) -> None:
         memory = 2**36
     if size > memory:
         raise PolicyError(
-            f"{where}: its state takes {size / 2**30:,.1f} GiB, this machine has {memory / 2**30:,.1f}; use fewer "
+            f"{where}: its state takes {size / 2**30:,.1f} GiB, this machine has {memory / 2**30:,.1f}; use "
+            "fewer "
             "arms or features"
         )
 
@@ -241,15 +246,15 @@ def fitting(
 def resolved(
     where: str, name: str, shape: Sequence[int], field: Field, sizes: dict[str, int]
 ) -> tuple[int, ...]:
-    """The field's shape with its named sizes taken from `sizes`, else from `shape`; new ones are added to `sizes`."""
-    wanted = tuple(
+    """The field's shape, its named sizes from `sizes`, else from `shape`, which adds them to `sizes`."""
+    sizes_of_field = tuple(
         n if isinstance(n, int) else sizes.get(n, shape[i] if i < len(shape) else -1)
         for i, n in enumerate(field.shape)
     )
-    if tuple(shape) != wanted:
+    if tuple(shape) != sizes_of_field:
         raise PolicyError(f"{where}: {name} has shape {list(shape)}, expected {list(field.shape)}")
     sizes.update({n: shape[i] for i, n in enumerate(field.shape) if isinstance(n, str)})
-    return wanted
+    return sizes_of_field
 
 
 def check_variances(where: str, name: str, matrices: np.ndarray) -> None:
@@ -258,7 +263,7 @@ def check_variances(where: str, name: str, matrices: np.ndarray) -> None:
         raise PolicyError(f"{where}: {name} has a negative variance on its diagonal")
 
 
-# -- requests and outcomes ----------------------------------------------------------------------------------------
+# -- requests and outcomes -----------------------------------------------------------------------------------
 
 
 def available(where: str, value: Any, arms: int) -> np.ndarray:
@@ -297,8 +302,8 @@ def surrogate(where: str, value: Any, arms: int) -> Any:
 class Outcome(NamedTuple):
     """The checked outcome of a decision (see `SafePolicy.update`), with the decision's memory.
 
-    arm: index of the played arm among today's arms. places: index of each of today's arms among the decision's, -1
-    for one that was added since; None: no arm has come or gone.
+    arm: index of the played arm among today's arms. places: index of each of today's arms among the
+    decision's, -1 for one that was added since; None: no arm has come or gone.
     """
 
     score: float
@@ -317,10 +322,19 @@ class Outcome(NamedTuple):
 
 
 def outcome(
-    where: str, arms: int, score: Any, cost: Any, latency_penalty: Any, deltas: Any, all_scores: Any,
-    all_costs: Any, memory: dict[str, np.ndarray], arm: int, places: np.ndarray | None,
-) -> Outcome:  # fmt: skip
-    """The arguments of `SafePolicy.update` as an Outcome; PolicyError where one is malformed or out of range."""
+    where: str,
+    arms: int,
+    score: Any,
+    cost: Any,
+    latency_penalty: Any,
+    deltas: Any,
+    all_scores: Any,
+    all_costs: Any,
+    memory: dict[str, np.ndarray],
+    arm: int,
+    places: np.ndarray | None,
+) -> Outcome:
+    """The arguments of `SafePolicy.update`; PolicyError where one is malformed or out of range."""
     if (all_scores is None) != (all_costs is None):
         raise PolicyError(f"{where}: pass all_scores [K] and all_costs [K] together")
     if all_scores is not None:
@@ -329,10 +343,16 @@ def outcome(
     if deltas is not None:
         deltas = array(where, "deltas", deltas, Field((arms,)))
     return Outcome(
-        number(where, "score", score, 0.0, 1.0), number(where, "cost", cost, 0.0),
-        number(where, "latency_penalty", latency_penalty, 0.0), deltas, all_scores, all_costs, memory,
-        arm, places,
-    )  # fmt: skip
+        number(where, "score", score, 0.0, 1.0),
+        number(where, "cost", cost, 0.0),
+        number(where, "latency_penalty", latency_penalty, 0.0),
+        deltas,
+        all_scores,
+        all_costs,
+        memory,
+        arm,
+        places,
+    )
 
 
 def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ...]]) -> dict[str, np.ndarray]:
@@ -353,12 +373,12 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
         or not is_distribution(pmf)
     ) and not is_distribution(pmf := array(where, "Decision.pmf", pmf, Field((arms,), None))):
         raise PolicyError(
-            f"{where}: Decision.pmf {_shown(pmf.tolist())} is not a probability distribution over the arms"
+            f"{where}: Decision.pmf {_repr(pmf.tolist())} is not a probability distribution over the arms"
         )
     memory = decision.memory
     if type(memory) is not dict or memory.keys() != fields.keys():
         names = sorted(map(str, memory)) if isinstance(memory, dict) else memory
-        raise PolicyError(f"{where}: Decision.memory holds {_shown(names)}, expected {sorted(fields)}")
+        raise PolicyError(f"{where}: Decision.memory holds {_repr(names)}, expected {sorted(fields)}")
     checked = memory
     for name, (shape, low, high, dtype) in fields.items():
         value = memory[name]
@@ -372,90 +392,3 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
         ):
             checked = {**checked, name: array(where, name, value, Field(shape, low, high, dtype))}
     return checked
-
-
-# -- replay -------------------------------------------------------------------------------------------------------
-
-
-def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> None:
-    """PolicyError unless rounds start..stop-1 of the lane fit the policy and the stream (`Policy.run`)."""
-    where = f"{policy.name}: replay"
-    n, k, d = stream.shape
-    if k != len(policy.arms) or (policy.needs_context and d != policy.dim):
-        raise PolicyError(
-            f"{where}: the stream has {k} arms and {d} features, the policy {len(policy.arms)} and {policy.dim}"
-        )
-    for name in ("order", "actions", "propensities", "gaps", "arrivals", "meta_weights"):
-        value = getattr(lane, name)
-        if (type(value) is not _ndarray or not value.ndim) and not (
-            value is None and name in ("arrivals", "meta_weights")
-        ):
-            raise PolicyError(f"{where}: lane.{name} is a {type(value).__name__}, expected an array")
-    total = len(lane.order)
-    whole(where, "stop", stop, 0, total)
-    whole(where, "start", start, 0, stop)
-    for name, values, high in (("order", lane.order, n), ("arrivals", lane.arrivals, total)):
-        if values is None:
-            continue
-        ndim = 1 if name == "order" else 2
-        if (
-            values.dtype != I8
-            or values.ndim != ndim
-            or not values.flags.c_contiguous
-            or values.shape[1:] not in ((), (2,))
-        ):
-            raise PolicyError(f"{where}: lane.{name} must be int64, as `Lane.empty` makes it")
-        if values.size and not (values.min() >= 0 and values.max() < high):
-            raise PolicyError(f"{where}: lane.{name} must lie in 0..{high - 1}")
-    if lane.arrivals is not None and len(lane.arrivals):
-        when, what = lane.arrivals.T
-        if (np.diff(when) < 0).any() or (what > when).any():
-            raise PolicyError(f"{where}: lane.arrivals must be sorted, no reward before its round")
-    wanted: dict[str, tuple[tuple[int, ...], np.dtype]] = {
-        "actions": ((total,), I8),
-        "propensities": ((total,), F8),
-        "gaps": ((total,), F8),
-    }
-    if policy.experts and lane.meta_weights is not None:
-        wanted["meta_weights"] = ((total, policy.experts), np.dtype(np.float32))
-    for name, (shape, dtype) in wanted.items():
-        values = getattr(lane, name)
-        if values.shape != shape or values.dtype != dtype or not values.flags.carray:
-            raise PolicyError(
-                f"{where}: lane.{name} has shape {list(values.shape)} of {values.dtype}, expected {dtype} {list(shape)}"
-            )
-    past = lane.actions[:start] if lane.arrivals is not None else lane.actions[:0]
-    if past.size and not (past.min() >= 0 and past.max() < k):
-        raise PolicyError(
-            f"{where}: lane.actions of rounds before {start} hold numbers that are no arm of this problem"
-        )
-
-
-def check_stream(stream: Any) -> None:
-    """PolicyError unless the arrays of a stream agree with each other as its class says."""
-    where = "Stream"
-    k = len(names(where, stream.arms))
-    n, d = np.shape(stream.contexts) if np.ndim(stream.contexts) == 2 else (0, 0)
-    fields = {
-        "contexts": (n, d), "scores": (n, k), "costs": (n, k), "utilities": (n, k), "predicted_scores": (n, k),
-        "predicted_costs": (n, k), "deltas": (n, k, k), "static_costs": (n, k), "latencies": (n, k),
-        "active_from": (k,), "active_until": (k,),
-    }  # fmt: skip
-    arrays = {name: getattr(stream, name) for name in fields}
-    for key, value in stream.static_scores.items():
-        arrays[f"static_scores[{key!r}]"], fields[f"static_scores[{key!r}]"] = value, (n, k)
-    for name, shape in fields.items():
-        value = arrays[name]
-        if value is None and name == "latencies":
-            continue
-        dtype = I8 if name.startswith("active") else np.dtype(np.float32) if name == "deltas" else F8
-        if (
-            type(value) is not np.ndarray
-            or value.shape != shape
-            or value.dtype != dtype
-            or not value.flags.c_contiguous
-        ):
-            raise PolicyError(
-                f"{where}: {name} is {type(value).__name__} {list(np.shape(value))} of "
-                f"{getattr(value, 'dtype', '?')}, expected C-contiguous {dtype} {list(shape)}"
-            )

@@ -1,7 +1,8 @@
 """Policies as classes: `LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)` is `build_policy("lin_ucb", ...)`.
 
-One class a record of the catalog, made when it is asked for: a `SafePolicy` around the class that implements the policy,
-with the record's description and the options' names, defaults and ranges as its signature and docstring.
+One class a record of the catalog, made when it is asked for: a `SafePolicy` around the class that implements
+the policy, with the record's description and the options' names, defaults and ranges as its signature and
+docstring.
 """
 
 from __future__ import annotations
@@ -18,10 +19,7 @@ from cabs_core.policies.describe import policy_options, signature_text
 from cabs_core.policies.registry import load_policy, policy_class
 from cabs_core.policies.safe import SafePolicy
 
-_CAPITALS = {
-    word.lower(): word
-    for word in ("UCB", "TS", "CB", "KNN", "MF", "MIRT")
-}  # fmt: skip
+_CAPITALS = {word.lower(): word for word in ("UCB", "TS", "CB", "KNN", "MF", "MIRT")}
 _SHARED = {
     "dim": 0,
     "rho": 0.0,
@@ -55,7 +53,10 @@ def class_of(name: str) -> type[SafePolicy]:
         SafePolicy.__init__(self, implementation(chosen, arms=arms, options=settings, **shared))
 
     def load(cls: type[SafePolicy], folder: str | Path) -> SafePolicy:
-        """The policy that `save` wrote. Raises ProvenanceError, and PolicyError where it is another policy's."""
+        """The policy that `save` wrote.
+
+        Raises ProvenanceError, and PolicyError where it is another policy's.
+        """
         policy = load_policy(folder)
         if policy.algorithm.base != name:
             raise PolicyError(f"{folder} holds {policy.name}, not {name}: use load_policy")

@@ -14,8 +14,8 @@ import click
 def policies(names: tuple[str, ...], as_json: bool) -> None:
     """List policies, their presets, and their options with defaults and ranges.
 
-    NAMES: those to show with their options; without any, all policies, a line each. Policies of other packages (entry
-    point group cabs.policies) are among them.
+    NAMES: those to show with their options; without any, all policies, a line each. Policies of other
+    packages (entry point group cabs.policies) are among them.
     """
     from cabs_core.catalog import policies as catalog
     from cabs_core.catalog import split_name

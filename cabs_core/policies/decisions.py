@@ -1,19 +1,24 @@
-"""Static routers that learn decisions, not scores: a linear rule on the embeddings, fitted to a loss of the choice itself.
+"""Static routers that learn decisions, not scores: a linear rule on the embeddings, fitted to a loss of the
+choice itself.
 
-`equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478): learn the ranking of the arms. A pairwise logistic loss over the
-              pairs of a prompt in which one arm is better, and of equally good arms the cheaper one; every prompt counts
-              the same. Here "better" is the larger utility at rho, so that the learnt ranking is the decision; at rho = 0 it
-              is the source's order (quality, then cost). Read: the abstract and others' accounts of its section 4.3, for the
-              text was not at hand. Its encoder of prompt and model (FiLM) is replaced by one linear head an arm.
-`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037): minimise regret on doubly robust
-              utilities where the train split is a log: q + 1{played} (u - q) / p, q a cross-fitted ridge regression an arm, p
-              the logged probability (a cross-fitted logistic regression where the log does not say). Where every arm was
-              measured the targets are the utilities: cost-sensitive classification. Read: the abstract and accounts of its
-              two surrogates of the regret. This is the one by classification, as a log loss weighted by utility, which is
-              convex; the regret of a softmax is not, and ended at one arm for all prompts on two tables of three.
+`equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478): learn the ranking of the arms. A pairwise
+              logistic loss over the pairs of a prompt in which one arm is better, and of equally good arms
+              the cheaper one; every prompt counts the same. Here "better" is the larger utility at rho, so
+              that the learnt ranking is the decision; at rho = 0 it is the source's order (quality, then
+              cost). Read: the abstract and others' accounts of its section 4.3, for the text was not at hand.
+              Its encoder of prompt and model (FiLM) is replaced by one linear head an arm.
+`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037): minimise regret on
+              doubly robust utilities where the train split is a log: q + 1{played} (u - q) / p, q a
+              cross-fitted ridge regression an arm, p the logged probability (a cross-fitted logistic
+              regression where the log does not say). Where every arm was measured the targets are the
+              utilities: cost-sensitive classification. Read: the abstract and accounts of its two surrogates
+              of the regret. This is the one by classification, as a log loss weighted by utility, which is
+              convex; the regret of a softmax is not, and ended at one arm for all prompts on two tables of
+              three.
 
-Both are fitted for one rho by L-BFGS, on the principal axes of the points, every weight in the unit in which the loss bends
-about as much as in any other; the L2 penalty is the one of largest mean target on a held-out tenth.
+Both are fitted for one rho by L-BFGS, on the principal axes of the points, every weight in the unit in which
+the loss bends about as much as in any other; the L2 penalty is the one of largest mean target on a held-out
+tenth.
 """
 
 from __future__ import annotations
@@ -51,8 +56,9 @@ def ranking_loss(
 ) -> tuple[float, np.ndarray]:
     """(sum over rows of the logistic loss of the row's ordered pairs, gradient [B, K]).
 
-    Arm i stands before j where its utility is larger, or equal and its cost smaller. pairs: `equal` takes the mean of a
-    row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of utilities, and divides by K - 1.
+    Arm i stands before j where its utility is larger, or equal and its cost smaller. pairs: `equal` takes the
+    mean of a row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of utilities, and
+    divides by K - 1.
     """
     gradient = np.zeros_like(scores)
     return _ordered_pairs(scores, utilities, costs, pairs == "equal", gradient), gradient
@@ -87,9 +93,11 @@ def _ordered_pairs(
 
 
 def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """(sum over rows of -sum_a w_a log softmax(scores)_a with w = targets less the row's least, gradient [B, K]).
+    """(sum over rows of -sum_a w_a log softmax(scores)_a with w = targets less the row's least, gradient [B,
+    K]).
 
-    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], whose largest entry is the arm of largest mean target.
+    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], whose largest entry is the arm of largest
+    mean target.
     """
     gradient = np.empty_like(scores)
     return _weighted_log(scores, targets, gradient), gradient
@@ -122,12 +130,14 @@ def fit_linear(
     curvature: np.ndarray,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Weights [e + 1, K] (the last row: constants) of least mean loss over `rows` plus penalty / 2 times their squares.
+    """Weights [e + 1, K] (the last row: constants) of least mean loss over `rows` plus penalty / 2 times
+    their squares.
 
-    Constants are not penalised. curvature: [e + 1, K], about the second derivative of the mean loss by every weight. It
-    sets the units in which steps are taken, not where they end; off the diagonal it should be small, as it is where the
-    columns of the points are uncorrelated. Without it there are three times as many steps. start: weights to begin at, zeros
-    by default. Products with the points are in single precision, which halves their time; sums are in double.
+    Constants are not penalised. curvature: [e + 1, K], about the second derivative of the mean loss by every
+    weight. It sets the units in which steps are taken, not where they end; off the diagonal it should be
+    small, as it is where the columns of the points are uncorrelated. Without it there are three times as many
+    steps. start: weights to begin at, zeros by default. Products with the points are in single precision,
+    which halves their time; sums are in double.
     """
     x = points[rows].astype(np.float32)
     unit = 1.0 / np.sqrt(curvature + penalty)
@@ -167,13 +177,12 @@ class EquiOptions(DecisionOptions):
     """Settings of `equirouter`."""
 
     pairs: Literal["equal", "gap"] = Field(
-        "gap",
-        description="What a pair of models counts: the same as any (the source), or its difference of utilities",
+        "gap", description="Weight of a pair of models: 1 (the source), or its difference of utilities"
     )
 
 
 class DecisionPolicy(PointPolicy):
-    """Argmax of a linear rule; subclasses give the loss, the targets by which a penalty is chosen, and how the loss bends."""
+    """Argmax of a linear rule; subclasses give the loss, its bend, and targets that choose the penalty."""
 
     weights: np.ndarray
     constants: np.ndarray
@@ -183,7 +192,7 @@ class DecisionPolicy(PointPolicy):
 
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
-        """(loss, targets [N, K] whose mean under the argmax chooses the penalty, about the loss's second derivatives [K])."""
+        """(loss, targets [N, K] whose mean under the argmax chooses the penalty, its rough curvatures)."""
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Weights [K, e] and constants [K]."""
@@ -235,7 +244,7 @@ class EquiRouter(DecisionPolicy):
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
         utilities, costs, pairs = offline.utilities, offline.costs, self.settings.pairs
         # of a logistic loss it is a quarter of the weight, at most
-        gaps = [np.abs(utilities - own[:, None]).sum(axis=1).mean() for own in utilities.T]
+        gaps = [np.abs(utilities - of_arm[:, None]).sum(axis=1).mean() for of_arm in utilities.T]
         bend = np.array(gaps) / (4 * max(len(gaps) - 1, 1))
         return lambda scores, rows: ranking_loss(scores, utilities[rows], costs[rows], pairs), utilities, bend
 
@@ -255,7 +264,8 @@ class DrPolicy(DecisionPolicy):
 def doubly_robust(
     points: np.ndarray, outcomes: np.ndarray, answered: np.ndarray, propensities: np.ndarray | None
 ) -> np.ndarray:
-    """q + 1{answered} (outcome - q) / p, [N, K]: unbiased for every cell where p is right (Dudik et al. 2011).
+    """q + 1{answered} (outcome - q) / p, [N, K]: unbiased for every cell where p is right (Dudik et al.
+    2011).
 
     Args:
         points: [N, e]. outcomes: [N, K], read where answered, bool [N, K], one an arm's row.

@@ -10,8 +10,11 @@ from cabs_core.catalog import policy_record, split_name
 from cabs_core.policies.registry import policy_class
 
 _BOUNDS = (
-    ("exclusiveMinimum", "> {}"), ("minimum", ">= {}"), ("exclusiveMaximum", "< {}"), ("maximum", "<= {}"),
-)  # fmt: skip
+    ("exclusiveMinimum", "> {}"),
+    ("minimum", ">= {}"),
+    ("exclusiveMaximum", "< {}"),
+    ("maximum", "<= {}"),
+)
 
 
 @dataclass(frozen=True)

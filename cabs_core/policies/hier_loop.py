@@ -29,8 +29,7 @@ from cabs_core.policies.hier_model import (
     residual_learn,
     residual_predict,
 )
-from cabs_core.policies.mix import draw_largest
-from cabs_core.policies.thompson import CELLS, best_probabilities
+from cabs_core.policies.thompson import CELLS, best_probabilities, draw_largest
 
 #: surprise per round, in nats, that the alarm ignores, so that a slightly wrong mixture does not set it off
 ALLOWANCE = 0.1

@@ -1,4 +1,4 @@
-"""What a replay hands to its policies: the train split, the arrays of the stream, and one lane for every trial."""
+"""What a replay hands to its policies: the train split, the stream's arrays, and a lane for every trial."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.policies import checks
+from cabs_core.policies.lane_checks import check_stream
 from cabs_core.policies.requests import Decision, Request
 from cabs_core.utility import clipped_utility
 
@@ -21,18 +22,25 @@ T = TypeVar("T")
 class Offline:
     """The train split as policies may use it, for one rho.
 
-    contexts [N, d]; scores and costs [N, K]; embeddings [N, e] and prompt_lengths [N] (characters) where the problem
-    has them. answered, propensities [N, K], of a log: which cells are measured, not predicted, and with which probability
-    they were played (None: not known). `fits` holds what depends on no rho and is shared by all streams of a problem.
+    contexts [N, d]; scores and costs [N, K]; embeddings [N, e] and prompt_lengths [N] (characters) where the
+    problem has them. answered, propensities [N, K], of a log: which cells are measured, not predicted, and
+    with which probability they were played (None: not known). `fits` holds what depends on no rho and is
+    shared by all streams of a problem.
     """
 
     def __init__(
-        self, contexts: ArrayLike, scores: ArrayLike, costs: ArrayLike, rho: float,
-        embeddings: np.ndarray | None = None, prompt_lengths: np.ndarray | None = None,
-        fits: dict[Hashable, Any] | None = None, answered: np.ndarray | None = None,
+        self,
+        contexts: ArrayLike,
+        scores: ArrayLike,
+        costs: ArrayLike,
+        rho: float,
+        embeddings: np.ndarray | None = None,
+        prompt_lengths: np.ndarray | None = None,
+        fits: dict[Hashable, Any] | None = None,
+        answered: np.ndarray | None = None,
         propensities: np.ndarray | None = None,
-    ) -> None:  # fmt: skip
-        """PolicyError unless shapes agree, contexts are in range, scores in [0, 1] and costs finite and >= 0."""
+    ) -> None:
+        """PolicyError unless shapes agree, contexts are in range, scores in [0, 1], costs finite and >= 0."""
         rows, k = np.shape(scores) if np.ndim(scores) == 2 else (-1, -1)
         d = np.shape(contexts)[-1] if np.ndim(contexts) == 2 else -1
         self.contexts = checks.array("Offline", "contexts", contexts, checks.Field((rows, d)))
@@ -50,14 +58,14 @@ class Offline:
         return self.once("utilities", lambda: clipped_utility(self.scores, self.costs, self.rho))
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Value of `compute()`, computed at the first call with this key (lanes share what they start from)."""
+        """Value of `compute()`, computed at the first call with this key: lanes share their start."""
         if key not in self._cache:
             self._cache[key] = compute()
         value: T = self._cache[key]
         return value
 
     def fit_once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """As `once`, for what does not depend on rho: the first stream of a problem that needs it computes it."""
+        """As `once`, for what does not depend on rho: computed once a problem."""
         with _FITTING:  # lanes of one replay run in threads
             if key not in self.fits:
                 self.fits[key] = compute()
@@ -115,7 +123,7 @@ class Stream:
     fitted: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        checks.check_stream(self)
+        check_stream(self)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -157,14 +165,16 @@ class Stream:
 class Lane:
     """One trial: the order of queries, when rewards arrive, and the traces that `run` fills.
 
-    Decisions whose reward is still to come belong to the lane, not to the policy: they are in `pending` or `memory`.
+    Decisions whose reward is still to come belong to the lane, not to the policy: they are in `pending` or
+    `memory`.
 
     Attributes:
         order: int64 [T], the row played in each round.
-        arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of (round at whose end
-            it arrives, round it belongs to), sorted.
+        arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of (round at
+            whose end it arrives, round it belongs to), sorted.
         actions: int64 [T]; propensities: float64 [T].
-        gaps: float64 [T], NaN where no program is solved; uncertified: number of rounds whose solve was not certified.
+        gaps: float64 [T], NaN where no program is solved; uncertified: number of rounds whose solve was not
+            certified.
         meta_weights: float32 [T, M], or None.
         pending: {round: Decision}, where `decide` and `update` play the lane.
         memory: `kernel_arrays.Memory` with a slot per round, where compiled loops play it.

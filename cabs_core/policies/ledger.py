@@ -1,8 +1,8 @@
 """Which decisions have been learnt: one bit for every (instance, round), so that no reward counts twice.
 
-Feedback queues deliver at least once. A router therefore keeps, with its state, which decisions it has learnt, and
-learns none twice. Bits are kept in pages of 1,024 rounds that exist only where something was learnt, so a million
-rewards take about 200 kB, and a forged round number costs at most one page.
+Feedback queues deliver at least once. A router therefore keeps, with its state, which decisions it has
+learnt, and learns none twice. Bits are kept in pages of 1,024 rounds that exist only where something was
+learnt, so a million rewards take about 200 kB, and a forged round number costs at most one page.
 """
 
 from __future__ import annotations

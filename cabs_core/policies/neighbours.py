@@ -1,16 +1,19 @@
 """Routers of the field whose rule depends on rho: clusters, neighbours and ratings of the train split.
 
 `avengers_pro`  Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
-                `baselines/AvengersPro/balance_cluster_router.py`, `simple_cluster_router.py`): k-means on normalised
-                embeddings; in every cluster the arms are ranked by w (acc - min) / (max - min) + (1 - w) (1 - cost / max);
-                a prompt's nearest clusters, by a softmax of their distances, vote 1 / rank.
-`guarded_knn`   plays the best single arm (the fallback), unless another arm's mean advantage over it among the nearest
-                train prompts exceeds z standard errors (experientiallabs/experiential, issue 259).
-`eagle`         Eagle (arXiv 2409.15518): half global, half local Elo ratings, K = 32; the local ones start from the
-                global ones and see the comparisons of the 20 nearest train prompts. An arm beats another on a prompt
-                where its utility is larger; equal utilities are a draw.
+                `baselines/AvengersPro/balance_cluster_router.py`, `simple_cluster_router.py`): k-means on
+                normalised embeddings; in every cluster the arms are ranked by w (acc - min) / (max - min) +
+                (1 - w) (1 - cost / max); a prompt's nearest clusters, by a softmax of their distances, vote 1
+                / rank.
+`guarded_knn`   plays the best single arm (the fallback), unless another arm's mean advantage over it among
+                the nearest train prompts exceeds z standard errors (experientiallabs/experiential, issue
+                259).
+`eagle`         Eagle (arXiv 2409.15518): half global, half local Elo ratings, K = 32; the local ones start
+                from the global ones and see the comparisons of the 20 nearest train prompts. An arm beats
+                another on a prompt where its utility is larger; equal utilities are a draw.
 
-They know only the train split and never learn online. Points are embeddings, or contexts where the problem has none.
+They know only the train split and never learn online. Points are embeddings, or contexts where the problem
+has none.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options
 from cabs_core.policies.lanes import Offline, Stream
+from cabs_core.policies.ratings import bradley_terry, local_ratings
 from cabs_core.policies.requests import Reads, Request
 from cabs_core.policies.static import StaticPolicy
 from cabs_core.predictors.clusters import (
@@ -43,7 +46,7 @@ UNIT_POINTS = "unit points"
 
 
 class PointPolicy(StaticPolicy):
-    """Values of the arms from a prompt's point; subclasses give `fitted(points, offline)`, `score` and `_ARRAYS`."""
+    """Values of the arms from a prompt's point, by `fitted(points, offline)`, `score` and `_ARRAYS`."""
 
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
 
@@ -156,8 +159,8 @@ class AvengersOptions(Options):
         None,
         ge=0,
         le=1,
-        description="w of the accuracy against the cost; None: the multiple of .05 in [0, 1] with the largest mean "
-        "utility on the train split at this rho",
+        description="w of the accuracy against the cost; None: the multiple of .05 in [0, 1] with the best "
+        "mean utility on the train split at this rho",
     )
     vote: Literal["rank", "score"] = Field(
         "rank", description="What clusters vote: 1 / rank, or the score itself"
@@ -289,7 +292,7 @@ class GuardedKnn(NearestPolicy):
         return points, offline.utilities
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Mean lead over the fallback of the arms that pass, 0 for the fallback, and less than -1 for the others."""
+        """Mean lead over the fallback of arms that pass; 0 for the fallback, below -1 for the others."""
         fallback = int(np.argmax(self.utilities.mean(axis=0)))
         lead = self.utilities - self.utilities[:, [fallback]]
         out = np.empty((len(near), lead.shape[1]))
@@ -315,65 +318,6 @@ class EagleOptions(Options):
     k_factor: float = Field(32.0, gt=0, description="K of the Elo updates of the local rating")
     neighbours: int = Field(20, ge=1)
     global_share: float = Field(0.5, ge=0, le=1, description="Weight of the global rating")
-
-
-#: 10^(gap / 400) = exp(gap _ELO)
-_ELO = np.log(10.0) / 400.0
-
-
-@kernel
-def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> None:
-    """Elo (1978) updates of ratings [K] in place, by every two arms of every row of results [m, K] in order: the larger
-    result wins. Expected score 1 / (1 + 10^((R_b - R_a) / 400))."""
-    for row in range(results.shape[0]):
-        for a in range(ratings.size):
-            for b in range(a + 1, ratings.size):
-                won = 0.5
-                if results[row, a] > results[row, b]:
-                    won = 1.0
-                elif results[row, a] < results[row, b]:
-                    won = 0.0
-                # exp takes a quarter of the time of a power of 10
-                step = k_factor * (won - 1.0 / (1.0 + np.exp((ratings[b] - ratings[a]) * _ELO)))
-                ratings[a] += step
-                ratings[b] -= step
-
-
-def bradley_terry(results: np.ndarray) -> np.ndarray:
-    """Ratings [K] on Elo's scale, mean 1000, of largest likelihood for all comparisons in results [N, K]; a tie is half a win.
-
-    One more tie of every pair keeps the rating of an arm that never lost finite. By minorisation (Hunter 2004, Annals of
-    Statistics 32(1)). Unlike ratings after one pass of Elo updates, they do not depend on the order of the rows.
-    """
-    k = results.shape[1]
-    if k < 2:
-        return np.full(k, 1000.0)
-    arms = np.ascontiguousarray(results.T)
-    wins = (
-        np.array([[(x > y).sum() + 0.5 * (x == y).sum() for y in arms] for x in arms], dtype=np.float64) + 0.5
-    )
-    np.fill_diagonal(wins, 0.0)
-    games, strength = wins + wins.T, np.ones(k)
-    for _ in range(10_000):
-        new = wins.sum(axis=1) / (games / (strength[:, None] + strength)).sum(axis=1)
-        new /= np.exp(np.log(new).mean())
-        close = np.abs(np.log(new / strength)).max() < 1e-12
-        strength = new
-        if close:
-            break
-    ratings: np.ndarray = 1000.0 + 400.0 * np.log10(strength)
-    return ratings
-
-
-@kernel
-def local_ratings(
-    start: np.ndarray, results: np.ndarray, near: np.ndarray, k_factor: float, out: np.ndarray
-) -> None:
-    """out [n, K] = ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
-    for i in range(near.shape[0]):
-        out[i] = start
-        for r in range(near.shape[1]):
-            elo_updates(out[i], results[near[i, r] : near[i, r] + 1], k_factor)
 
 
 class Eagle(NearestPolicy):
@@ -407,4 +351,4 @@ class Eagle(NearestPolicy):
         self.ratings = np.delete(self.ratings, index)
 
 
-__all__ = ["AvengersPro", "Eagle", "GuardedKnn", "balance", "elo_updates", "nearest_rows", "rank_votes"]
+__all__ = ["AvengersPro", "Eagle", "GuardedKnn", "balance", "nearest_rows", "rank_votes"]

@@ -4,14 +4,16 @@ Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. T
 
     x.theta + alpha sqrt(x^T A^-1 x / max(gamma^s, 1/200)) - penalty,       theta = A^-1 b,
 
-s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt, dt =
-rounds since its last update; when less than a tenth of the ridge penalty is left in A, it is filled up again. The
-prior is the ridge regression on the train split, scaled so that the last diagonal entry of A is `prior_rounds`: the last
-feature is the constant, and is taken as 1 whatever its value in the contexts, so that A counts rounds; the ridge penalty is then added to A, and to b so that theta does not change.
+s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt,
+dt = rounds since its last update; when less than a tenth of the ridge penalty is left in A, it is filled up
+again. The prior is the ridge regression on the train split, scaled so that the last diagonal entry of A is
+`prior_rounds`: the last feature is the constant, and is taken as 1 whatever its value in the contexts, so
+that A counts rounds; the ridge penalty is then added to A, and to b so that theta does not change.
 
-Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`, `costs.py`);
-PILOT (arXiv 2508.21141) is LinUCB with a prior and a budget on top, without forgetting: preset `pilot`. What differs here: ties go to the first arm, not to a
-random one, and predictions of the prior are not rescaled where they exceed 1.5 (contexts here are bounded).
+Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`,
+`costs.py`); PILOT (arXiv 2508.21141) is LinUCB with a prior and a budget on top, without forgetting: preset
+`pilot`. What differs here: ties go to the first arm, not to a random one, and predictions of the prior are
+not rescaled where they exceed 1.5 (contexts here are bounded).
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from cabs_core.policies.rounds import CompiledPolicy, round_loop
 from cabs_core.regression import dot, observe, quadratic
 from cabs_core.utility import price
 
-#: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the penalty
-#: below which it is filled up again
+#: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the
+#: penalty below which it is filled up again
 MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
 
 
 class Model(NamedTuple):
-    """What is learnt of every arm: inverse and precision [K, d, d], moment and theta [K, d]; floor [K], what is left of
-    the ridge penalty; updated and played int64 [K], the rounds of its last update and play."""
+    """What is learnt of every arm: inverse and precision [K, d, d], moment and theta [K, d]; floor [K], what
+    is left of the ridge penalty; updated and played int64 [K], the rounds of its last update and play."""
 
     inverse: np.ndarray
     precision: np.ndarray
@@ -80,8 +82,9 @@ class ParetoOptions(Options):
     )
     cost: Literal["linear", "log"] = Field(
         "linear",
-        description="linear: rho times the expected cost. log: lambda_c times the arm's mean cost, scaled by logarithms "
-        "to [0, 1] between the cheapest and the dearest arm, as in the source; then rho plays no part",
+        description="linear: rho times the expected cost. log: lambda_c times the arm's mean cost, scaled by "
+        "logarithms to [0, 1] between the cheapest and the dearest arm, as in the source, and rho plays no "
+        "part",
     )
     lambda_c: float = Field(0.3, ge=0, description="Of cost 'log'")
 
@@ -97,7 +100,7 @@ def staleness_factor(gamma: float, rounds: int) -> float:
 @kernel
 def _decide(
     parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
-) -> tuple[int, float]:  # fmt: skip
+) -> tuple[int, float]:
     """The arm of largest upper bound less penalty (the first of equals); counts the round."""
     inverse, _, _, theta, _, updated, played = parts.model
     x, penalties, clock = data.contexts[row], data.penalties[row], parts.clock
@@ -117,9 +120,17 @@ def _decide(
 
 @kernel
 def _forget(
-    arm: int, now: int, gamma: float, penalty: float, inverse: np.ndarray, precision: np.ndarray, moment: np.ndarray,
-    theta: np.ndarray, floor: np.ndarray, updated: np.ndarray,
-) -> None:  # fmt: skip
+    arm: int,
+    now: int,
+    gamma: float,
+    penalty: float,
+    inverse: np.ndarray,
+    precision: np.ndarray,
+    moment: np.ndarray,
+    theta: np.ndarray,
+    floor: np.ndarray,
+    updated: np.ndarray,
+) -> None:
     """Discount an arm's model up to now."""
     if gamma < 1.0:
         decay = gamma ** min(now - updated[arm], MAX_STALENESS)
@@ -159,7 +170,7 @@ def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
 
 
 def log_costs(means: np.ndarray) -> np.ndarray:
-    """[K] mean costs on a logarithmic scale from 0 (the cheapest) to 1 (the dearest); .5 where all are equal."""
+    """[K] mean costs as logarithms from 0 (the cheapest) to 1 (the dearest); .5 where all are equal."""
     positive = means[means > 0]
     if not len(positive) or positive.min() == positive.max():
         return np.full(len(means), 0.5)
@@ -280,10 +291,16 @@ class ParetoBandit(CompiledPolicy):
         k, d, s = len(self.arms), self.dim, checks.state
         counts = s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8)
         return {
-            "inverse": s(k, d, d), "precision": s(k, d, d), "moment": s(k, d), "theta": s(k, d),
-            "floor": s(k, low=checks.POSITIVE), "updated": counts, "played": counts,
-            "clock": counts._replace(shape=(1,)), "price": s(k, low=0.0, high=1.0),
-        }  # fmt: skip
+            "inverse": s(k, d, d),
+            "precision": s(k, d, d),
+            "moment": s(k, d),
+            "theta": s(k, d),
+            "floor": s(k, low=checks.POSITIVE),
+            "updated": counts,
+            "played": counts,
+            "clock": counts._replace(shape=(1,)),
+            "price": s(k, low=0.0, high=1.0),
+        }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError for negative variances and for arms that were played after the last round."""

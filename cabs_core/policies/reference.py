@@ -4,7 +4,8 @@ The compiled policies are held against it (`tests/core/policies/test_cabs_refere
 `cabs_c_linear` and `cabs_d_linear` is what stands here. Lines are counted as printed, `Input` being line 1.
 
     x [d] context; R, A, E [K, K] affinity, sampled graph and its expectation E[A]; theta [K, d] estimates;
-    p, q [K] distributions over arms; i the played arm, r its reward; s [K] surrogate rewards; N(i) = {j: A_ij = 1}
+    p, q [K] distributions over arms; i the played arm, r its reward; s [K] surrogate rewards; N(i) = {j: A_ij
+    = 1}
 
 Where the print leaves a choice, the comment says "reading"; docs/paper.md has them all.
 """
@@ -40,7 +41,8 @@ def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
-    """argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik], which the squares are weighted by.
+    """argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik], which the squares are
+    weighted by.
 
     The supremum over theta* has a closed form: v_k = x'theta*_k enters as v_k (1[k = i*] - p_k) less
     (gamma / 4) (p'W)_k (v_k - f_k)^2, so that
@@ -50,7 +52,7 @@ def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
-    """bool [K]: which arms the IQR rule of the appendix retains, for predicted deltas [K] and the played arm."""
+    """bool [K]: arms that the appendix's IQR rule retains, for predicted deltas [K] and the played arm i."""
     others = np.delete(np.abs(delta), i)  # reading: quartiles over the other K - 1 arms
     low, high = np.quantile(others, [0.25, 0.75])
     retained: np.ndarray = np.abs(delta) > high + kappa * (high - low)

@@ -55,10 +55,18 @@ POLICIES = _Registry()
 
 
 def build_policy(
-    name: str, *, arms: Sequence[str], dim: int = 0, rho: float = 0.0, offline: Offline | None = None,
-    horizon: int | None = None, seed: int = 0, keys: np.ndarray | None = None, binary_share: float = 1.0,
+    name: str,
+    *,
+    arms: Sequence[str],
+    dim: int = 0,
+    rho: float = 0.0,
+    offline: Offline | None = None,
+    horizon: int | None = None,
+    seed: int = 0,
+    keys: np.ndarray | None = None,
+    binary_share: float = 1.0,
     **options: Any,
-) -> SafePolicy:  # fmt: skip
+) -> SafePolicy:
     """A policy before its first round.
 
     Args:
@@ -80,12 +88,21 @@ def build_policy(
         ('lin_ucb@warm', 0.2)
         >>> build_policy("lin_ucb", arms=["a", "b"], dim=4, alpha=-1.0)
         Traceback (most recent call last):
-        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 (got -1.0). ...
+        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 (got
+        -1.0). ...
     """
     algorithm = policy_class(name)(
-        name, arms=arms, dim=dim, rho=rho, offline=offline, horizon=horizon, seed=seed, keys=keys, binary_share=binary_share,
+        name,
+        arms=arms,
+        dim=dim,
+        rho=rho,
+        offline=offline,
+        horizon=horizon,
+        seed=seed,
+        keys=keys,
+        binary_share=binary_share,
         options=options,
-    )  # fmt: skip
+    )
     return SafePolicy(algorithm)
 
 

@@ -1,4 +1,4 @@
-"""What goes into a policy and comes out of it: a request to route, and the decision with all that its update needs."""
+"""What goes into a policy and comes out of it: a request, and a decision with all its update needs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ EVERYTHING = Reads(context=True, scores=True, costs=True, surrogate=True, embedd
 
 
 class Choice(NamedTuple):
-    """What a policy chose for a request; `SafePolicy.decide` makes a `Decision` of it, whose fields say what each is."""
+    """What a policy chose for a request: fields of the `Decision` that `SafePolicy.decide` makes of it."""
 
     arm: int
     probability: float
@@ -131,15 +131,25 @@ class Decision:
         return self.arms[self.arm]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-serialisable; float64 survives exactly. A surrogate function is dropped: pass `deltas` later."""
+        """JSON-serialisable; float64 survives exactly.
+
+        A surrogate function is dropped: pass `deltas` later.
+        """
         table = self.surrogate if isinstance(self.surrogate, np.ndarray) else None
         return {
-            "format": FORMAT, "router": self.router, "instance": self.instance, "version": int(self.version),
-            "arm": int(self.arm), "probability": float(self.probability), "pmf": self.pmf.tolist(),
-            "round": int(self.round), "rho": float(self.rho), "arms": list(self.arms),
+            "format": FORMAT,
+            "router": self.router,
+            "instance": self.instance,
+            "version": int(self.version),
+            "arm": int(self.arm),
+            "probability": float(self.probability),
+            "pmf": self.pmf.tolist(),
+            "round": int(self.round),
+            "rho": float(self.rho),
+            "arms": list(self.arms),
             "memory": {k: _array_to_json(v) for k, v in self.memory.items()},
             "surrogate": None if table is None else _array_to_json(table),
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Decision:
@@ -152,7 +162,8 @@ class Decision:
             raise PolicyError(f"Decision.from_dict takes what to_dict gave, not {type(data).__name__}")
         if data.get("format") != FORMAT:
             raise PolicyError(
-                f"a decision of format {checks.text(repr(data.get('format', 1)), 40)}: this version reads {FORMAT}, "
+                f"a decision of format {checks.text(repr(data.get('format', 1)), 40)}: this version reads "
+                f"{FORMAT}, "
                 "which says which router made it. Decisions made before an upgrade cannot be learnt after it"
             )
         try:

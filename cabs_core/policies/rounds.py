@@ -3,10 +3,11 @@
     decide(parts, data, row, mask, t, slot, trace) -> (arm, its probability)
     learn(parts, data, row, arm, slot)
 
-`parts` is a NamedTuple of the policy's options, state and work space; `data` one of arrays over rows (queries), of
-which a request is a table with one row; mask bool [K] says which arms may be played; t counts the policy's decisions.
-A reward may come rounds after its decision: what `decide` leaves in memory slot `slot`, `learn` finds there. `decide`
-fills trace [2 + M]: the gap of a program it solved (NaN: none), 1 where that was not certified, M meta weights.
+`parts` is a NamedTuple of the policy's options, state and work space; `data` one of arrays over rows
+(queries), of which a request is a table with one row; mask bool [K] says which arms may be played; t counts
+the policy's decisions. A reward may come rounds after its decision: what `decide` leaves in memory slot
+`slot`, `learn` finds there. `decide` fills trace [2 + M]: the gap of a program it solved (NaN: none), 1 where
+that was not certified, M meta weights.
 
 `decide` and `update` call the same kernels, so that a policy is defined once.
 """
@@ -20,8 +21,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
-from cabs_core.policies import checks
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lane_checks import check_lane
 from cabs_core.policies.lanes import Lane, Stream
 
 Kernel = Any  # a numba dispatcher
@@ -30,8 +31,9 @@ Kernel = Any  # a numba dispatcher
 class Rounds(NamedTuple):
     """What the loop reads of a stream and a lane, and the traces that it fills (`lanes`).
 
-    immediate: every reward comes at the end of its own round, in slot 0; otherwise slots are rounds. offset: the
-    policy's decisions before round 0. arrivals is empty where `immediate`; meta_weights may have no columns.
+    immediate: every reward comes at the end of its own round, in slot 0; otherwise slots are rounds. offset:
+    the policy's decisions before round 0. arrivals is empty where `immediate`; meta_weights may have no
+    columns.
     """
 
     order: np.ndarray
@@ -86,11 +88,12 @@ def _play(parts: Any, data: Any, rounds: Rounds, start: int, stop: int) -> float
 
 
 def round_loop(decide: Kernel, learn: Kernel) -> Kernel:
-    """The compiled loop of a policy with these kernels: (parts, data, rounds, start, stop) -> solves not certified.
+    """The compiled loop of a policy with these kernels: (parts, data, rounds, start, stop) -> solves not
+    certified.
 
-    The kernels become globals of a copy of `_play` that counts as code of their file. numba's cache on disk then finds
-    the loop again in every process and drops it when that file, or one that it imports, changes; the key of a closure
-    over kernels would differ in every process.
+    The kernels become globals of a copy of `_play` that counts as code of their file. numba's cache on disk
+    then finds the loop again in every process and drops it when that file, or one that it imports, changes;
+    the key of a closure over kernels would differ in every process.
     """
     home = decide.py_func
     code = _play.__code__.replace(co_filename=home.__code__.co_filename)
@@ -126,13 +129,21 @@ class CompiledPolicy(Policy):
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Play rounds start..stop-1 of a lane in the compiled loop."""
-        checks.check_lane(self, stream, lane, start, stop)
+        check_lane(self, stream, lane, start, stop)
         immediate = lane.arrivals is None
         weights = np.zeros((1, 0), dtype=np.float32) if lane.meta_weights is None else lane.meta_weights
         rounds = Rounds(
-            lane.order, np.zeros((0, 2), dtype=np.int64) if lane.arrivals is None else lane.arrivals, immediate,
-            self.round - start, stream.active_from, stream.active_until, lane.actions, lane.propensities, lane.gaps,
-            weights, self.new_trace(),
-        )  # fmt: skip
+            lane.order,
+            np.zeros((0, 2), dtype=np.int64) if lane.arrivals is None else lane.arrivals,
+            immediate,
+            self.round - start,
+            stream.active_from,
+            stream.active_until,
+            lane.actions,
+            lane.propensities,
+            lane.gaps,
+            weights,
+            self.new_trace(),
+        )
         lane.uncertified += int(self.loop(self.parts(lane), self.data(stream), rounds, start, stop))
         self.round += stop - start

@@ -1,10 +1,11 @@
-"""What a router and a replay hold: a policy with everything from outside checked at its border, whatever its algorithm.
+"""What a router and a replay hold: a policy with everything from outside checked at its border, whatever its
+algorithm.
 
 * Every call comes alone: a lock, so that one object may be used from several threads.
-* Nothing unchecked reaches compiled code: requests, decisions, outcomes and arm names pass `checks` first, and a refusal
-  changes nothing.
-* A decision has a name, (instance, round), and belongs to a router. It is learnt once: feedback that is delivered again
-  teaches nothing, also after a restart (`ledger`).
+* Nothing unchecked reaches compiled code: requests, decisions, outcomes and arm names pass `checks` first,
+  and a refusal changes nothing.
+* A decision has a name, (instance, round), and belongs to a router. It is learnt once: feedback that is
+  delivered again teaches nothing, also after a restart (`ledger`).
 * Arms come and go while decisions for them wait for their rewards.
 * What was learnt is saved as a whole and read back checked (`saving`).
 
@@ -28,6 +29,7 @@ from numpy.typing import ArrayLike
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks, saving
 from cabs_core.policies.base import Policy
+from cabs_core.policies.lane_checks import check_lane
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.ledger import Ledger
 from cabs_core.policies.requests import Decision, Request
@@ -58,7 +60,8 @@ class SafePolicy:
     Attributes:
         algorithm: the policy inside; name: its name, with the preset.
         router: random id of this router, the same after save and load; its decisions carry it.
-        version: number of times an arm was added or removed; since: {arm: version that added it}, for added arms.
+        version: number of times an arm was added or removed; since: {arm: version that added it}, for added
+            arms.
         learnt: the decisions that were learnt from (`ledger`).
 
     Examples:
@@ -117,7 +120,7 @@ class SafePolicy:
             "save(folder) and load_policy(folder)"
         )
 
-    # -- decisions and their rewards ---------------------------------------------------------------------------
+    # -- decisions and their rewards -------------------------------------------------------------------------
 
     def decide(self, request: Request) -> Decision:
         """Choose an arm for a request.
@@ -133,13 +136,23 @@ class SafePolicy:
             arm, probability, pmf, rho, memory, surrogate = algorithm.choose(request)
             if not 0.0 < probability <= checks.ONE:
                 raise PolicyError(
-                    f"{self.name}: its state gives arm {algorithm.arms[arm]} probability {probability}; load the last "
+                    f"{self.name}: its state gives arm {algorithm.arms[arm]} probability {probability}; load "
+                    "the last "
                     "saved state that was sound"
                 )
             decision = Decision(
-                arm, probability, pmf, algorithm.round, rho, algorithm.arms, {} if memory is None else memory, surrogate,
-                self.router, self._instance + _process, self.version,
-            )  # fmt: skip
+                arm,
+                probability,
+                pmf,
+                algorithm.round,
+                rho,
+                algorithm.arms,
+                {} if memory is None else memory,
+                surrogate,
+                self.router,
+                self._instance + _process,
+                self.version,
+            )
             algorithm.round += 1
             return decision
 
@@ -156,8 +169,8 @@ class SafePolicy:
     ) -> bool:
         """Learn from the outcome of a decision, once; True if anything was learnt.
 
-        False: this decision was learnt before (feedback delivered a second time changes nothing, even if it differs),
-        its arm has been removed since, or the policy does not learn.
+        False: this decision was learnt before (feedback delivered a second time changes nothing, even if it
+        differs), its arm has been removed since, or the policy does not learn.
 
         Args:
             decision: what `decide` returned, at any earlier time, also before a restart.
@@ -167,8 +180,8 @@ class SafePolicy:
             all_scores, all_costs: `[K]`, for policies with full feedback only.
 
         Raises:
-            PolicyError: a decision of another router, or one that was altered; an outcome out of range. Nothing has
-                changed then.
+            PolicyError: a decision of another router, or one that was altered; an outcome out of range.
+                Nothing has changed then.
         """
         with self._lock:
             self._check_made_here(decision)
@@ -207,7 +220,8 @@ class SafePolicy:
             named = isinstance(decision.router, str) and decision.router
             maker = f"router {checks.text(decision.router, 40)}" if named else "an unnamed router"
             raise PolicyError(
-                f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its feedback to "
+                f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its "
+                "feedback to "
                 "the router that made it"
             )
         if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
@@ -226,28 +240,30 @@ class SafePolicy:
         memory = self.algorithm.redrawn(decision, arm, pmf)
         return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
 
-    def take_over(self, other: SafePolicy) -> None:
-        """Know what a copy of this policy has learnt, which must be idle; the round becomes the later of the two."""
+    def take_over(self, copy: SafePolicy) -> None:
+        """Know what an idle copy of this policy has learnt; the round becomes the later of the two."""
         with self._lock:
-            later = max(self.round, other.round)
-            self.algorithm.set_state(*other.algorithm.state())
+            later = max(self.round, copy.round)
+            self.algorithm.set_state(*copy.algorithm.state())
             self.algorithm.round = later
 
-    # -- arms that come and go ---------------------------------------------------------------------------------
+    # -- arms that come and go -------------------------------------------------------------------------------
 
     def add_arm(
         self, name: str, embeddings: ArrayLike | None = None, scores: ArrayLike | None = None
     ) -> None:
         """A new arm becomes playable at the end of `arms`.
 
-        It learns nothing from earlier decisions, even if an arm of the same name was played and removed before. Nothing is known of
-        it, unless a policy that can (`uniroute`) starts it from its scores on a few prompts.
+        It learns nothing from earlier decisions, even if an arm of the same name was played and removed
+        before. Nothing is known of it, unless a policy that can (`uniroute`) starts it from its scores on a
+        few prompts.
 
         Args:
             embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].
 
         Raises:
-            PolicyError: there is an arm of that name, or the policy cannot start one from scored prompts. Nothing has changed.
+            PolicyError: there is an arm of that name, or the policy cannot start one from scored prompts.
+                Nothing has changed.
             DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
         """
         with self._lock:
@@ -294,10 +310,11 @@ class SafePolicy:
             dtype=np.int64,
         )
 
-    # -- files -------------------------------------------------------------------------------------------------
+    # -- files -----------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
-        """Write policy.json and state.npz, and what files the algorithm adds, into `folder` (replaced as a whole); no pickle.
+        """Write policy.json and state.npz, and what files the algorithm adds, into `folder` (replaced as a
+        whole); no pickle.
 
         Raises:
             PolicyError: the state is not sound; what was saved before stays.
@@ -305,12 +322,12 @@ class SafePolicy:
         with self._lock:
             return saving.save(self, folder)
 
-    # -- replay -----------------------------------------------------------------------------------------------
+    # -- replay ----------------------------------------------------------------------------------------------
 
     def play(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """Play rounds start..stop-1 of a lane through `decide` and `update`: slow, simple, the reference of every loop."""
+        """Play rounds start..stop-1 of a lane by `decide` and `update`: the reference of every loop."""
         algorithm = self.algorithm
-        checks.check_lane(algorithm, stream, lane, start, stop)
+        check_lane(algorithm, stream, lane, start, stop)
         for t in range(start, stop):
             row = int(lane.order[t])
             decision = self.decide(stream.request(row, t))
@@ -344,7 +361,8 @@ def play_lanes(
     stop: int,
     threads: int = 1,
 ) -> None:
-    """Play rounds start..stop-1 of every lane: in the algorithm's own loop, or call by call where it has none.
+    """Play rounds start..stop-1 of every lane: in the algorithm's own loop, or call by call where it has
+    none.
 
     Lanes are played over threads (compiled loops hold no GIL); results do not depend on `threads`.
     """

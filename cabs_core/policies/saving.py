@@ -1,8 +1,10 @@
-"""Files of a policy: policy.json (who it is) and state.npz (what it has learnt); no pickle, nothing taken on trust.
+"""Files of a policy: policy.json (who it is) and state.npz (what it has learnt); no pickle, nothing taken on
+trust.
 
-A saved policy is read in this order: the header, checked field by field; the shapes and kinds of all arrays, which
-stand in front of their bytes, against what the class expects for these arms, features and options; only then the
-arrays themselves, checked for range and finiteness. So a damaged or foreign file is refused before it takes memory.
+A saved policy is read in this order: the header, checked field by field; the shapes and kinds of all arrays,
+which stand in front of their bytes, against what the class expects for these arms, features and options; only
+then the arrays themselves, checked for range and finiteness. So a damaged or foreign file is refused before
+it takes memory.
 """
 
 from __future__ import annotations
@@ -39,10 +41,24 @@ CONTENTS = Contents(
 _PLACES, _BITS = "learnt_places", "learnt_bits"
 #: what reading damaged bytes can raise
 _DAMAGE = (
-    OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, MemoryError, RecursionError,
-    OverflowError, NotImplementedError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error, struct.error,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
     tokenize.TokenError,
-)  # fmt: skip
+)
 
 _Count = Annotated[int, Field(ge=0, le=checks.MOST_ROUNDS)]
 _Key = Annotated[int, Field(ge=0, lt=2**64)]
@@ -72,14 +88,14 @@ class Header(BaseModel):
 
 
 class Saved:
-    """A saved policy that is being read: the header at once, the arrays after the class has said what they must be."""
+    """A saved policy that is being read: its header now, its arrays once the class has said what they are."""
 
     def __init__(self, folder: Path, header: Header):
         self.folder, self.header = folder, header
         self.ledger = Ledger()
 
     def arrays(self, policy: Any) -> dict[str, np.ndarray]:
-        """The class's arrays, checked; PolicyError where one is absent, foreign, or not what the class expects."""
+        """The class's arrays, checked; PolicyError where one is absent, foreign or not as expected."""
         where = f"{self.folder / ARRAYS}"
         with zipfile.ZipFile(self.folder / ARRAYS) as stored:
             shapes = _shapes(where, stored)
@@ -104,7 +120,7 @@ def sound(where: str, policy: Any, arrays: Mapping[str, np.ndarray]) -> dict[str
 
 
 def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field]:
-    """The fields of the policy's state: those that are always there and the optional groups that are there."""
+    """The fields of the policy's state: those that always are, and the optional groups that are there."""
     fields = dict(policy.layout())
     for group in policy.optional_layouts():
         if names & set(group):
@@ -116,7 +132,7 @@ def _present(where: str, policy: Any, names: set[str]) -> dict[str, checks.Field
 
 
 def _shapes(where: str, stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
-    """{name: shape} from the headers alone; ValueError for an entry that is no plain .npy of the stated size."""
+    """{name: shape} from the headers alone; ValueError for an entry that is no .npy of the stated size."""
     shapes: dict[str, tuple[int, ...]] = {}
     for entry in stored.infolist():
         name = entry.filename.removesuffix(".npy")
@@ -167,12 +183,22 @@ def save(policy: Any, folder: str | Path) -> Path:
     sound(f"{policy.name}: not saved", algorithm, arrays)
     learnt_by, places, bits = policy.learnt.arrays()
     header = {
-        "format": FORMAT, "name": policy.name, "arms": policy.arms, "dim": algorithm.dim, "rho": policy.rho,
-        "horizon": algorithm.horizon, "round": policy.round, "share": algorithm.share,
+        "format": FORMAT,
+        "name": policy.name,
+        "arms": policy.arms,
+        "dim": algorithm.dim,
+        "rho": policy.rho,
+        "horizon": algorithm.horizon,
+        "round": policy.round,
+        "share": algorithm.share,
         "keys": [[int(x) for x in row] for row in algorithm.keys],
-        "options": policy.settings.model_dump(mode="json"), "values": values,
-        "router": policy.router, "version": policy.version, "since": policy.since, "learnt_by": learnt_by,
-    }  # fmt: skip
+        "options": policy.settings.model_dump(mode="json"),
+        "values": values,
+        "router": policy.router,
+        "version": policy.version,
+        "since": policy.since,
+        "learnt_by": learnt_by,
+    }
     with atomic_directory(folder, CONTENTS) as temporary:
         (temporary / HEADER).write_text(json.dumps(header, indent=1), encoding="utf-8")
         with open(temporary / ARRAYS, "wb") as handle:
@@ -182,16 +208,23 @@ def save(policy: Any, folder: str | Path) -> Path:
 
 
 def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
-    """The algorithm of this class that `save` wrote into `folder`, and the rest of it; ProvenanceError for anything else."""
+    """The algorithm that `save` wrote into `folder`, and the rest; ProvenanceError for anything else."""
     folder = Path(folder)
     raw = read_header(folder)
     try:
         header = Header.model_validate(raw)
         saved = Saved(folder, header)
         policy = cls(
-            header.name, arms=header.arms, dim=header.dim, rho=header.rho, horizon=header.horizon,
-            binary_share=header.share, keys=np.array(header.keys, dtype=np.uint64), options=header.options, saved=saved,
-        )  # fmt: skip
+            header.name,
+            arms=header.arms,
+            dim=header.dim,
+            rho=header.rho,
+            horizon=header.horizon,
+            binary_share=header.share,
+            keys=np.array(header.keys, dtype=np.uint64),
+            options=header.options,
+            saved=saved,
+        )
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(x) for x in first["loc"])

@@ -1,8 +1,9 @@
-"""Policies that never learn online: random, best single arm, the upper bound, and argmax of predicted utility.
+"""Policies that never learn online: random, best single arm, the upper bound, and argmax of predicted
+utility.
 
 Every static router plays argmax of the expected clipped utility of predicted scores and costs
-(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of them is one
-argmax over the table of all rounds and needs no loop (`random`, which draws, has one).
+(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
+them is one argmax over the table of all rounds and needs no loop (`random`, which draws, has one).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.lane_checks import check_lane
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Choice, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
@@ -61,7 +63,7 @@ class StaticPolicy(Policy):
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """All rounds at once."""
-        checks.check_lane(self, stream, lane, start, stop)
+        check_lane(self, stream, lane, start, stop)
         values = self.table(stream)[lane.order[start:stop]]
         if (stream.active_from > start).any() or (stream.active_until < stop).any():
             t = np.arange(start, stop)[:, None]
@@ -73,9 +75,14 @@ class StaticPolicy(Policy):
 
 @kernel
 def _decide_uniformly(
-    parts: tuple[np.ndarray, np.ndarray], data: None, row: int, mask: np.ndarray, t: int, slot: int,
+    parts: tuple[np.ndarray, np.ndarray],
+    data: None,
+    row: int,
+    mask: np.ndarray,
+    t: int,
+    slot: int,
     trace: np.ndarray,
-) -> tuple[int, float]:  # fmt: skip
+) -> tuple[int, float]:
     """Draw an available arm; parts: keys, and pmf [K] to fill."""
     keys, pmf = parts
     count = mask.sum()
@@ -187,9 +194,11 @@ class Carrot(StaticPolicy):
         """Expected utilities of the heads' predictions."""
         k = len(self.arms)
         return expected_utility(
-            self.need(request, "predicted_scores", k), self.need(request, "predicted_costs", k, 0.0),
-            self.rho_of(request), self.share,
-        )  # fmt: skip
+            self.need(request, "predicted_scores", k),
+            self.need(request, "predicted_costs", k, 0.0),
+            self.rho_of(request),
+            self.share,
+        )
 
     def table(self, stream: Stream) -> np.ndarray:
         """The same for all rows."""
@@ -200,8 +209,8 @@ class PredictedOptions(Options):
     """Settings of the static policies that predict scores.
 
     predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.
-    settings: options of the predictor that differ from its defaults (and from the preset's). If there are any, the
-        predictor is fitted on the train split even where the problem has predictions of that name.
+    settings: options of the predictor that differ from its defaults (and from the preset's). If there are
+        any, the predictor is fitted on the train split even where the problem has predictions of that name.
     """
 
     predictor: str | None = None
@@ -211,12 +220,13 @@ class PredictedOptions(Options):
 class Predicted(StaticPolicy):
     """Argmax of the expected clipped utility under a score predictor that is fitted on the train split.
 
-    knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router), hier_shrink
-    (shrunken cluster means) and stack (an ensemble): see `cabs_core.predictors` for what each does and its sources.
+    knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router),
+    hier_shrink (shrunken cluster means) and stack (an ensemble): see `cabs_core.predictors` for what each
+    does and its sources.
 
-    Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is saved
-    with the policy: attached by `attach`, fitted by `fit`, or else fitted at the first request without predictions, on
-    the train split that the policy was built with.
+    Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is
+    saved with the policy: attached by `attach`, fitted by `fit`, or else fitted at the first request without
+    predictions, on the train split that the policy was built with.
     """
 
     Settings = PredictedOptions
@@ -225,7 +235,8 @@ class Predicted(StaticPolicy):
 
     def start(self, offline: Offline | None) -> None:
         """No predictor attached; unknown predictors and bad settings are refused now."""
-        from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
+        # a third of a second, and a replay reads predictions that are there
+        from cabs_core.predictors import make_score_predictor  # noqa: PLC0415
 
         self.predictor: Any = None
         self.cost_predictor: Any = None
@@ -242,8 +253,8 @@ class Predicted(StaticPolicy):
 
     @property
     def own_predictor(self) -> bool:
-        """Whether it predicts by a predictor of its own: with options, or of a kind that the oracles do not hold."""
-        from cabs_core.predictors import STATIC  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
+        """Whether its predictor is its own: with options, or of a kind that the oracles do not hold."""
+        from cabs_core.predictors import STATIC  # noqa: PLC0415  (as in `start`)
 
         return bool(self.predictor_settings) or self.key not in STATIC
 
@@ -267,19 +278,20 @@ class Predicted(StaticPolicy):
         return {**preset, **self.settings.settings}
 
     def _fitted(self, offline: Offline) -> ScorePredictor:
-        from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
+        from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (as in `start`)
 
         lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
         predictor = make_score_predictor(self.key, **self.predictor_settings)
         return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
 
     def fit(self, offline: Offline) -> None:
-        """Fit its predictors on the train split (embeddings and prompt lengths) and attach them, for use online.
+        """Fit its predictors on the train split (embeddings and prompt lengths) and attach them, for use
+        online.
 
         Raises:
             PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.
         """
-        from cabs_core.predictors import CostPredictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
+        from cabs_core.predictors import CostPredictor  # noqa: PLC0415  (as in `start`)
 
         if offline.embeddings is None or offline.prompt_lengths is None or len(offline) < 2:
             raise PolicyError(
@@ -299,7 +311,7 @@ class Predicted(StaticPolicy):
 
     @property
     def _fit_key(self) -> tuple[str, str, int, bool]:
-        """Predictor, settings, seed, and that it is fitted without validation: the key of a stack's member too."""
+        """Predictor, settings, seed, and that no validation is used: the key of a stack's member, too."""
         return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
 
     def values(self, request: Request) -> np.ndarray:
@@ -333,8 +345,8 @@ class Predicted(StaticPolicy):
     def table(self, stream: Stream) -> np.ndarray:
         """Expected utilities of all rows from the problem's predictions.
 
-        Where it has none, or `settings` are given, from a predictor fitted on the train split (its embeddings, else its
-        contexts).
+        Where it has none, or `settings` are given, from a predictor fitted on the train split (its
+        embeddings, else its contexts).
         """
         scores = None if self.predictor_settings else stream.static_scores.get(self.key)
         if scores is None:
@@ -377,7 +389,8 @@ class Predicted(StaticPolicy):
     def load_parts(self, folder: Path) -> None:
         """Inverse of `save_parts`."""
         if (folder / "predictor").is_dir():
-            from cabs_core.predictors import CostPredictor, load_score_predictor  # noqa: PLC0415  (a third of a second: a replay reads predictions that are there)
+            # as in `start`
+            from cabs_core.predictors import CostPredictor, load_score_predictor  # noqa: PLC0415
 
             self.predictor = load_score_predictor(folder / "predictor")
             if (folder / "cost_predictor").is_dir():

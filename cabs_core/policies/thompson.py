@@ -2,10 +2,10 @@
 
 LinTS plays the argmax of one draw of the scores, so the probability of an arm given the past is an integral
 without closed form. Each arm's mass is cut into cells of a common grid (exact increments of its distribution
-function) and multiplied by the probability that all others lie below the cell's middle, without Monte-Carlo noise.
-32 cells give an error of at most about .01 for deviations within a factor of ten of each other; where an arm is
-much narrower than a cell, cells are added (at a factor of 400 the error is up to .05). The best arm without any
-deviation needs no cells: its probability is exact.
+function) and multiplied by the probability that all others lie below the cell's middle, without Monte-Carlo
+noise. 32 cells give an error of at most about .01 for deviations within a factor of ten of each other; where
+an arm is much narrower than a cell, cells are added (at a factor of 400 the error is up to .05). The best arm
+without any deviation needs no cells: its probability is exact.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from cabs_core.compiled.jit import kernel
+from cabs_core.compiled.rng import NOISE, normal
 
 CELLS = 32
 #: A cell is at most this many deviations of the narrowest arm wide, unless that takes more than MOST_CELLS.
@@ -115,3 +116,20 @@ def best_probabilities(
         total += out[j]
     for j in range(K):
         out[j] /= total
+
+
+@kernel
+def draw_largest(keys: np.ndarray, t: int, mean: np.ndarray, sd: np.ndarray) -> int:
+    """Arm with the largest mean + sd N(0, 1) in round t, for mean and sd [K]; the first of equals.
+
+    An arm of mean -inf is not there.
+    """
+    arm, best = 0, -np.inf
+    for j in range(mean.size):
+        if mean[j] > -np.inf:
+            value = mean[j]
+            if sd[j] > 0.0:
+                value += sd[j] * normal(keys, NOISE, t, j)
+            if value > best:
+                arm, best = j, value
+    return arm

@@ -1,9 +1,11 @@
-"""`uniroute`: UniRoute (Jitkrittum et al. 2025, arXiv 2502.08773), a router whose arms may arrive after it was made.
+"""`uniroute`: UniRoute (Jitkrittum et al. 2025, arXiv 2502.08773), a router whose arms may arrive after it
+was made.
 
-An arm is the vector of its errors on clusters of prompts (k-means on the embeddings; the paper's K-means instantiation, by
-the abstract and accounts of its sections 4 and 5): an arm's score on a prompt is expected to be its mean on the prompt's
-cluster, and the arm of largest expected utility is played. Clusters need no labels, so an arm that comes later needs
-outcomes on a few prompts and no training: `add_arm(name, embeddings, scores)`. The learnt cluster map of the paper is not here.
+An arm is the vector of its errors on clusters of prompts (k-means on the embeddings; the paper's K-means
+instantiation, by the abstract and accounts of its sections 4 and 5): an arm's score on a prompt is expected
+to be its mean on the prompt's cluster, and the arm of largest expected utility is played. Clusters need no
+labels, so an arm that comes later needs outcomes on a few prompts and no training:
+`add_arm(name, embeddings, scores)`. The learnt cluster map of the paper is not here.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class UniRoute(Predicted):
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
     def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """An arm with the error vector of a few scored prompts; a cluster that none of them falls into has its mean score."""
+        """An arm with the errors of a few scored prompts; clusters without one have its mean score."""
         self._ready()
         if self.predictor is None:
             raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")

@@ -23,16 +23,34 @@ from cabs_core.predictors.tasks import TaskPredictor
 _CLASSES: dict[str, type[ScorePredictor]] = {
     cls.name: cls
     for cls in (
-        MeanPredictor, RidgePredictor, KnnPredictor, KernelPredictor, ClusterPredictor, HierShrinkPredictor,
-        FactorisationPredictor, MirtPredictor, StackPredictor, TaskPredictor,
+        MeanPredictor,
+        RidgePredictor,
+        KnnPredictor,
+        KernelPredictor,
+        ClusterPredictor,
+        HierShrinkPredictor,
+        FactorisationPredictor,
+        MirtPredictor,
+        StackPredictor,
+        TaskPredictor,
     )
-}  # fmt: skip
+}
 #: those whose predictions the oracles give and every replay problem holds
 STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
 SCORE_PREDICTORS = (
-    "mean", "ridge", "knn", "knn_literal", "kernel_ridge", "clusters", "hier_shrink", "mf", "mirt", "stack", "tasks",
-)  # fmt: skip
+    "mean",
+    "ridge",
+    "knn",
+    "knn_literal",
+    "kernel_ridge",
+    "clusters",
+    "hier_shrink",
+    "mf",
+    "mirt",
+    "stack",
+    "tasks",
+)
 
 
 def make_score_predictor(name: str, **options: Any) -> ScorePredictor:

@@ -31,8 +31,8 @@ Once = Callable[[Hashable, Callable[[], Any]], Any]
 class ScorePredictor(ABC):
     """Predicts the score of every arm from a prompt's embedding and length.
 
-    `fit` learns from the train split; `validation`, where given, is used only to choose settings (kNN's k, the
-    weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`). Fitted attributes end in `_`.
+    `fit` learns from the train split; `validation`, where given, is used only to choose settings (kNN's k,
+    the weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`). Fitted attributes end in `_`.
     """
 
     name: ClassVar[str]
@@ -41,7 +41,7 @@ class ScorePredictor(ABC):
     _once: Once = staticmethod(lambda key, compute: compute())
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Take neighbours among the train prompts from these lists, where they are known, instead of searching them."""
+        """Take neighbours among the train prompts from these lists instead of searching them."""
         self.lists = lists
 
     def fit(

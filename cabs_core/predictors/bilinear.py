@@ -1,20 +1,23 @@
 """Score predictors whose logit is bilinear in the prompt's embedding and a vector per arm, fitted by Adam.
 
-`mf` is the matrix factorisation of RouteLLM and EmbedLLM, s_m = w.(P_m * (W e + b)), one model with two losses:
+`mf` is the matrix factorisation of RouteLLM and EmbedLLM, s_m = w.(P_m * (W e + b)), one model with two
+losses:
 
     cross_entropy   two-class cross-entropy of every score, with noise on the embedding and a constant in the
                     classifier (EmbedLLM, arXiv 2410.02223; read in ynulihao/LLMRouterBench,
-                    `baselines/EmbedLLM/algorithm/mf.py`). Its loss depends only on the difference of its two logits,
-                    so only the difference is modelled here;
-    pair            -log sigmoid(s_win - s_lose) for every two arms of a prompt with different scores, P_m of unit
-                    length, no constants (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
-                    `routers/matrix_factorization`). This loss ranks arms but does not calibrate s, so the predicted
-                    score is sigmoid(u (s - mean of s over the arms) + v), with u, v fitted on the train split.
+                    `baselines/EmbedLLM/algorithm/mf.py`). Its loss depends only on the difference of its two
+                    logits, so only the difference is modelled here;
+    pair            -log sigmoid(s_win - s_lose) for every two arms of a prompt with different scores, P_m of
+                    unit length, no constants (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
+                    `routers/matrix_factorization`). This loss ranks arms but does not calibrate s, so the
+                    predicted score is sigmoid(u (s - mean of s over the arms) + v), with u, v fitted on the
+                    train split.
 
 `mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
 sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.
 
-Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least loss on the held-out prompts is kept.
+Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least loss on the held-out prompts is
+kept.
 """
 
 from __future__ import annotations
@@ -35,13 +38,13 @@ PATIENCE = 4
 
 
 def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """(mean of -y log p - (1 - y) log(1 - p) over all entries, its gradient) at p = sigmoid(logits `[B, K]`)."""
+    """(mean of -y log p - (1 - y) log(1 - p), its gradient) at p = sigmoid(logits `[B, K]`)."""
     loss = np.logaddexp(0.0, logits) - y * logits
     return float(loss.mean()), (expit(logits) - y) / y.size
 
 
 def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """(mean of -log sigmoid(s_i - s_j) over all pairs with y_i > y_j, its gradient `[B, K]`); (0, 0) without any."""
+    """(mean of -log sigmoid(s_i - s_j) over pairs with y_i > y_j, its gradient `[B, K]`); 0 without any."""
     wins = y[:, :, None] > y[:, None, :]
     count = int(wins.sum())
     if not count:
@@ -62,9 +65,12 @@ def adam_step(
     rate: float,
     tiny: float,
 ) -> None:
-    """One step of Adam in place, all arrays flat. One pass: half of the training was temporary arrays of numpy's.
+    """One step of Adam in place, all arrays flat.
 
-    first, second: moments. rate: the learning rate with both corrections of bias; tiny: epsilon with that of the second.
+    One pass: half of the training was temporary arrays of numpy's.
+
+    first, second: moments. rate: the learning rate with both corrections of bias; tiny: epsilon with that of
+    the second.
     """
     for i in range(weights.size):
         slope = gradient[i] + decay * weights[i]
@@ -91,7 +97,7 @@ class _Bilinear(ScorePredictor):
 
     @abstractmethod
     def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
-        """Gradient of the loss by the weights, from the hidden values and the slope of the loss by the logits `[B, K]`."""
+        """Gradient of the loss by the weights, from hidden values and the slope by the logits `[B, K]`."""
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
         return self._forward(x)[0]
@@ -99,7 +105,8 @@ class _Bilinear(ScorePredictor):
     def __init__(self, dim: int, learning_rate: float, weight_decay: float, epochs: int):
         if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
             raise PolicyError(
-                f"{self.name}: dim {dim} and epochs {epochs} must be >= 1, learning_rate {learning_rate} > 0 and "
+                f"{self.name}: dim {dim} and epochs {epochs} must be >= 1, learning_rate {learning_rate} > 0 "
+                "and "
                 f"weight_decay {weight_decay} >= 0"
             )
         self.dim, self.epochs = int(dim), int(epochs)
@@ -150,9 +157,14 @@ class _Bilinear(ScorePredictor):
                 rate = self.learning_rate * unbiased / (1.0 - 0.9**step)
                 for name, gradient in self._gradient(e, hidden, slope).items():
                     adam_step(
-                        weights[name].reshape(-1), gradient.reshape(-1), first[name].reshape(-1), second[name].reshape(-1),
-                        self.weight_decay, rate, 1e-8 * unbiased,
-                    )  # fmt: skip
+                        weights[name].reshape(-1),
+                        gradient.reshape(-1),
+                        first[name].reshape(-1),
+                        second[name].reshape(-1),
+                        self.weight_decay,
+                        rate,
+                        1e-8 * unbiased,
+                    )
             loss, _ = self._loss(self._logits(held_x), held_y)
             if loss < best_loss:
                 best, best_loss, waited = {name: w.copy() for name, w in weights.items()}, loss, 0
@@ -175,9 +187,11 @@ class _Bilinear(ScorePredictor):
 
     def _options(self) -> dict[str, Any]:
         return {
-            "dim": self.dim, "learning_rate": self.learning_rate, "weight_decay": self.weight_decay,
+            "dim": self.dim,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
             "epochs": self.epochs,
-        }  # fmt: skip
+        }
 
     def state(self) -> State:
         return dict(self.weights_), {
@@ -211,7 +225,8 @@ class FactorisationPredictor(_Bilinear):
     Args:
         dim: length of the arms' vectors. loss: 'cross_entropy' or 'pair'.
         noise: standard deviation added to every entry of the (normalised) embedding during training.
-        learning_rate, weight_decay, epochs: of Adam; training ends sooner where the held-out loss does not fall.
+        learning_rate, weight_decay, epochs: of Adam; training ends sooner where the held-out loss does not
+            fall.
     """
 
     name: ClassVar[str] = "mf"
@@ -274,7 +289,7 @@ class FactorisationPredictor(_Bilinear):
         return out
 
     def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Slope and constant that turn the differences of the pair loss into scores: Newton on two numbers."""
+        """Slope and constant that make scores of the pair loss's differences: Newton on two numbers."""
         if self.loss != "pair":
             return
         s = self._logits(x)

@@ -1,9 +1,9 @@
 """Score predictors that average the train scores over k-means clusters of the embeddings.
 
 `clusters` is the predictor inside Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
-`baselines/AvengersPro`): the nearest clusters of a prompt, weighted by a softmax of their distances. `hier_shrink`
-(vllm-project/semantic-router, issue 3459) shrinks the mean of a small cluster to that of a large cluster, and
-the latter to the arm's mean.
+`baselines/AvengersPro`): the nearest clusters of a prompt, weighted by a softmax of their distances.
+`hier_shrink` (vllm-project/semantic-router, issue 3459) shrinks the mean of a small cluster to that of a
+large cluster, and the latter to the arm's mean.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Centres `[min(clusters, distinct points), e]` of k-means, best of 3 starts: ten are no better in what a router
-    earns (docs/measurements/tried.md). Runs on one thread: with several, the last digits of sums differ between runs.
+    """Centres `[min(clusters, distinct points), e]` of k-means, best of 3 starts: ten are no better in what a
+    router earns (docs/measurements/tried.md). Runs on one thread: with several, the last digits of sums
+    differ between runs.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 
@@ -46,7 +47,7 @@ def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
 
 
 def cluster_means(labels: np.ndarray, values: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
-    """(means `[clusters, K]` of the rows of each cluster, counts `[clusters]`); an empty cluster has mean 0."""
+    """(means `[clusters, K]` of each cluster's rows, counts `[clusters]`); an empty cluster has mean 0."""
     counts = np.bincount(labels, minlength=clusters).astype(np.float64)
     sums = np.zeros((clusters, values.shape[1]))
     np.add.at(sums, labels, values)
@@ -54,7 +55,7 @@ def cluster_means(labels: np.ndarray, values: np.ndarray, clusters: int) -> tupl
 
 
 def soft_membership(points: np.ndarray, centers: np.ndarray, top: int, beta: float) -> np.ndarray:
-    """`[n, clusters]` weights of the `top` centres of least 1 - x.c: softmax of -beta (1 - x.c), 0 for the others."""
+    """`[n, clusters]` softmax of -beta (1 - x.c) over the `top` nearest centres, 0 for the others."""
     distance = 1.0 - points @ centers.T
     order = np.argsort(distance, axis=1, kind="stable")[:, : min(top, len(centers))]
     near = np.take_along_axis(distance, order, axis=1)
@@ -95,12 +96,13 @@ class ClusterPredictor(ScorePredictor):
 
     def with_means(self, means: np.ndarray) -> Self:
         """The same clusters with other mean scores [clusters, K]; nothing else is copied."""
-        other = copy(self)
-        other.means_ = means
-        return other
+        extended = copy(self)
+        extended.means_ = means
+        return extended
 
     def with_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> Self:
-        """One more arm, from its scores `[m]` on m prompts `[m, e]`; a cluster without any has the mean score.
+        """One more arm, from its scores `[m]` on m prompts `[m, e]`; a cluster without any has the mean
+        score.
 
         Raises:
             DataError: as in `fit`.
@@ -133,8 +135,8 @@ class ClusterPredictor(ScorePredictor):
 class HierShrinkPredictor(ScorePredictor):
     """Means of a large and a small cluster of the prompt, shrunk in two steps.
 
-    b1 = (n1 m1 + s ybar) / (n1 + s) with n1 prompts and mean m1 of the prompt's large cluster and ybar the arm's mean;
-    prediction b2 = (n2 m2 + s b1) / (n2 + s) with its small cluster.
+    b1 = (n1 m1 + s ybar) / (n1 + s) with n1 prompts and mean m1 of the prompt's large cluster and ybar the
+    arm's mean; prediction b2 = (n2 m2 + s b1) / (n2 + s) with its small cluster.
 
     Args:
         coarse, fine: numbers of clusters. strength: s, number of prompts that the coarser mean counts as.
@@ -184,8 +186,14 @@ class HierShrinkPredictor(ScorePredictor):
         return int(self.coarse_centers_.shape[1])
 
     _ARRAYS: ClassVar = (
-        "mean", "coarse_centers", "fine_centers", "coarse_sums", "coarse_counts", "fine_sums", "fine_counts",
-    )  # fmt: skip
+        "mean",
+        "coarse_centers",
+        "fine_centers",
+        "coarse_sums",
+        "coarse_counts",
+        "fine_sums",
+        "fine_counts",
+    )
 
     def state(self) -> State:
         settings = {"coarse": self.coarse, "fine": self.fine, "strength": self.strength}

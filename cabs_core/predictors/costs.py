@@ -21,10 +21,11 @@ _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 
 
 class ContextCostPredictor:
-    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: ridge regression per arm.
+    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: ridge regression per
+    arm.
 
-    `fit` chooses the ridge penalty by leave-one-out error on the train split. Predictions are clipped to [0.25, 4]
-    times the arm's mean cost, as in `CostPredictor`.
+    `fit` chooses the ridge penalty by leave-one-out error on the train split. Predictions are clipped to
+    [0.25, 4] times the arm's mean cost, as in `CostPredictor`.
     """
 
     name: ClassVar[str] = "context_cost"
@@ -171,6 +172,7 @@ def _check_lengths(prompt_lengths: ArrayLike, rows: int = 2) -> np.ndarray:
     lengths = np.asarray(prompt_lengths, dtype=np.float64)
     if lengths.ndim != 1 or len(lengths) < rows or not (np.isfinite(lengths) & (lengths >= 0)).all():
         raise DataError(
-            f"prompt_lengths (shape {lengths.shape}): expected at least {rows} finite numbers of characters >= 0"
+            f"prompt_lengths (shape {lengths.shape}): expected at least {rows} finite numbers of characters "
+            ">= 0"
         )
     return lengths

@@ -1,7 +1,7 @@
 """Contexts of the linear policies: principal components of the embedding, or of the network's feature head.
 
-Contexts are the 32 leading components, centred and scaled together so that their squared norm is 16 on average, and
-a constant 2. Everything is fitted on the train split.
+Contexts are the 32 leading components, centred and scaled together so that their squared norm is 16 on
+average, and a constant 2. Everything is fitted on the train split.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PcaFeatures:
 
 
 def centred(x: np.ndarray, center: np.ndarray | np.floating) -> Iterator[np.ndarray]:
-    """x `[n, e]` less the centre (`[e]`, or one for all), `ROWS` rows at a time: as a whole it would be a second x."""
+    """x `[n, e]` less the centre (`[e]`, or one for all), `ROWS` rows at a time to save memory."""
     return (x[start : start + ROWS] - center for start in range(0, len(x), ROWS))
 
 

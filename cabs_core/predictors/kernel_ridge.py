@@ -3,9 +3,9 @@
 Arms succeed and fail together, so most of what can be predicted lies along one direction of the arms' label
 space (how hard the prompt is), and the rest needs more shrinkage. Labels minus means are rotated by the
 eigenvectors of the arms' label covariance; the first component is then regressed with a small penalty and
-the others with a large one, with an RBF kernel on [embedding; length features] and Nystrom landmarks. This is half
-of the prediction. The other half is a non-negative stack of Nystrom fits at several penalties, ridge and kNN,
-weighted on validation, with one set of weights for the first component and one for the rest.
+the others with a large one, with an RBF kernel on [embedding; length features] and Nystrom landmarks. This is
+half of the prediction. The other half is a non-negative stack of Nystrom fits at several penalties, ridge and
+kNN, weighted on validation, with one set of weights for the first component and one for the rest.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ class KernelPredictor(ScorePredictor):
         numbers = (landmarks, bandwidth, neighbours, *penalties, *stack_penalties)
         if not all(v > 0 for v in numbers) or length_scale < 0 or len(penalties) != 2 or not stack_penalties:
             raise PolicyError(
-                f"kernel_ridge: landmarks {landmarks}, bandwidth {bandwidth}, length_scale {length_scale}, penalties "
-                f"{penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all must be positive"
+                f"kernel_ridge: landmarks {landmarks}, bandwidth {bandwidth}, length_scale {length_scale}, "
+                "penalties "
+                f"{penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all must be "
+                "positive"
             )
         self.landmarks, self.bandwidth = int(landmarks), float(bandwidth)
         self.length_scale, self.neighbours = float(length_scale), int(neighbours)

@@ -1,7 +1,7 @@
 """The train prompts nearest to a prompt: how they are searched, and lists of them that are searched once.
 
-Neighbours depend on embeddings and splits alone, not on scores: the same lists serve every predictor that looks at
-neighbours, every stage, and a second pool with other models on the same prompts.
+Neighbours depend on embeddings and splits alone, not on scores: the same lists serve every predictor that
+looks at neighbours, every stage, and a second pool with other models on the same prompts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 
 from cabs_core.atomic import atomic_path
 
-#: train prompts above which lists are kept, and neighbours are searched below a bound, which every _STRIDE-th prompt gives
+#: train prompts above which lists are kept, and neighbours are searched below a bound, which every _STRIDE-th
+#: prompt gives
 MANY, _STRIDE = 16_384, 16
 #: length of a list that is kept, and values of a block of distances
 LENGTH, _BLOCK = 200, 2**22
@@ -25,8 +26,8 @@ LENGTH, _BLOCK = 200, 2**22
 def nearest(distance: np.ndarray, top: int) -> np.ndarray:
     """Columns `[rows, top]` of the least values of every row, in no order.
 
-    Of many columns those are looked at that lie below a bound from every 16th column; rows with too few of them are
-    searched whole. A search of all columns would cost more than the distances themselves.
+    Of many columns those are looked at that lie below a bound from every 16th column; rows with too few of
+    them are searched whole. A search of all columns would cost more than the distances themselves.
     """
     rows, columns = distance.shape
     rank = int(1.5 * top / _STRIDE) + 8
@@ -49,7 +50,8 @@ def nearest(distance: np.ndarray, top: int) -> np.ndarray:
 def search(
     points: np.ndarray, half: np.ndarray, x: np.ndarray, top: int
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """For chunks of rows of x `[n, e]`: (slice, rows of points `[N, e]` float32 nearest to each `[rows, top]`, nearest first).
+    """For chunks of rows of x `[n, e]`: (slice, rows of points `[N, e]` float32 nearest to each
+    `[rows, top]`, nearest first).
 
     Args:
         half: `[N]`, half the squared length of every point.
@@ -86,7 +88,7 @@ class NeighbourLists:
         self._place = {_key(row): i for i, row in enumerate(rows)}
 
     def of(self, x: np.ndarray, top: int) -> np.ndarray | None:
-        """`[rows, top]` neighbours of embeddings `[rows, e]`; None where one of them or that many are not known."""
+        """`[rows, top]` neighbours of embeddings `[rows, e]`; None unless all of them are known."""
         if top > self.near.shape[1]:
             return None
         places = [self._place.get(_key(row), -1) for row in x.astype(np.float32, copy=False)]

@@ -85,12 +85,7 @@ class RidgePredictor(ScorePredictor):
         return len(self.center_)
 
     def state(self) -> State:
-        arrays = {
-            "center": self.center_,
-            "basis": self.basis_,
-            "mean": self.mean_,
-            "weights": self.weights_,
-        }
+        arrays = {"center": self.center_, "basis": self.basis_, "mean": self.mean_, "weights": self.weights_}
         return arrays, {"components": self.components, "penalty": self.penalty}
 
     @classmethod
@@ -105,8 +100,8 @@ class KnnPredictor(ScorePredictor):
     """Mean score of the k nearest train prompts (Euclidean distance between embeddings).
 
     Args:
-        k: number of neighbours; None chooses from `grid` the k of least squared error of contrasts on validation. k = 3 is
-            the usual published setting and far too small for 0/1 scores.
+        k: number of neighbours; None chooses from `grid` the k of least squared error of contrasts on
+            validation. k = 3 is the usual published setting and far too small for 0/1 scores.
     """
 
     name: ClassVar[str] = "knn"
@@ -149,7 +144,7 @@ class KnnPredictor(ScorePredictor):
         self.use(self.lists)
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Take neighbours from these lists, where they are of the same train prompts, which then are held once."""
+        """Take neighbours from these lists, if of the same train prompts, which then are held once."""
         self.lists = lists
         points = getattr(self, "points_", None)
         if lists is None or points is None:
@@ -158,10 +153,10 @@ class KnnPredictor(ScorePredictor):
         if self._known:
             self.points_, self.half_ = lists.points, lists.half
 
-    def share(self, other: KnnPredictor) -> None:
+    def share(self, twin: KnnPredictor) -> None:
         """Hold train prompts that another predictor holds as well only once."""
-        if np.array_equal(self.points_, other.points_) and np.array_equal(self.scores_, other.scores_):
-            self.points_, self.half_, self.scores_ = other.points_, other.half_, other.scores_
+        if np.array_equal(self.points_, twin.points_) and np.array_equal(self.scores_, twin.scores_):
+            self.points_, self.half_, self.scores_ = twin.points_, twin.half_, twin.scores_
 
     def with_k(self, k: int) -> Self:
         """The same train prompts with another k; nothing is copied."""
@@ -176,7 +171,7 @@ class KnnPredictor(ScorePredictor):
             yield rows, np.stack([totals[:, k - 1] / k for k in ks])
 
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), from the lists where they have all of them."""
+        """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), by the lists if complete."""
         listed = self.lists.of(x, top) if self.lists is not None and self._known else None
         if listed is None:
             yield from search(self.points_, self.half_, x, top)

@@ -1,11 +1,13 @@
-"""`stack`: an ensemble of static predictors, with weights per arm that are fitted on cross-fitted predictions.
+"""`stack`: an ensemble of static predictors, with weights per arm that are fitted on cross-fitted
+predictions.
 
-The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On these
-cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are fitted, one set
-for how hard a prompt is for all arms together, and others for the contrasts between the arms of a query, which alone
-decide: first one set for all arms, then one per arm, shrunk to the common set as if `pull` prompts spoke for it, for with
-few prompts an arm's own weights are mostly noise. Weights apply to deviations from the arm's mean score, so they need not
-sum to one: a sum below one shrinks predictions to the mean. The members are then fitted on the whole train split.
+The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On
+these cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are
+fitted, one set for how hard a prompt is for all arms together, and others for the contrasts between the arms
+of a query, which alone decide: first one set for all arms, then one per arm, shrunk to the common set as if
+`pull` prompts spoke for it, for with few prompts an arm's own weights are mostly noise. Weights apply to
+deviations from the arm's mean score, so they need not sum to one: a sum below one shrinks predictions to the
+mean. The members are then fitted on the whole train split.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.ndarray:
     """Weights `[K, M]` >= 0 of members `[n, K, M]` for targets `[n, K]` (both less the arms' means).
 
-    Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w), with w the weights common to all arms and G the
-    Gram matrix of the members, averaged over prompts and arms.
+    Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w), with w the weights common to all arms
+    and G the Gram matrix of the members, averaged over prompts and arms.
     """
     n, k, m = members.shape
     common = nonnegative_weights(members.reshape(n * k, m), targets.ravel())
@@ -78,7 +80,8 @@ class StackPredictor(ScorePredictor):
         names = [name for name, _ in pairs]
         if not names or len(set(names)) != len(names) or self.name in names or folds < 2 or not pull >= 0:
             raise PolicyError(
-                f"stack: members {names} must be different predictors other than stack, folds {folds} >= 2 and "
+                f"stack: members {names} must be different predictors other than stack, folds {folds} >= 2 "
+                "and "
                 f"pull {pull} >= 0"
             )
         self.members, self.folds, self.pull = pairs, int(folds), float(pull)
@@ -127,13 +130,11 @@ class StackPredictor(ScorePredictor):
         return self.width_
 
     def state(self) -> State:
-        arrays: dict[str, np.ndarray] = {
-            "mean": self.mean_, "weights": self.weights_, "common": self.common_,
-        }  # fmt: skip
+        arrays: dict[str, np.ndarray] = {"mean": self.mean_, "weights": self.weights_, "common": self.common_}
         states: dict[str, Any] = {}
         for name, member in self.fitted_.items():
-            own, states[name] = member.state()
-            arrays |= prefixed(name, own)
+            fitted, states[name] = member.state()
+            arrays |= prefixed(name, fitted)
         settings = {
             "options": {"members": [list(p) for p in self.members], "folds": self.folds, "pull": self.pull},
             "width": self.width_,
@@ -143,7 +144,8 @@ class StackPredictor(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        from cabs_core.predictors import predictor_class  # noqa: PLC0415  (the table of predictors holds this class)
+        # the table of predictors holds this class
+        from cabs_core.predictors import predictor_class  # noqa: PLC0415
 
         self = cls(**settings["options"])
         self.mean_, self.weights_, self.common_ = arrays["mean"], arrays["weights"], arrays["common"]
@@ -156,6 +158,6 @@ class StackPredictor(ScorePredictor):
 
 
 def _make(name: str, options: Mapping[str, Any]) -> ScorePredictor:
-    from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (the table of predictors holds this class)
+    from cabs_core.predictors import make_score_predictor  # noqa: PLC0415  (as in `restore`)
 
     return make_score_predictor(name, **options)

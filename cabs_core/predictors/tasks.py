@@ -1,8 +1,10 @@
-"""`tasks`: the task is predicted from the prompt, and every arm's score is its mean on the tasks by their probabilities.
+"""`tasks`: the task is predicted from the prompt, and every arm's score is its mean on the tasks by their
+probabilities.
 
-Task labels are known offline only: a multinomial logistic regression on the embedding learns them from the train split,
-and a prompt to be routed is never asked for its own. Means of small tasks are shrunk to the arm's mean. On its own this
-knows nothing within a task; `oracles.train` mixes it with kernel regression by a weight fitted on cross-fitted predictions.
+Task labels are known offline only: a multinomial logistic regression on the embedding learns them from the
+train split, and a prompt to be routed is never asked for its own. Means of small tasks are shrunk to the
+arm's mean. On its own this knows nothing within a task; `oracles.train` mixes it with kernel regression by a
+weight fitted on cross-fitted predictions.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from cabs_core.errors import DataError, PolicyError
 from cabs_core.predictors.base import Once, ScorePredictor, State, Validation
 from cabs_core.predictors.features import centred
 
-#: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty does
+#: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty
+#: does
 MOST = 8192
 STEPS = 1000
 #: constant of a task that no row is of
@@ -28,8 +31,8 @@ class TaskPredictor(ScorePredictor):
     """See the module. Without task labels all prompts are one task, and it predicts the arms' means.
 
     Args:
-        penalty: of the squared weights of the logistic regression, on features with mean square 1. pull: prompts that the
-            arm's mean counts as in the mean of a task.
+        penalty: of the squared weights of the logistic regression, on features with mean square 1. pull:
+            prompts that the arm's mean counts as in the mean of a task.
     """
 
     name: ClassVar[str] = "tasks"
@@ -120,8 +123,11 @@ class TaskPredictor(ScorePredictor):
 
     def state(self) -> State:
         arrays = {
-            "center": self.center_, "scale": np.asarray(self.scale_), "weights": self.weights_, "means": self.means_,
-        }  # fmt: skip
+            "center": self.center_,
+            "scale": np.asarray(self.scale_),
+            "weights": self.weights_,
+            "means": self.means_,
+        }
         return arrays, {"penalty": self.penalty, "pull": self.pull}
 
     @classmethod

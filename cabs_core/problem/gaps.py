@@ -1,14 +1,17 @@
-"""What answers are worth in a table with gaps: estimates that rest on the real cells, and bounds where nothing can be known.
+"""What answers are worth in a table with gaps: estimates that rest on the real cells, and bounds where
+nothing can be known.
 
     cells = real_values(problem, rho)                       # mean over queries: doubly robust
-    low = real_values(problem, rho, "low", reference=2)     # the worst for a router that is compared with model 2
+    low = real_values(problem, rho, "low", reference=2)     # the worst for a router that is compared with
+    model 2
 
-Where a model was left out at random, a cell counts with its prediction, corrected by the error of the predictions on the real cells
-(divided by their share). Predictions are the oracles', which know the train split alone. Where gaps are not at random
-(`metadata["unknown"]`), a missing answer counts as wrong; for the bounds it is wrong in every model but the reference and right in
-that, or the other way round.
+Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
+predictions on the real cells (divided by their share). Predictions are the oracles', which know the train
+split alone. Where gaps are not at random (`metadata["unknown"]`), a missing answer counts as wrong; for the
+bounds it is wrong in every model but the reference and right in that, or the other way round.
 
-Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds without assumptions, Manski 1990.
+Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds without
+assumptions, Manski 1990.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ End = Literal["middle", "low", "high"]
 
 @dataclass(frozen=True)
 class Cells:
-    """Values `[n, K]` whose means over queries are estimates: clipped utility, score, cost in USD. Single values mean little."""
+    """Values `[n, K]` whose means over queries are estimates: clipped utility, score, cost in USD.
+
+    Single values mean little.
+    """
 
     utility: np.ndarray
     score: np.ndarray
@@ -34,7 +40,7 @@ class Cells:
 
 
 def unknown_arms(problem: ReplayProblem) -> list[int]:
-    """Arms with missing answers that no prediction fits: gaps that are not at random, or no real answer at all."""
+    """Arms with missing answers that no prediction fits: gaps not at random, or no real answer at all."""
     if problem.observed is None:
         return []
     named = problem.metadata.get("unknown", [])
@@ -48,7 +54,8 @@ def real_values(
     """Values at a rho. Without gaps they are what the problem holds.
 
     Args:
-        end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: the other way round.
+        end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: the other way
+            round.
         reference: index of the model that others are compared with.
     """
     score, cost = problem.scores, problem.costs

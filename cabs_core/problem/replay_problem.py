@@ -1,4 +1,5 @@
-"""The replay problem: everything a replay needs as arrays, computed once, so that no encoder or oracle runs online.
+"""The replay problem: everything a replay needs as arrays, computed once, so that no encoder or oracle runs
+online.
 
 Belongs here: the arrays, their checks, their files. `replay.engine` plays them.
 """
@@ -9,46 +10,78 @@ import hashlib
 import json
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import DataError, ProvenanceError
+from cabs_core.problem import problem_files
 
-FORMAT = 1
-#: largest absolute value of a feature, prediction or delta. Features are scaled to about 1; beyond this limit, squares
-#: in the ridge models' matrices exhaust float64's precision
+#: largest absolute value of a feature, prediction or delta. Features are scaled to about 1; beyond this
+#: limit, squares in the ridge models' matrices exhaust float64's precision
 LIMIT = 1e6
-#: float32 is enough for what is large and only read; what is summed or compared is float64
-_SINGLE = ("surrogate_deltas", "embeddings", "offline_embeddings", "input_tokens", "output_tokens")
-_TEXT = ("query_ids", "tasks")
-#: arrays of outcomes and splits, which no encoder, oracle or feature map changes
-_OUTCOMES = frozenset({
-    "query_ids", "tasks", "scores", "costs", "latencies", "offline_scores", "offline_costs", "offline_answered",
-    "offline_propensities", "times", "input_tokens", "output_tokens", "input_prices", "observed", "clusters",
-})  # fmt: skip
 
 
-def _plain(array: ArrayLike) -> np.ndarray:
-    """The same memory as a base-class ndarray (memory maps are a subclass that compiled code does not know)."""
-    return np.asarray(array).view(np.ndarray)
+class _Array(NamedTuple):
+    """What an array of a problem is: a size per letter of `shape` (e: any), text or numbers in [low, high].
+
+    outcome: of outcomes and splits, which no encoder, oracle or feature map changes. single: float32, enough
+    for what is large and only read; what is summed or compared is float64.
+    """
+
+    shape: str
+    low: float = -np.inf
+    high: float = np.inf
+    outcome: bool = False
+    single: bool = False
+    text: bool = False
+
+
+_ARRAYS = {
+    "query_ids": _Array("n", outcome=True, text=True),
+    "tasks": _Array("n", outcome=True, text=True),
+    "contexts": _Array("nd", -LIMIT, LIMIT),
+    "scores": _Array("nK", 0.0, 1.0, outcome=True),
+    "costs": _Array("nK", 0.0, outcome=True),
+    "predicted_scores": _Array("nK", -LIMIT, LIMIT),
+    "predicted_costs": _Array("nK", 0.0, LIMIT),
+    "surrogate_deltas": _Array("nKK", -LIMIT, LIMIT, single=True),
+    "offline_contexts": _Array("Nd", -LIMIT, LIMIT),
+    "offline_scores": _Array("NK", 0.0, 1.0, outcome=True),
+    "offline_costs": _Array("NK", 0.0, outcome=True),
+    "latencies": _Array("nK", 0.0, outcome=True),
+    "embeddings": _Array("ne", single=True),
+    "offline_embeddings": _Array("Ne", single=True),
+    "prompt_lengths": _Array("n"),
+    "offline_prompt_lengths": _Array("N"),
+    "offline_answered": _Array("NK", 0.0, 1.0, outcome=True),
+    "offline_propensities": _Array("NK", 0.0, 1.0, outcome=True),
+    "static_costs": _Array("nK", 0.0, LIMIT),
+    "times": _Array("n", outcome=True),
+    "input_tokens": _Array("nK", 0.0, outcome=True, single=True),
+    "output_tokens": _Array("nK", 0.0, outcome=True, single=True),
+    "input_prices": _Array("K", 0.0, LIMIT, outcome=True),
+    "observed": _Array("nK", 0.0, 1.0, outcome=True),
+    "clusters": _Array("n", outcome=True),
+}
+_STATIC = _Array("nK", -LIMIT, LIMIT)
 
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
-    """Real numbers as float64 (float32 for the large ones); TypeError for text, dates, complex and masked arrays."""
+    """Real numbers as float64 or float32 (`_ARRAYS`); TypeError for text, dates, complex, masked."""
     array = np.asarray(value)
     if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
         kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {array.dtype}"
         raise TypeError(f"{name} is {kind}, expected real numbers")
-    return _plain(np.ascontiguousarray(array, dtype=np.float32 if name in _SINGLE else np.float64))
+    single = name in _ARRAYS and _ARRAYS[name].single
+    return problem_files.base_array(np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
 
 
 @dataclass(frozen=True)
 class ReplayProblem:
-    """Queries, outcomes and predictions of one split, and the train split that policies may learn from offline.
+    """Queries, outcomes and predictions of one split, and the train split that policies may learn from
+    offline.
 
     n queries, K arms, d context features, N train queries, e embedding dimensions.
 
@@ -58,35 +91,40 @@ class ReplayProblem:
         contexts: `[n, d]` features of the linear policies.
         scores, costs: `[n, K]` realised scores in [0, 1] and costs in USD >= 0.
         latencies: `[n, K]` seconds, or None.
-        predicted_scores, predicted_costs: `[n, K]` of the accuracy head (also the affinity oracle) and cost head.
-        surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti): the
-            surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
+        predicted_scores, predicted_costs: `[n, K]` of the accuracy head (also the affinity oracle) and cost
+            head.
+        surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti):
+            the surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
         offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
         embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
-        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 where it is predicted; None: all are measured.
-        offline_propensities: `[N, K]`, of a log: probability of the cell that was played, 0 elsewhere; None: not known.
+        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 where it is predicted; None: all
+            are measured.
+        offline_propensities: `[N, K]`, of a log: probability of the cell that was played, 0 elsewhere; None:
+            not known.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
-        times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in random
-            order; None: all in random order.
+        times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in
+            random order; None: all in random order.
         input_tokens, output_tokens: `[n, K]` float32 >= 0, what each arm reads and writes on each query, and
         input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
-        observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are predicted; None: all are real.
-            `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
-        clusters: `[n]` equal numbers for queries that are one independent observation (`metrics.clusters`); None: all differ, which
-            is also what clusters of one query each become.
+        observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are
+            predicted; None: all are real. `metadata["unknown"]` names the models whose gaps no prediction
+            fits (`problem.gaps`).
+        clusters: `[n]` equal numbers for queries that are one independent observation (`metrics.clusters`);
+            None: all differ, which is also what clusters of one query each become.
         name: of the split (test, validation, ...); pool: of the model pool.
-        metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the share that
-            is computed from offline_scores.
+        metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the
+            share that is computed from offline_scores.
 
     Raises:
-        DataError: shapes disagree, or a value is not finite or out of range; array, place and value are named.
+        DataError: shapes disagree, or a value is not finite or out of range; array, place and value are
+            named.
 
     Examples:
         >>> from cabs_core import synthetic_problem
-        >>> problem = synthetic_problem(n=50, K=3, d=4)      # or ReplayProblem.load(folder), problems_from_arrays(...)
+        >>> problem = synthetic_problem(n=50, K=3, d=4)  # or ReplayProblem.load, problems_from_arrays
         >>> problem.n, problem.K, problem.dim, problem.surrogate_deltas.shape
         (50, 3, 4, (50, 3, 3))
     """
@@ -147,8 +185,8 @@ class ReplayProblem:
             value = getattr(self, item.name)
             if item.name in ("arms", "static_scores", "name", "pool", "metadata") or value is None:
                 continue
-            if item.name in _TEXT:
-                put(self, item.name, _plain(np.asarray(value, dtype=np.str_)))
+            if _ARRAYS[item.name].text:
+                put(self, item.name, problem_files.base_array(np.asarray(value, dtype=np.str_)))
             elif item.name == "clusters":
                 number = np.unique(np.asarray(value), return_inverse=True)[1].astype(np.int64)
                 put(self, item.name, number if number.max(initial=-1) + 1 < len(number) else None)
@@ -170,12 +208,12 @@ class ReplayProblem:
 
     @property
     def independent(self) -> int:
-        """Number of independent observations among the queries: prompts with their near-copies, or conversations."""
+        """Number of independent observations: prompts with their near-copies, or conversations."""
         return self.n if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
     def asked(self) -> int:
-        """Queries in the whole table that this split is of; where it is not known, in this split and the train split."""
+        """Queries in the whole table of this split; where it is not known, in this and the train split."""
         return int(self.metadata.get("queries", self.n + len(self.offline_scores)))
 
     @property
@@ -193,52 +231,28 @@ class ReplayProblem:
                 "expected [n >= 1, d >= 1] and [N, d]"
             )
         n, d = self.contexts.shape
-        N, k = len(self.offline_contexts), self.K
-        expected: dict[str, tuple[int | None, ...]] = {
-            "query_ids": (n,), "tasks": (n,), "contexts": (n, d), "scores": (n, k), "costs": (n, k), "latencies": (n, k),
-            "predicted_scores": (n, k), "predicted_costs": (n, k), "surrogate_deltas": (n, k, k),
-            "offline_contexts": (N, d), "offline_scores": (N, k), "offline_costs": (N, k),
-            "embeddings": (n, None), "offline_embeddings": (N, None), "prompt_lengths": (n,),
-            "offline_prompt_lengths": (N,), "static_costs": (n, k), "times": (n,), "observed": (n, k), "clusters": (n,),
-            "input_tokens": (n, k), "output_tokens": (n, k), "input_prices": (k,),
-            "offline_answered": (N, k), "offline_propensities": (N, k),
-        }  # fmt: skip
-        arrays = {name: getattr(self, name) for name in expected}
-        for key, value in self.static_scores.items():
-            arrays[f"static_scores[{key}]"] = value
-            expected[f"static_scores[{key}]"] = (n, k)
-        for name, value in arrays.items():
+        sizes = {"n": n, "N": len(self.offline_contexts), "K": self.K, "d": d, "e": None}
+        arrays = {name: (getattr(self, name), spec) for name, spec in _ARRAYS.items()}
+        arrays |= {f"static_scores[{key}]": (value, _STATIC) for key, value in self.static_scores.items()}
+        for name, (value, spec) in arrays.items():
             if value is None:
                 continue
-            want = expected[name]
-            if value.ndim != len(want) or any(
-                w is not None and s != w for s, w in zip(value.shape, want, strict=False)
+            shape = tuple(sizes[letter] for letter in spec.shape)
+            if len(value.shape) != len(shape) or any(
+                size not in (None, given) for size, given in zip(shape, value.shape, strict=True)
             ):
                 raise DataError(
-                    f"{where}: {name} has shape {value.shape}, expected {want} (n={n}, K={k}, d={d})"
+                    f"{where}: {name} has shape {value.shape}, expected {shape} (n={n}, K={self.K}, d={d})"
                 )
             if value.dtype.kind == "f" and not np.isfinite(value).all():
                 place = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
                 raise DataError(f"{where}: {name}{list(place)} is {value[place]}, expected a finite number")
-        for name, low, high in (
-            ("scores", 0.0, 1.0), ("offline_scores", 0.0, 1.0), ("costs", 0.0, np.inf),
-            ("offline_costs", 0.0, np.inf), ("latencies", 0.0, np.inf), ("predicted_costs", 0.0, LIMIT),
-            ("static_costs", 0.0, LIMIT), ("observed", 0.0, 1.0), ("contexts", -LIMIT, LIMIT), ("offline_contexts", -LIMIT, LIMIT),
-            ("predicted_scores", -LIMIT, LIMIT), ("surrogate_deltas", -LIMIT, LIMIT),
-            ("input_tokens", 0.0, np.inf), ("output_tokens", 0.0, np.inf), ("input_prices", 0.0, LIMIT),
-            ("offline_answered", 0.0, 1.0), ("offline_propensities", 0.0, 1.0),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value.size and (value.min() < low or value.max() > high):
-                bad = np.argwhere((value < low) | (value > high))[0]
-                raise DataError(
-                    f"{where}: {name}{[int(i) for i in bad]} is {value[tuple(bad)]}, expected {low}..{high}"
-                )
-        for key, value in self.static_scores.items():
-            if value.size and np.abs(value).max() > LIMIT:
-                raise DataError(
-                    f"{where}: static_scores[{key}] holds {np.abs(value).max()}, expected at most {LIMIT}"
-                )
+            if spec.text or not value.size or (value.min() >= spec.low and value.max() <= spec.high):
+                continue
+            place = tuple(int(i) for i in np.argwhere((value < spec.low) | (value > spec.high))[0])
+            raise DataError(
+                f"{where}: {name}{list(place)} is {value[place]}, expected {spec.low}..{spec.high}"
+            )
         counted = [getattr(self, name) is None for name in ("input_tokens", "output_tokens", "input_prices")]
         if any(counted) and not all(counted):
             raise DataError(
@@ -255,33 +269,31 @@ class ReplayProblem:
 
     @property
     def fits(self) -> dict[Any, Any]:
-        """What policies have fitted on the train split so far, for any rho; belongs to this object, not to its files."""
+        """What policies have fitted on the train split so far, for any rho; kept by this object alone."""
         fits = self.__dict__.get("_fits")
         if fits is None:
             fits = {}
             object.__setattr__(self, "_fits", fits)
         return fits
 
-    # -- views ------------------------------------------------------------------------------------------------
+    # -- views -----------------------------------------------------------------------------------------------
 
     def rows(self, index: Any) -> ReplayProblem:
         """The same problem with only these query rows (an index or mask over n)."""
         changed: dict[str, Any] = {}
-        for name in (
-            "query_ids", "tasks", "contexts", "scores", "costs", "latencies", "predicted_scores",
-            "predicted_costs", "surrogate_deltas", "embeddings", "prompt_lengths", "static_costs", "times", "observed",
-            "input_tokens", "output_tokens", "clusters",
-        ):  # fmt: skip
-            value = getattr(self, name)
-            changed[name] = None if value is None else value[index]
+        for name, spec in _ARRAYS.items():
+            if spec.shape[0] == "n":
+                value = getattr(self, name)
+                changed[name] = None if value is None else value[index]
         changed["static_scores"] = {k: v[index] for k, v in self.static_scores.items()}
         return replace(self, **changed)
 
     def with_contexts(self, contexts: ArrayLike, offline_contexts: ArrayLike) -> ReplayProblem:
         """The same problem with other features for the linear and neural policies.
 
-        Both arrays must come from one feature map: what a policy learns on the train split holds for the other only
-        then. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]` becomes `own`.
+        Both arrays must come from one feature map: what a policy learns on the train split holds for the
+        other only then. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]`
+        becomes `own`.
 
         Args:
             contexts: [n, d] of the queries; offline_contexts: [N, d] of the train split, the same features.
@@ -293,14 +305,15 @@ class ReplayProblem:
         rows, width = (self.n, len(self.offline_scores)), x.shape[1:]
         if x.ndim != 2 or (len(x), len(offline)) != rows or offline.shape[1:] != width:
             raise DataError(
-                f"replay problem {self.pool}/{self.name}: contexts {x.shape} and offline_contexts {offline.shape}: expected "
+                f"replay problem {self.pool}/{self.name}: contexts {x.shape} and offline_contexts "
+                f"{offline.shape}: expected "
                 f"[{rows[0]}, d] and [{rows[1]}, d] with the same d features"
             )
         return replace(
             self, contexts=x, offline_contexts=offline, metadata={**self.metadata, "contexts": "own"}
         )
 
-    # -- files ------------------------------------------------------------------------------------------------
+    # -- files -----------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
         """{name of the file: array} of everything that is saved."""
@@ -315,7 +328,7 @@ class ReplayProblem:
     def _hashes(self) -> dict[str, str]:
         cached = self.__dict__.get("_hash_cache")
         if cached is None:
-            cached = {name: _array_hash(value) for name, value in self.arrays().items()}
+            cached = {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
             object.__setattr__(self, "_hash_cache", cached)
         return cached
 
@@ -325,26 +338,19 @@ class ReplayProblem:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def outcomes_hash(self) -> str:
-        """The same of what was asked and answered alone: equal for problems that differ in what reads the texts."""
-        hashes = {name: digest for name, digest in self._hashes().items() if name in _OUTCOMES}
+        """The same of what was asked and answered: equal for problems that differ in what reads the texts."""
+        hashes = {
+            name: digest
+            for name, digest in self._hashes().items()
+            if name in _ARRAYS and _ARRAYS[name].outcome
+        }
         return hashlib.sha256(json.dumps([self.arms, hashes], sort_keys=True).encode()).hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
         """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""
-        folder = Path(folder)
-        names = tuple(f"{item.name}.npy" for item in fields(self))
-        contents = Contents(
-            "a saved replay problem", "meta.json", (*names, "static_scores.*.npy"), ("content_hash", "arrays")
-        )
-        with atomic_directory(folder, contents) as temporary:
-            for name, value in self.arrays().items():
-                np.save(temporary / f"{name}.npy", value, allow_pickle=False)
-            meta = {
-                "format": FORMAT, "arms": self.arms, "name": self.name, "pool": self.pool,
-                "metadata": self.metadata, "content_hash": self.content_hash(), "arrays": self._hashes(),
-            }  # fmt: skip
-            (temporary / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True), encoding="utf-8")
-        return folder
+        about = {"arms": self.arms, "name": self.name, "pool": self.pool, "metadata": self.metadata}
+        about["content_hash"] = self.content_hash()
+        return problem_files.write(folder, _ARRAYS, self.arrays(), about | {"arrays": self._hashes()})
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
@@ -358,50 +364,7 @@ class ReplayProblem:
             ProvenanceError: something is missing, unreadable or not what was saved.
             DataError: the arrays do not make a problem.
         """
-        folder = Path(folder)
-        try:
-            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ProvenanceError(
-                f"{folder}: cannot be read as a replay problem ({str(error)[:200]}); build it again"
-            ) from None
-        if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-            version = str(meta.get("format") if isinstance(meta, dict) else meta)[:80]
-            raise ProvenanceError(f"{folder}: format {version}, this version reads {FORMAT}; build it again")
-        expected = {
-            "arms": list,
-            "name": str,
-            "pool": str,
-            "metadata": dict,
-            "content_hash": str,
-            "arrays": dict,
-        }
-        for key, kind in expected.items():
-            if not isinstance(meta.get(key), kind):
-                raise ProvenanceError(
-                    f"{folder}/meta.json: {key} is no {kind.__name__}; build the problem again"
-                )
-        names = {item.name for item in fields(cls)}
-        values: dict[str, Any] = {"static_scores": {}}
-        for name, digest in meta["arrays"].items():
-            base, _, key = name.partition(".")
-            if base not in names:
-                raise ProvenanceError(f"{folder}/meta.json names an array {name!r} that no problem has")
-            path = folder / f"{base}.{key}.npy" if key else folder / f"{base}.npy"
-            if path.parent != folder:
-                raise ProvenanceError(f"{folder}/meta.json names a file outside the folder: {name!r}")
-            try:
-                array = _plain(np.load(path, mmap_mode="c", allow_pickle=False))
-            except (OSError, ValueError, EOFError, SyntaxError, TokenError) as error:
-                raise ProvenanceError(
-                    f"{path}: cannot be read ({str(error)[:200]}); build the problem again"
-                ) from None
-            if verify and _array_hash(array) != digest:
-                raise ProvenanceError(f"{path}: content differs from what was saved; build the problem again")
-            if key:
-                values["static_scores"][key] = array
-            else:
-                values[base] = array
+        meta, values = problem_files.read(Path(folder), _ARRAYS, verify)
         required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
         absent = sorted(set(required) - {"arms", *values})
         if absent:
@@ -416,9 +379,3 @@ class ReplayProblem:
                     f"{folder}/meta.json was altered after it was saved; build the problem again"
                 )
         return problem
-
-
-def _array_hash(array: np.ndarray) -> str:
-    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Synthetic replay problems with known structure, for tests and benchmarks: no encoder, no training, no files."""
+"""Synthetic replay problems of known structure, for tests and benchmarks: no encoder, no training."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ def synthetic_problem(
     name: str = "test",
     pool: str = "synthetic",
 ) -> ReplayProblem:
-    """A problem in which each arm's probability of success is linear in the features, plus a difficulty of the prompt.
+    """A problem in which each arm's probability of success is linear in the features, plus a difficulty of
+    the prompt.
 
     Args:
         n, K, d: queries, arms, features (d >= 2, the last one constant); offline: train queries.
         graded: scores are the probabilities with noise instead of draws of 0 and 1.
-        surrogate_quality: in [0, 1]. 1: the surrogate score is the linear part plus .45 times the residual of the
-            played arm; 0: it is always 1/2.
+        surrogate_quality: in [0, 1]. 1: the surrogate score is the linear part plus .45 times the residual of
+            the played arm; 0: it is always 1/2.
         latencies: whether the problem has latencies.
 
     Examples:

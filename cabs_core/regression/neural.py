@@ -1,11 +1,12 @@
 """Neural regression of every arm's reward: many small networks trained side by side as batched torch tensors.
 
-One network per lane and expert: d inputs, one hidden layer of ReLU units, K outputs (one per arm). All networks of
-a replay advance in lockstep, so a round is a handful of batched matrix products instead of one small product per
-trial. Gradients are written out (two layers; a test compares them with autograd): `torch.func.vmap(grad)` gives the same to
-6e-17 and takes 2.6 times as long a step (20 networks, d = 33, 64 units, 18 arms, batches of 32, one thread). Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB (Zhou et al. 2020, equation 4
-there), a mean over the observed rows instead of a sum: squared error / 2 plus penalty / (2 n) times the squared
-distance of the weights from where they started.
+One network per lane and expert: d inputs, one hidden layer of ReLU units, K outputs (one per arm). All
+networks of a replay advance in lockstep, so a round is a handful of batched matrix products instead of one
+small product per trial. Gradients are written out (two layers; a test compares them with autograd):
+`torch.func.vmap(grad)` gives the same to 6e-17 and takes 2.6 times as long a step (20 networks, d = 33, 64
+units, 18 arms, batches of 32, one thread). Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB
+(Zhou et al. 2020, equation 4 there), a mean over the observed rows instead of a sum: squared error / 2 plus
+penalty / (2 n) times the squared distance of the weights from where they started.
 
 float64 throughout: the covariances built on the hidden features have a penalty of 1e-3, where float32 fails.
 """
@@ -34,9 +35,17 @@ class NetworkBatch:
     """
 
     def __init__(
-        self, dim: int, hidden: int, arms: int, flat: ArrayLike, start: ArrayLike, first: ArrayLike,
-        second: ArrayLike, steps: ArrayLike, device: str | torch.device = "cpu",
-    ) -> None:  # fmt: skip
+        self,
+        dim: int,
+        hidden: int,
+        arms: int,
+        flat: ArrayLike,
+        start: ArrayLike,
+        first: ArrayLike,
+        second: ArrayLike,
+        steps: ArrayLike,
+        device: str | torch.device = "cpu",
+    ) -> None:
         self.dim, self.hidden, self.arms = int(dim), int(hidden), int(arms)
         self.device = torch.device(device)
         self.flat, self.start, self.first, self.second = (
@@ -63,9 +72,11 @@ class NetworkBatch:
         n = flat.shape[0]
         a, b, c = d * h, d * h + h, d * h + h + h * k
         return (
-            flat[:, :a].view(n, d, h), flat[:, a:b].view(n, 1, h),
-            flat[:, b:c].view(n, h, k), flat[:, c:].view(n, 1, k),
-        )  # fmt: skip
+            flat[:, :a].view(n, d, h),
+            flat[:, a:b].view(n, 1, h),
+            flat[:, b:c].view(n, h, k),
+            flat[:, c:].view(n, 1, k),
+        )
 
     @property
     def networks(self) -> int:
@@ -74,8 +85,8 @@ class NetworkBatch:
 
     @staticmethod
     def initial(dim: int, hidden: int, arms: int, normals: np.ndarray, output: float) -> np.ndarray:
-        """Parameters [P] of one new network from normals [d h + h K]: He weights in the hidden layer, a tenth of
-        that in the last one, hidden biases 0, output biases `output`."""
+        """Parameters [P] of one new network from normals [d h + h K]: He weights in the hidden layer, a tenth
+        of that in the last one, hidden biases 0, output biases `output`."""
         a = dim * hidden
         w1 = normals[:a] * np.sqrt(2.0 / dim)
         w2 = normals[a : a + hidden * arms] * 0.1 * np.sqrt(2.0 / hidden)
@@ -88,9 +99,13 @@ class NetworkBatch:
 
     @classmethod
     def join(
-        cls, dim: int, hidden: int, arms: int, parts: Sequence[Mapping[str, np.ndarray]],
+        cls,
+        dim: int,
+        hidden: int,
+        arms: int,
+        parts: Sequence[Mapping[str, np.ndarray]],
         device: str | torch.device = "cpu",
-    ) -> NetworkBatch:  # fmt: skip
+    ) -> NetworkBatch:
         """Networks from what `arrays` gave for each of them."""
         names = ("flat", "start", "first", "second", "steps")
         stacked = {name: np.stack([np.asarray(p[name]) for p in parts]) for name in names}
@@ -107,13 +122,20 @@ class NetworkBatch:
         return self._views[2]
 
     def step(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, rate: float, penalty: float,
-        observed: torch.Tensor, active: torch.Tensor | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        weight: torch.Tensor,
+        rate: float,
+        penalty: float,
+        observed: torch.Tensor,
+        active: torch.Tensor | None = None,
+    ) -> None:
         """One Adam step of every network on its batch.
 
         x [n, B, d]; y and weight [n, B, K] (weight 0: not observed); rate: learning rate; penalty: lambda;
-        observed [n]: rows seen so far, which divide the penalty; active: bool [n], networks to update (None: all).
+        observed [n]: rows seen so far, which divide the penalty; active: bool [n], networks to update (None:
+        all).
         """
         _, _, w2, _ = self._views
         g1, gb1, g2, gb2 = self._gradients
@@ -164,9 +186,16 @@ class NetworkBatch:
             return torch.cat([part.reshape(n, -1) for part in (w1, b1, w2, b2)], dim=1).cpu().numpy()
 
         return NetworkBatch(
-            self.dim, self.hidden, arms, change(self.flat, output), change(self.start, output),
-            change(self.first, 0.0), change(self.second, 0.0), self.steps.cpu().numpy(), device=self.device,
-        )  # fmt: skip
+            self.dim,
+            self.hidden,
+            arms,
+            change(self.flat, output),
+            change(self.start, output),
+            change(self.first, 0.0),
+            change(self.second, 0.0),
+            self.steps.cpu().numpy(),
+            device=self.device,
+        )
 
 
 class LastLayers(Protocol):
@@ -206,10 +235,14 @@ class LastLayerCovariance:
         return torch.bmm(projected, phi[:, :, None])[:, :, 0].mul_(self.penalty)
 
     def observe(
-        self, x: torch.Tensor, hidden: torch.Tensor, arms: torch.Tensor, nets: LastLayers,
+        self,
+        x: torch.Tensor,
+        hidden: torch.Tensor,
+        arms: torch.Tensor,
+        nets: LastLayers,
         active: torch.Tensor | None = None,
-    ) -> None:  # fmt: skip
-        """The arm of each network has been played: a rank-one update. arms int64 [n]; active bool [n] or None."""
+    ) -> None:
+        """Each network's arm has been played: a rank-one update. arms int64 [n]; active bool [n] or None."""
         phi = self._features(hidden)
         rows = torch.arange(len(arms), device=phi.device)
         if active is not None:
@@ -231,9 +264,9 @@ class LastLayerCovariance:
 class GradientDiagonal:
     """Diagonal of NeuralUCB's Z, from gradients with respect to all parameters; one for each network.
 
-    inverse: float64 [n, P], the diagonal of Z itself (name shared with the last-layer form); Z starts at penalty I
-    and gains g^2 of the played arm, g = gradient of its output / sqrt(h). The hidden layer is shared, so playing an
-    arm also narrows the others' widths.
+    inverse: float64 [n, P], the diagonal of Z itself (name shared with the last-layer form); Z starts at
+    penalty I and gains g^2 of the played arm, g = gradient of its output / sqrt(h). The hidden layer is
+    shared, so playing an arm also narrows the others' widths.
     """
 
     kind = "gradient_diagonal"
@@ -258,9 +291,13 @@ class GradientDiagonal:
         return total.mul_(self.penalty / hidden.shape[1])
 
     def observe(
-        self, x: torch.Tensor, hidden: torch.Tensor, arms: torch.Tensor, nets: LastLayers,
+        self,
+        x: torch.Tensor,
+        hidden: torch.Tensor,
+        arms: torch.Tensor,
+        nets: LastLayers,
         active: torch.Tensor | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The arm of each network has been played: Z gains the squared gradient of its output."""
         z1, zb1, z2, zb2 = nets.split(self.inverse)
         n, h = hidden.shape

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from cabs_core.command import CommandGroup
-from cabs_core.router.cli import feedback, log, rollback, route, serve
-from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.cli import doctor, feedback, log, rollback, route, serve
 
 
 @click.group(

@@ -9,8 +9,9 @@ playing i reveals j (weights in (0, 1] for expected edges; the diagonal is posit
 
 From Python:
 
-    solution = solve_exploration(losses, graph, gamma, tol=1e-8)     # .p .objective .gap .iterations .certified
-    batch = solve_exploration_batch(losses, graphs, gammas, tol)     # the same with a leading axis B
+    solution = solve_exploration(losses, graph, gamma, tol=1e-8)     # .p .objective .gap .iterations
+    .certified batch = solve_exploration_batch(losses, graphs, gammas, tol)     # the same with a leading axis
+    B
 
 From compiled code (`from cabs_core.solver import make_workspace, solve_kernel`):
 
@@ -24,12 +25,12 @@ From compiled code (`from cabs_core.solver import make_workspace, solve_kernel`)
 the kernel for its K, so the caller compiles once for all K, can be cached on disk, and holds no reference to
 compiled functions. A workspace serves one thread at a time and is valid in the process that made it only (it
 holds a code address): make it where it is used, never save, pickle or share it. Nothing allocates, takes the
-GIL or raises: a solve that cannot be certified, or bad input, gives the best distribution found (always valid:
-p >= 0, sum 1) with `certified` False; count those rounds and report them.
+GIL or raises: a solve that cannot be certified, or bad input, gives the best distribution found (always
+valid: p >= 0, sum 1) with `certified` False; count those rounds and report them.
 
-Up to 48 arms a kernel compiled for that K runs (vectors of eight arms). Above that, the program is solved on a few arms
-with p = 0 for the others, and certified for all. A slower, more careful kernel on LAPACK takes over whatever is not
-certified; it uses BLAS threads, so limit them to one when several solves run at once.
+Up to 48 arms a kernel compiled for that K runs (vectors of eight arms). Above that, the program is solved on
+a few arms with p = 0 for the others, and certified for all. A slower, more careful kernel on LAPACK takes
+over whatever is not certified; it uses BLAS threads, so limit them to one when several solves run at once.
 
 `gap` bounds F(p) - F* and is computed from (p, q) alone, independently of the iteration that found them
 (`program.certificate` is the same formula in NumPy). tol is in the units of the losses: 1e-8 by default;

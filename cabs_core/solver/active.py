@@ -1,10 +1,11 @@
-"""The kernel for large K: solve on a few arms, certify the solution for all arms, or add the arms that prevent this.
+"""The kernel for large K: solve on a few arms, certify the solution for all arms, or add the arms that
+prevent this.
 
 The program restricted to arms A is the same program on the graph among A. Its solution, with zeros for the
 other arms, is a feasible point of the whole program, and the certificate of the whole program there says how
-far it is from the optimum. While that is too far, the arms with the largest h (the adversary would move there)
-and the smallest gradient (the learner would) join A. An optimum with a large support is not certified here; the
-kernel on all arms then takes over.
+far it is from the optimum. While that is too far, the arms with the largest h (the adversary would move
+there) and the smallest gradient (the learner would) join A. An optimum with a large support is not certified
+here; the kernel on all arms then takes over.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
 
 @kernel
 def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
-    """gamma times the certified gap of the whole program at (p, q), which are zero outside the n listed arms."""
+    """gamma times the certified gap of the whole program at (p, q), zero outside the n listed arms."""
     p, q, c, h, g, lam, weight = X[P_FULL], X[Q_FULL], X[LOSS], X[H], X[GRAD], X[LAM], X[W]
     weight[:] = 0.0
     for a in range(n):
@@ -95,7 +96,8 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
             i = int(X[LIST, a])
             g[j] -= graph[j, i] * lam[i]
         low = min(low, g[j])
-        # From here on the row holds the negative gradient, so that `_join` can take the largest entry of either row.
+        # From here on the row holds the negative gradient, so that `_join` can take the largest entry of
+        # either row.
         g[j] = -g[j]
     gap = 0.0
     for a in range(n):
@@ -164,7 +166,8 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
             n = _join(K, X, n, X[H])
         for _ in range(count):
             n = _join(K, X, n, X[GRAD])
-    # Without a certificate the gap is inf, so that the fallback starts anew: the q that belongs to p_out is not kept.
+    # Without a certificate the gap is inf, so that the fallback starts anew: the q that belongs to p_out is
+    # not kept.
     certified = best <= tol * gamma
     ws[DUAL] = HEADER + _inner_size(K) + Q_FULL * K
     ws[GAP] = best / gamma if certified else np.inf

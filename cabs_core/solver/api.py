@@ -62,7 +62,8 @@ class ExplorationBatch:
 
 
 def make_workspace(arms: int) -> np.ndarray:
-    """Workspace for `solve_kernel` with K = `arms` (compiles the kernels for that K, or loads them from cache).
+    """Workspace for `solve_kernel` with K = `arms` (compiles the kernels for that K, or loads them from
+    cache).
 
     One workspace serves one thread at a time. It names code of this process: never save or send it.
     """
@@ -95,9 +96,17 @@ def _own_workspace(arms: int) -> np.ndarray:
 
 @kernel
 def _solve_each(
-    losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray, tol: float, workspace: np.ndarray,
-    p: np.ndarray, q: np.ndarray, gaps: np.ndarray, iterations: np.ndarray, values: np.ndarray,
-) -> None:  # fmt: skip
+    losses: np.ndarray,
+    graphs: np.ndarray,
+    gammas: np.ndarray,
+    tol: float,
+    workspace: np.ndarray,
+    p: np.ndarray,
+    q: np.ndarray,
+    gaps: np.ndarray,
+    iterations: np.ndarray,
+    values: np.ndarray,
+) -> None:
     K = losses.shape[1]
     for b in range(losses.shape[0]):
         gaps[b], iterations[b], _ = solve_kernel(losses[b], graphs[b], gammas[b], tol, workspace, p[b])
@@ -122,30 +131,31 @@ def solve_exploration(
 ) -> ExplorationSolution:
     """The distribution p that minimises F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ], W = G'p.
 
-    When tol cannot be proven, the best point found is returned with `certified=False` and the gap that was proven.
+    When tol cannot be proven, the best point found is returned with `certified=False` and the gap that was
+    proven.
 
     Args:
         losses: f [K], any finite reals.
-        graph: G [K, K]; G[i, j] = 1 when playing i reveals j, weights in (0, 1] for expected edges, 0 for none; the
-            diagonal is positive.
+        graph: G [K, K]; G[i, j] = 1 when playing i reveals j, weights in (0, 1] for expected edges, 0 for
+            none; the diagonal is positive.
         gamma: exploration parameter, positive and finite; larger ones explore less.
         tol: bound on F(p) - F* to prove, in the units of the losses.
-        method: `kernel`, the compiled interior-point method, or `cvxpy`, the same program through cvxpy and Clarabel:
-            a reference, about 300 times slower at 15 arms. The same certificate judges both. At gamma of 100 and
-            above Clarabel often proves little, or nothing: `certified` says so.
+        method: `kernel`, the compiled interior-point method, or `cvxpy`, the same program through cvxpy and
+            Clarabel: a reference, about 300 times slower at 15 arms. The same certificate judges both. At
+            gamma of 100 and above Clarabel often proves little, or nothing: `certified` says so.
 
     Raises:
         SolverError: other inputs, or cvxpy found no point at all.
 
     Source:
-        Theorem `convex_method` of the paper (equation 5), after Zhang et al., "Practical contextual bandits with
-        feedback graphs" (2023).
+        Theorem `convex_method` of the paper (equation 5), after Zhang et al., "Practical contextual bandits
+        with feedback graphs" (2023).
 
     Examples:
         >>> import numpy as np
         >>> from cabs_core import solve_exploration
-        >>> found = solve_exploration([0.2, 0.5, 0.9], np.eye(3), gamma=10.0)
-        >>> found.certified, found.p.round(3).tolist()
+        >>> solution = solve_exploration([0.2, 0.5, 0.9], np.eye(3), gamma=10.0)
+        >>> solution.certified, solution.p.round(3).tolist()
         (True, [0.661, 0.222, 0.117])
     """
     if method == "cvxpy":

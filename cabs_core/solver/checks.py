@@ -23,7 +23,7 @@ class SolverError(CabsError, ValueError):
 
 @kernel
 def _sound(losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray) -> bool:
-    """Whether losses [B, K] are finite, graphs [B, K, K] in [0, 1] with a positive diagonal, gammas [B] > 0 and finite."""
+    """Whether losses [B, K], gammas [B] > 0 are finite, graphs [B, K, K] in [0, 1], their diagonal > 0."""
     wrong = 0
     for b in range(losses.shape[0]):
         wrong += not (0.0 < gammas[b] < np.inf)
@@ -93,7 +93,8 @@ def check_arms(arms: object) -> int:
 def check_instances(
     losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, *, batch: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`), or a SolverError.
+    """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`), or a
+    SolverError.
 
     Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights
     outside [0, 1] (0 means no edge) and gamma that is not positive and finite.
@@ -136,7 +137,8 @@ def _say_what_is_wrong(f: np.ndarray, G: np.ndarray, gamma: np.ndarray, batch: b
     if not (loops > 0).all():
         at = _first(~(loops > 0))
         raise SolverError(
-            f"graph{_place((*at, at[-1]), batch)} is 0: arm {int(at[-1])} has no self loop, but playing an arm "
+            f"graph{_place((*at, at[-1]), batch)} is 0: arm {int(at[-1])} has no self loop, but playing an "
+            "arm "
             "always reveals it; set the diagonal to 1"
         )
     at = _first(~(np.isfinite(gamma) & (gamma > 0)))

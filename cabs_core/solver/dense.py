@@ -1,7 +1,8 @@
 """The interior-point kernel for any K, on LAPACK: it takes over from the fast kernels and serves large K.
 
-One Cholesky factorisation per iteration. When the first attempt is not certified, a second one follows with shorter
-steps and a stricter limit on the growth of the gap, because the predictor-corrector can cycle (on star graphs).
+One Cholesky factorisation per iteration. When the first attempt is not certified, a second one follows with
+shorter steps and a stricter limit on the growth of the gap, because the predictor-corrector can cycle (on
+star graphs).
 """
 
 from __future__ import annotations
@@ -16,8 +17,39 @@ from cabs_core.solver.workspace import ARMS, DUAL, GAP, ITERATIONS, ROUTINES, SC
 
 FIRST_CAP = 30
 SECOND_CAP = 90
-(Q_BEST, P_BEST, LOSS, P, Q, S, Y, WSUM, H, GRAD, LAM, THETA, E, DELTA, BETA, HUB, ONES, U, D, ETA, RHO, DP, DQ, DY,
- DS, V, P0, Q0, S0, Y0, TMP) = range(31)  # fmt: skip
+(
+    Q_BEST,
+    P_BEST,
+    LOSS,
+    P,
+    Q,
+    S,
+    Y,
+    WSUM,
+    H,
+    GRAD,
+    LAM,
+    THETA,
+    E,
+    DELTA,
+    BETA,
+    HUB,
+    ONES,
+    U,
+    D,
+    ETA,
+    RHO,
+    DP,
+    DQ,
+    DY,
+    DS,
+    V,
+    P0,
+    Q0,
+    S0,
+    Y0,
+    TMP,
+) = range(31)
 ROWS = 31
 
 
@@ -49,15 +81,26 @@ def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> 
 
 @kernel
 def _system(
-    K: int, syrk: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray, A: np.ndarray, matrix: Doubles,
-    scaled: Doubles, scale: float, stable: bool,
-) -> None:  # fmt: skip
+    K: int,
+    syrk: int,
+    gemv: int,
+    G: Doubles,
+    row: Doubles,
+    X: np.ndarray,
+    A: np.ndarray,
+    matrix: Doubles,
+    scaled: Doubles,
+    scale: float,
+    stable: bool,
+) -> None:
     """Fill the matrix of the linear system (the triangle that LAPACK reads).
 
-    As a function of the columns G_j, unit vectors e_j and v_j = e_j 2 / W_j + E_j G_j (E: the row of that name), it is
+    As a function of the columns G_j, unit vectors e_j and v_j = e_j 2 / W_j + E_j G_j (E: the row of that
+    name), it is
 
         sum_j (2 / W_j) (e_j - d_j G_j)(e_j - d_j G_j)' + (2 q_j (1 - q_j) / W_j^3) G_j G_j'
-              + theta_j (v_j - m)(v_j - m)' + diag(y / p),     d_j = (p_j - q_j) / W_j, m = the theta-mean of v
+              + theta_j (v_j - m)(v_j - m)' + diag(y / p),     d_j = (p_j - q_j) / W_j, m = the theta-mean of
+              v
 
     which is how the `stable` form adds it up, in three products. The fast form needs one: it merges the terms
     of each j and subtracts the mean afterwards, and loses digits where the optimum is not unique.
@@ -110,9 +153,21 @@ def _keep(X: np.ndarray, to: int, source: int) -> None:
 
 @kernel
 def _attempt(
-    K: int, G: Doubles, row: Doubles, X: np.ndarray, A: np.ndarray, matrix: Doubles, scaled: Doubles,
-    ws: Doubles, target: float, best: float, largest_factor: float, growth: float, cap: int, stable: bool,
-) -> tuple[float, int]:  # fmt: skip
+    K: int,
+    G: Doubles,
+    row: Doubles,
+    X: np.ndarray,
+    A: np.ndarray,
+    matrix: Doubles,
+    scaled: Doubles,
+    ws: Doubles,
+    target: float,
+    best: float,
+    largest_factor: float,
+    growth: float,
+    cap: int,
+    stable: bool,
+) -> tuple[float, int]:
     """One run from the uniform start; returns (best scaled gap so far, iterations)."""
     syrk = lapack.read_address(ws, ROUTINES)
     potrf = lapack.read_address(ws, ROUTINES + 1)

@@ -68,7 +68,7 @@ def random_losses(rng: np.random.Generator, K: int, family: str) -> np.ndarray:
 
 
 def bernoulli_batch(rng: np.random.Generator, K: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Losses [count, K] uniform and graphs [count, K, K] Bernoulli with edge probability .5 to .73 (the paper's)."""
+    """Losses [count, K] uniform; graphs [count, K, K] Bernoulli, edge probability .5 to .73 (the paper's)."""
     G = np.stack([random_graph(rng, K, "bernoulli") for _ in range(count)])
     return rng.random((count, K)), G
 

@@ -1,7 +1,7 @@
 """The exploration program itself, in plain NumPy: objective and certificate.
 
-This code is slow; the compiled kernels are tested against it. It works in any float dtype (np.longdouble for checks
-in extended precision).
+This code is slow; the compiled kernels are tested against it. It works in any float dtype (np.longdouble for
+checks in extended precision).
 """
 
 from __future__ import annotations

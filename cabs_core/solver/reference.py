@@ -1,8 +1,8 @@
 """The exploration program by a general convex solver: what our kernels are tested and timed against.
 
-Clarabel is called in three ways: through cvxpy in the paper's form, through cvxpy with parameters, and directly. Its
-answers are not taken as the truth: at gamma of 100 and above Clarabel often stops early, so every answer is evaluated
-with `program.objective`.
+Clarabel is called in three ways: through cvxpy in the paper's form, through cvxpy with parameters, and
+directly. Its answers are not taken as the truth: at gamma of 100 and above Clarabel often stops early, so
+every answer is evaluated with `program.objective`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cabs_core.solver.program import objective
 class ReferenceSolution:
     """An answer of the solver.
 
-    p [K]: in the simplex; objective: F(p); solved: whether the status is "solved" (not "almost solved" or worse);
-    claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on constraints;
-    q [K]: the adversary's distribution, from the multipliers of the K epigraph constraints; None where the call
-    has none; iterations: of the interior-point method, 0 where the solver does not say.
+    p [K]: in the simplex; objective: F(p); solved: whether the status is "solved" (not "almost solved" or
+    worse); claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on
+    constraints; q [K]: the adversary's distribution, from the multipliers of the K epigraph constraints; None
+    where the call has none; iterations: of the interior-point method, 0 where the solver does not say.
     """
 
     p: np.ndarray
@@ -52,9 +52,13 @@ def _solution(
 
 
 def _close(
-    problem: cp.Problem, variable: cp.Variable, losses: np.ndarray, graph: np.ndarray, gamma: float,
+    problem: cp.Problem,
+    variable: cp.Variable,
+    losses: np.ndarray,
+    graph: np.ndarray,
+    gamma: float,
     scale: float,
-) -> ReferenceSolution:  # fmt: skip
+) -> ReferenceSolution:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
@@ -67,7 +71,7 @@ def _close(
 
 
 def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
-    """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built anew on every call."""
+    """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built at every call."""
     f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
     K = len(f)
     p, z = cp.Variable(K), cp.Variable()
@@ -94,7 +98,8 @@ class CvxpyParametric:
         # W is a variable of its own: parameter times variable inside a cone would not be DPP.
         W = cp.Variable(arms)
         constraints = [self.p.sum() == 1, u.sum() - u + v <= self.c + t, W == self.G.T @ self.p]
-        # x^2 <= y W as |(2 x, y - W)| <= y + W, one row an arm, all arms in one constraint: the fastest form for cvxpy.
+        # x^2 <= y W as |(2 x, y - W)| <= y + W, one row an arm, all arms in one constraint: the fastest form
+        # for cvxpy.
         for x, y in ((self.p, u), (self.p - 1, v)):
             sides = [reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
             constraints.append(cp.SOC(y + W, hstack(sides), axis=1))

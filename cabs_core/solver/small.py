@@ -2,8 +2,8 @@
 
 Rows of K numbers are padded to C vectors of eight lanes. Padded lanes hold p = q = s = y = 0 and 1/W = 1, so
 that they add nothing to any sum; `pad` (1.0 there, 0.0 elsewhere) keeps divisions finite. The linear system
-is solved by inverting the matrix in place: this takes K dependent steps, as a factorisation does, and the three
-solves become products, without a chain of dependent steps.
+is solved by inverting the matrix in place: this takes K dependent steps, as a factorisation does, and the
+three solves become products, without a chain of dependent steps.
 """
 
 from __future__ import annotations
@@ -34,8 +34,41 @@ REFINE_BELOW = 1e-3
 HUGE = 1e300  # keeps padded lanes out of maxima and minima
 
 # Rows of 8 C float64 in the scratch memory.
-(Q_BEST, P_BEST, LOSS, P, Q, S, Y, IW, H, GRAD, LAM, THETA, E, DELTA, BETA, HUB, ONES, U, D, RHO, DP, DQ, DY, DS,
- V, P0, Q0, S0, Y0, PAD, TE, FIX, RES) = range(33)  # fmt: skip
+(
+    Q_BEST,
+    P_BEST,
+    LOSS,
+    P,
+    Q,
+    S,
+    Y,
+    IW,
+    H,
+    GRAD,
+    LAM,
+    THETA,
+    E,
+    DELTA,
+    BETA,
+    HUB,
+    ONES,
+    U,
+    D,
+    RHO,
+    DP,
+    DQ,
+    DY,
+    DS,
+    V,
+    P0,
+    Q0,
+    S0,
+    Y0,
+    PAD,
+    TE,
+    FIX,
+    RES,
+) = range(33)
 ROWS = 33
 
 inlined = kernel(forceinline=True)
@@ -180,7 +213,8 @@ def _refine(K: int, C: int, ws: Doubles, M: int, A: int, right: int, x: int, res
 def _attempt(
     K: int, C: int, ws: Doubles, R: int, G: int, GT: int, GD: int, M: int, A: int, target: float
 ) -> tuple[float, int]:
-    """The predictor-corrector from the uniform start; leaves the best p and q and returns (its gap, iterations)."""
+    """The predictor-corrector from the uniform start; leaves the best p and q and returns (its gap,
+    iterations)."""
     n = C * WIDTH
     # Constants of the problem size.
     inverse_2k = 0.5 / K

@@ -56,9 +56,16 @@ def allocate(arms: int, size: int) -> np.ndarray:
 
 
 def _call(
-    context: BaseContext, builder: ir.IRBuilder, address_slot: ir.Value, workspace: ir.Value, f: ir.Value,
-    g: ir.Value, gamma: ir.Value, tol: ir.Value, p: ir.Value,
-) -> ir.Value:  # fmt: skip
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    address_slot: ir.Value,
+    workspace: ir.Value,
+    f: ir.Value,
+    g: ir.Value,
+    gamma: ir.Value,
+    tol: ir.Value,
+    p: ir.Value,
+) -> ir.Value:
     real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
     slot = builder.gep(workspace, [address_slot])
     address = builder.load(builder.bitcast(slot, ir.IntType(64).as_pointer()))
@@ -70,9 +77,15 @@ def _call(
 
 @intrinsic
 def call_pointers(
-    typingctx: Context, slot: Type, losses: Type, graph: Type, gamma: Type, tol: Type, workspace: Type,
+    typingctx: Context,
+    slot: Type,
+    losses: Type,
+    graph: Type,
+    gamma: Type,
+    tol: Type,
+    workspace: Type,
     p_out: Type,
-) -> Lowering:  # fmt: skip
+) -> Lowering:
     """Call the C function whose address is in slot `slot` of the workspace, with raw pointers."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
@@ -85,9 +98,15 @@ def call_pointers(
 
 @intrinsic
 def _call_arrays(
-    typingctx: Context, slot: Type, losses: Type, graph: Type, gamma: Type, tol: Type, workspace: Type,
+    typingctx: Context,
+    slot: Type,
+    losses: Type,
+    graph: Type,
+    gamma: Type,
+    tol: Type,
+    workspace: Type,
     p_out: Type,
-) -> Lowering:  # fmt: skip
+) -> Lowering:
     """The same with arrays, which must be C-contiguous float64 (checked when the caller is compiled)."""
     named = ((losses, "losses"), (graph, "graph"), (workspace, "workspace"), (p_out, "p_out"))
     for array, name in named:
@@ -111,11 +130,11 @@ def solve_kernel(
     """Solve one instance from compiled code, without allocation and without the GIL.
 
     losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
-    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The values of losses and graph are
-    not checked. Writes the best point found to p_out, always a valid distribution, and returns (gap, iterations,
-    certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of a workspace, one made for
-    another K, a gamma that is not positive and finite, or losses that are not finite give the uniform p, gap = inf and
-    False.
+    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The values of losses and
+    graph are not checked. Writes the best point found to p_out, always a valid distribution, and returns
+    (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of
+    a workspace, one made for another K, a gamma that is not positive and finite, or losses that are not
+    finite give the uniform p, gap = inf and False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms

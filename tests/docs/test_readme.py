@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from cabs_core.policies.base import Policy
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.synthetic import synthetic_problem
 
@@ -32,6 +35,17 @@ def test_its_links_lead_somewhere() -> None:
 def test_its_pool_is_valid() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
     assert ModelPool.model_validate(yaml.safe_load(text)).name == "my_pool"
+
+
+def test_the_contract_of_a_policy_is_quoted_whole_and_has_twelve_questions() -> None:
+    source = f"```python\n{inspect.getsource(Policy)}```"
+    notebook = json.loads((ROOT / "docs/notebooks/own_policy.ipynb").read_text(encoding="utf-8"))
+    assert source in README
+    assert any(source in "".join(cell["source"]) for cell in notebook["cells"])
+    members = [name for name in vars(Policy) if not name.startswith("_")]
+    assert len(members) <= 12
+    questions = re.findall(r'(?:#: |    """)[^"\n]*\?', inspect.getsource(Policy))
+    assert len(questions) == len(members)
 
 
 def test_the_library_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Policies of one or more experts with models of their own: what the linear and the neural ones share.
 
-A subclass says which experts it has (`expert_list`) and how they are mixed (`mixture`), and holds their models.
+A subclass says which experts it has (`expert_list`) and how they are mixed (`mixture`), and holds their
+models.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ class Expert(NamedTuple):
 
 def expert(kind: str, model: ModelOptions, **options: float) -> Expert:
     """An expert of a kind in `kernel_arrays.KINDS`, with its options by name."""
-    numbers = {"kind": kernel_arrays.KINDS[kind], "regression": kernel_arrays.REGRESSIONS[model.regression]}
-    return Expert(model, kernel_arrays.ExpertOptions(**numbers, **options))  # type: ignore[arg-type]  # int or float, by name
+    kinds = {"kind": kernel_arrays.KINDS[kind], "regression": kernel_arrays.REGRESSIONS[model.regression]}
+    numbers: dict[str, Any] = {**kinds, **options}
+    return Expert(model, kernel_arrays.ExpertOptions(**numbers))
 
 
 class Inputs(NamedTuple):
-    """What the experts read of a request, [K] each but rho and x [d]. margins multiply predictions into utilities."""
+    """What the experts read of a request, [K] each but rho and x [d]; prediction times margin is utility."""
 
     rho: float
     mask: np.ndarray
@@ -68,7 +70,7 @@ class ExpertPolicy(Policy):
 
     needs_context: ClassVar[bool] = True
 
-    # -- to implement -----------------------------------------------------------------------------------------
+    # -- to implement ----------------------------------------------------------------------------------------
 
     def expert_list(self) -> list[Expert]:
         """The experts, in the order of the meta weights."""
@@ -78,7 +80,7 @@ class ExpertPolicy(Policy):
         """How they are mixed."""
         return kernel_arrays.Mixture()
 
-    # -- state ------------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def target(self) -> str:
@@ -117,11 +119,16 @@ class ExpertPolicy(Policy):
         m, k = len(self._experts), arms
         chances = checks.probabilities
         return {
-            "context": checks.Field((self.dim,)), "affinity": checks.Field((k,)),
-            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT), "trace": checks.Field((2 + self.experts,), None),
+            "context": checks.Field((self.dim,)),
+            "affinity": checks.Field((k,)),
+            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT),
+            "trace": checks.Field((2 + self.experts,), None),
             "reach": chances(m, k),
-            "pmfs": chances(m, k), "mixture": chances(k), "cover": chances(m, k), "baseline": chances(k),
-        }  # fmt: skip
+            "pmfs": chances(m, k),
+            "mixture": chances(k),
+            "cover": chances(m, k),
+            "baseline": chances(k),
+        }
 
     def resized(self) -> None:
         k = len(self.arms)
@@ -133,7 +140,7 @@ class ExpertPolicy(Policy):
         """Number of features that the kernels see."""
         return self.dim
 
-    # -- online -----------------------------------------------------------------------------------------------
+    # -- online ----------------------------------------------------------------------------------------------
 
     def _inputs(self, request: Request) -> Inputs:
         """The parts of a request that these experts need; PolicyError where one is missing."""
@@ -181,7 +188,8 @@ class ExpertPolicy(Policy):
         deltas = self.deltas_for(decision, outcome) if self.uses_surrogates else np.zeros(len(decision.arms))
         if deltas is None:
             raise PolicyError(
-                f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at update"
+                f"{self.name} learns from surrogates: give Request.surrogate at decide, or deltas [K] at "
+                "update"
             )
         reward = outcome.utility(decision.rho)
         targets: Any = outcome.score if self.target == "score" else reward
@@ -213,7 +221,7 @@ class ExpertPolicy(Policy):
         if lane.meta_weights is not None:
             lane.meta_weights[t] = weights
 
-    # -- replay -----------------------------------------------------------------------------------------------
+    # -- replay ----------------------------------------------------------------------------------------------
 
     def data(self, stream: Stream) -> kernel_arrays.Data:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""
@@ -222,7 +230,12 @@ class ExpertPolicy(Policy):
     def _data(self, stream: Stream) -> kernel_arrays.Data:
         prices, score = price(stream.predicted_costs, self.rho), self.target == "score"
         return kernel_arrays.Data(
-            stream.contexts, stream.scores if score else stream.utilities,
+            stream.contexts,
+            stream.scores if score else stream.utilities,
             margin(stream.predicted_costs, self.rho) if score else np.ones_like(prices),
-            stream.utilities, stream.scores, prices, stream.predicted_scores, stream.deltas,
-        )  # fmt: skip
+            stream.utilities,
+            stream.scores,
+            prices,
+            stream.predicted_scores,
+            stream.deltas,
+        )

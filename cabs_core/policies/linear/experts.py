@@ -1,9 +1,9 @@
 """Compiled decisions of the linear policies: what one expert would play, and the mixture of experts.
 
-A linear policy is M >= 1 experts, each with a ridge model per arm. One expert is a bandit or CABS-C; two or more
-under exponential weights are CABS-D. `decide` here and `learning.learn` are the only definition of a round: online
-routing calls them once per request, replay from the compiled loop (`rounds`). `kernel_arrays` says what every array
-means.
+A linear policy is M >= 1 experts, each with a ridge model per arm. One expert is a bandit or CABS-C; two or
+more under exponential weights are CABS-D. `decide` here and `learning.learn` are the only definition of a
+round: online routing calls them once per request, replay from the compiled loop (`rounds`). `kernel_arrays`
+says what every array means.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ from cabs_core.solver.workspace import solve_kernel
 
 @kernel
 def _predict(
-    own: Any, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
-    active: np.ndarray, s: kernel_arrays.Scratch, with_spread: bool,
-) -> None:  # fmt: skip
-    """values[j] = predicted utility, clipped where expert m, `own`, says so; spread[j] = margin^2 x'A^-1 x where asked for."""
+    expert: Any,
+    m: int,
+    model: kernel_arrays.Model,
+    x: np.ndarray,
+    margins: np.ndarray,
+    active: np.ndarray,
+    s: kernel_arrays.Scratch,
+    with_spread: bool,
+) -> None:
+    """values[j]: utility that expert m predicts, clipped if it says so; spread[j]: margin^2 x'A^-1 x."""
     K = s.values.size
-    vaw, shared = own.regression == 1, own.shared == 1
+    vaw, shared = expert.regression == 1, expert.shared == 1
     v = 0.0
     for j in range(K):
         if not active[j]:
@@ -47,7 +53,7 @@ def _predict(
                 w = v / (1.0 + v)
             s.spread[j] = w * margins[j] * margins[j]
         s.values[j] = value * margins[j]
-        if own.clip:
+        if expert.clip:
             s.values[j] = clip01(s.values[j])
 
 
@@ -61,69 +67,114 @@ def _best(values: np.ndarray) -> int:
 
 
 @kernel
+def epsilon_greedy(expert: Any, values: np.ndarray, active: np.ndarray, t: int, pmf: np.ndarray) -> None:
+    """pmf [K]: the best of values [K], with probability eps_t any active arm."""
+    count = active.sum()
+    eps = max(expert.eps_min, expert.eps0 / (1.0 + expert.decay * t))
+    for j in range(pmf.size):
+        if active[j]:
+            pmf[j] = eps / count
+    pmf[_best(values)] += 1.0 - eps
+
+
+@kernel
+def square_cb(expert: Any, values: np.ndarray, active: np.ndarray, t: int, pmf: np.ndarray) -> None:
+    """pmf [K]: an arm's probability falls with its distance from the best of values [K]."""
+    gamma = expert.gamma * (t + 1.0) ** expert.power
+    mu = expert.mu if expert.mu > 0.0 else float(active.sum())
+    best = _best(values)
+    rest = 1.0
+    for j in range(pmf.size):
+        if active[j] and j != best:
+            pmf[j] = 1.0 / (mu + gamma * (values[best] - values[j]))
+            rest -= pmf[j]
+    pmf[best] = rest
+
+
+@kernel
+def lin_ucb(expert: Any, values: np.ndarray, spread: np.ndarray, bounds: np.ndarray, pmf: np.ndarray) -> None:
+    """pmf [K]: the arm of the largest upper bound; bounds [K] is filled."""
+    for j in range(pmf.size):
+        bounds[j] = values[j] + expert.alpha * np.sqrt(spread[j])
+    pmf[_best(bounds)] = 1.0
+
+
+@kernel
+def lin_ts(
+    expert: Any,
+    m: int,
+    keys: np.ndarray,
+    t: int,
+    values: np.ndarray,
+    spread: np.ndarray,
+    draws: np.ndarray,
+    pmf: np.ndarray,
+) -> None:
+    """pmf [K]: the arm of the largest normal draw; draws [K] is filled, from the stream of expert m."""
+    for j in range(pmf.size):
+        noise = normal(keys, NOISE + m, t, j)
+        draws[j] = values[j] + expert.v * np.sqrt(spread[j]) * noise
+    pmf[_best(draws)] = 1.0
+
+
+@kernel
 def expert_pmf(
-    rules: kernel_arrays.Rules, m: int, model: kernel_arrays.Model, x: np.ndarray, margins: np.ndarray,
-    affinity: np.ndarray, active: np.ndarray, t: int, s: kernel_arrays.Scratch, pmf: np.ndarray,
-) -> tuple[float, bool]:  # fmt: skip
-    """pmf [K] = distribution of expert m in round t; returns (gap, certified) of a solve, (nan, True) without one."""
-    own, K = rules.experts[m], pmf.size
-    count = 0
-    for j in range(K):
+    rules: kernel_arrays.Rules,
+    m: int,
+    model: kernel_arrays.Model,
+    x: np.ndarray,
+    margins: np.ndarray,
+    affinity: np.ndarray,
+    active: np.ndarray,
+    t: int,
+    s: kernel_arrays.Scratch,
+    pmf: np.ndarray,
+) -> tuple[float, bool]:
+    """pmf [K]: distribution of expert m in round t; (gap, certified) of a solve, (nan, True) without."""
+    expert = rules.experts[m]
+    for j in range(pmf.size):
         pmf[j] = 0.0
-        count += active[j]
-    with_spread = own.kind == LIN_UCB or own.kind == LIN_TS
-    _predict(own, m, model, x, margins, active, s, with_spread)
-    if own.kind == EPSILON_GREEDY:
-        eps = max(own.eps_min, own.eps0 / (1.0 + own.decay * t))
-        for j in range(K):
-            if active[j]:
-                pmf[j] = eps / count
-        pmf[_best(s.values)] += 1.0 - eps
-    elif own.kind == SQUARE_CB:
-        gamma = own.gamma * (t + 1.0) ** own.power
-        mu = own.mu if own.mu > 0.0 else float(count)
-        best = _best(s.values)
-        rest = 1.0
-        for j in range(K):
-            if active[j] and j != best:
-                pmf[j] = 1.0 / (mu + gamma * (s.values[best] - s.values[j]))
-                rest -= pmf[j]
-        pmf[best] = rest
-    elif own.kind == LIN_UCB:
-        for j in range(K):
-            s.work[j] = s.values[j] + own.alpha * np.sqrt(s.spread[j])
-        pmf[_best(s.work)] = 1.0
-    elif own.kind == LIN_TS:
-        for j in range(K):
-            noise = normal(rules.keys, NOISE + m, t, j)
-            s.work[j] = s.values[j] + own.v * np.sqrt(s.spread[j]) * noise
-        pmf[_best(s.work)] = 1.0
+    with_spread = expert.kind == LIN_UCB or expert.kind == LIN_TS
+    _predict(expert, m, model, x, margins, active, s, with_spread)
+    if expert.kind == EPSILON_GREEDY:
+        epsilon_greedy(expert, s.values, active, t, pmf)
+    elif expert.kind == SQUARE_CB:
+        square_cb(expert, s.values, active, t, pmf)
+    elif expert.kind == LIN_UCB:
+        lin_ucb(expert, s.values, s.spread, s.work, pmf)
+    elif expert.kind == LIN_TS:
+        lin_ts(expert, m, rules.keys, t, s.values, s.spread, s.work, pmf)
     else:
-        return _cabs(rules, m, affinity, active, t, s, pmf)
+        return cabs_c(rules, m, affinity, active, t, s, pmf)
     return np.nan, True
 
 
 @kernel
-def _cabs(
-    rules: kernel_arrays.Rules, m: int, affinity: np.ndarray, active: np.ndarray, t: int,
-    s: kernel_arrays.Scratch, pmf: np.ndarray,
-) -> tuple[float, bool]:  # fmt: skip
+def cabs_c(
+    rules: kernel_arrays.Rules,
+    m: int,
+    affinity: np.ndarray,
+    active: np.ndarray,
+    t: int,
+    s: kernel_arrays.Scratch,
+    pmf: np.ndarray,
+) -> tuple[float, bool]:
     """Lines 6 to 8 of Algorithm 1: graph, then the exploration program with losses 1 - predictions."""
-    own, K, graph = rules.experts[m], pmf.size, s.graphs[m]
-    sample_graph(own.graph, affinity, own.symmetric == 1, rules.keys, GRAPH, t, graph, s.expected)
+    expert, K, graph = rules.experts[m], pmf.size, s.graphs[m]
+    sample_graph(expert.graph, affinity, expert.symmetric == 1, rules.keys, GRAPH, t, graph, s.expected)
     for i in range(K):
         for j in range(K):
             # an arm that cannot be played reveals nothing; its loss of 12 gives it almost no probability
             usable = (active[i] and active[j]) or i == j
             if not usable:
                 graph[i, j] = 0.0
-            edge = s.expected[i, j] if own.program == 1 else graph[i, j]
-            if own.program == 2:
+            edge = s.expected[i, j] if expert.program == 1 else graph[i, j]
+            if expert.program == 2:
                 edge *= s.expected[i, j]
             s.program[i, j] = edge if usable else 0.0
         s.work[i] = 1.0 - s.values[i] if active[i] else 12.0
-    gamma = own.gamma * (t + 1.0) ** own.power
-    gap, _, certified = solve_kernel(s.work, s.program, gamma, own.tol, s.workspace, pmf)
+    gamma = expert.gamma * (t + 1.0) ** expert.power
+    gap, _, certified = solve_kernel(s.work, s.program, gamma, expert.tol, s.workspace, pmf)
     total = 0.0
     count = 0
     for j in range(K):
@@ -135,7 +186,7 @@ def _cabs(
     for j in range(K):
         pmf[j] /= total
         if active[j]:
-            pmf[j] = (1.0 - own.floor) * pmf[j] + own.floor / count
+            pmf[j] = (1.0 - expert.floor) * pmf[j] + expert.floor / count
     return gap, certified
 
 
@@ -159,14 +210,19 @@ def meta_weights(copies: int, log_weights: np.ndarray, mu: np.ndarray) -> None:
 
 @kernel
 def decide(
-    parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, mask: np.ndarray, t: int, slot: int,
+    parts: kernel_arrays.Parts,
+    data: kernel_arrays.Data,
+    row: int,
+    mask: np.ndarray,
+    t: int,
+    slot: int,
     trace: np.ndarray,
-) -> tuple[int, float]:  # fmt: skip
+) -> tuple[int, float]:
     """Round t (`rounds`): the arm and its probability; memory slot filled.
 
     The probability is q(arm) of the mixture. Experts that sample scores (lin_ts) enter with the arm that they
-    drew; a single lin_ts gets its probability by quadrature where the mixture says so. Where it is greedy, the likeliest
-    arm is played, with probability 1; what is learnt still divides by the mixture's q.
+    drew; a single lin_ts gets its probability by quadrature where the mixture says so. Where it is greedy,
+    the likeliest arm is played, with probability 1; what is learnt still divides by the mixture's q.
     """
     rules, s, memory = parts.rules, parts.scratch, parts.memory
     M, K = memory.pmfs.shape[1], memory.pmfs.shape[2]

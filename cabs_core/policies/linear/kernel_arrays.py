@@ -1,7 +1,7 @@
 """Options and arrays of the linear and neural policies: what their kernels read, learn and remember.
 
-K arms, d features, M experts, L copies of the IX grid, and S memory slots (one per decision whose reward may still
-come).
+K arms, d features, M experts, L copies of the IX grid, and S memory slots (one per decision whose reward may
+still come).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ EXPERTS = np.dtype([(name, np.dtype(kind)) for name, kind in get_type_hints(Expe
 class Mixture(NamedTuple):
     """How experts are mixed; with one expert only `integral` and `greedy` count.
 
-    loss: place in META_LOSSES; eta 0: as the paper has it; gamma_ix: the first of `copies` values; integral: lin_ts has
-    its probability by quadrature; greedy: the likeliest arm is played.
+    loss: place in META_LOSSES; eta 0: as the paper has it; gamma_ix: the first of `copies` values; integral:
+    lin_ts has its probability by quadrature; greedy: the likeliest arm is played.
     """
 
     loss: int = 0
@@ -105,10 +105,10 @@ class Model(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Rows of queries, or one request. contexts [n, d]; targets [n, K] what an arm is observed to earn in the model's
-    units (utility or score); margins [n, K] multiply predictions into utilities (ones for utility); rewards [n, K] clipped
-    utilities; scores [n, K]; prices [n, K] rho times the predicted costs; affinity [n, K] predicted scores;
-    deltas [n, K, K]: surrogate_deltas."""
+    """Rows of queries, or one request. contexts [n, d]; targets [n, K] what an arm is observed to earn in the
+    model's units (utility or score); margins [n, K] multiply predictions into utilities (ones for utility);
+    rewards [n, K] clipped utilities; scores [n, K]; prices [n, K] rho times the predicted costs; affinity [n,
+    K] predicted scores; deltas [n, K, K]: surrogate_deltas."""
 
     contexts: np.ndarray
     targets: np.ndarray
@@ -121,10 +121,10 @@ class Data(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What an update needs from its decision. reach [S, M, K]: 0 where arm j was no neighbour of the played arm i,
-    else the probability under the expert's own p that j is revealed ((A'p)_j; p_i for j = i); pmfs [S, M, K] the
-    experts' p; mixture [S, K] the q that was played; cover [S, M, K] (A'q)_j; baseline [S, K] the experts'
-    predicted utilities, clipped and averaged with the meta weights."""
+    """What an update needs from its decision. reach [S, M, K]: 0 where arm j was no neighbour of the played
+    arm i, else the probability under the expert's own p that j is revealed ((A'p)_j; p_i for j = i); pmfs [S,
+    M, K] the experts' p; mixture [S, K] the q that was played; cover [S, M, K] (A'q)_j; baseline [S, K] the
+    experts' predicted utilities, clipped and averaged with the meta weights."""
 
     reach: np.ndarray
     pmfs: np.ndarray
@@ -134,8 +134,9 @@ class Memory(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work space of one lane: values, spread, keep, work, deltas [K]; pair [2, K]; gain [d]; graphs [M, K, K]; expected,
-    program [K, K]; losses [L M]; mu [M]; workspace of the solver (of one element where nothing is solved)."""
+    """Work space of one lane: values, spread, keep, work, deltas [K]; pair [2, K]; gain [d]; graphs [M, K,
+    K]; expected, program [K, K]; losses [L M]; mu [M]; workspace of the solver (of one element where nothing
+    is solved)."""
 
     values: np.ndarray
     spread: np.ndarray
@@ -153,11 +154,22 @@ class Scratch(NamedTuple):
 
 
 def scratch(m: int, k: int, d: int, copies: int, solves: bool) -> Scratch:
-    """Work space for m experts, k arms, d features; solves: whether any expert solves the exploration program."""
+    """Work space for m experts, k arms, d features; solves: whether any expert solves the program."""
     return Scratch(
-        np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros(k), np.zeros((2, k)), np.zeros(d), np.zeros((m, k, k)),
-        np.zeros((k, k)), np.zeros((k, k)), np.zeros(m * copies), np.zeros(m), make_workspace(k) if solves else np.zeros(1),
-    )  # fmt: skip
+        np.zeros(k),
+        np.zeros(k),
+        np.zeros(k),
+        np.zeros(k),
+        np.zeros(k),
+        np.zeros((2, k)),
+        np.zeros(d),
+        np.zeros((m, k, k)),
+        np.zeros((k, k)),
+        np.zeros((k, k)),
+        np.zeros(m * copies),
+        np.zeros(m),
+        make_workspace(k) if solves else np.zeros(1),
+    )
 
 
 def slots(shape: tuple[int, ...], m: int, k: int) -> Memory:
@@ -180,8 +192,8 @@ def redrawn(
 ) -> dict[str, np.ndarray]:
     """What a decision remembers, if `arm` is played instead of `drawn`, by a draw from pmf [K].
 
-    The sampled graph belongs to the arm it was drawn with, so the new arm reveals only itself. Where every arm reveals
-    every arm (shared [M] is positive), it reveals the same arms as before.
+    The sampled graph belongs to the arm it was drawn with, so the new arm reveals only itself. Where every
+    arm reveals every arm (shared [M] is positive), it reveals the same arms as before.
     """
     changed = {**memory, "mixture": np.array(pmf)}
     if arm == drawn:

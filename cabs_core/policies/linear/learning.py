@@ -1,4 +1,4 @@
-"""Compiled updates of the linear policies: what the experts' models and the meta weights learn from an outcome."""
+"""Compiled updates of the linear policies: what models and meta weights learn from an outcome."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cabs_core.regression.ridge import dot, downdate, observe, product
 
 @kernel
 def surrogate_value(kind: int, score: float, price: float) -> float:
-    """Surrogate target of a predicted score and price rho chat: clip(y - rho chat), clip01(y)(1 - rho chat)+, or
-    clip01(y) itself where the model learns scores."""
+    """Surrogate target of a predicted score and price rho chat: clip(y - rho chat), clip01(y)(1 - rho chat)+,
+    or clip01(y) itself where the model learns scores."""
     if kind == 0:
         return clipped_utility(score, price)
     if kind == 1:
@@ -31,39 +31,39 @@ def learn(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: i
     M = parts.memory.pmfs.shape[1]
     for j in range(deltas.size):
         deltas[j] = data.deltas[row, arm, j]
+    prices, score, target = data.prices[row], data.scores[row, arm], data.targets[row, arm]
     if M > 1:
-        _learn_meta(
-            parts.rules, model, data.prices[row], arm, data.rewards[row, arm], data.scores[row, arm], parts.scratch,
-            parts.memory, slot,
-        )  # fmt: skip
+        reward = data.rewards[row, arm]
+        learn_meta(parts.rules, model, prices, arm, reward, score, parts.scratch, parts.memory, slot)
+    x, gain = data.contexts[row], parts.scratch.gain
     for m in range(M):
         if experts[m].kind == kernel_arrays.CABS_C:
-            _learn_cabs(
-                experts[m], m, model, data.contexts[row], data.affinity[row], data.prices[row], arm, data.targets[row, arm],
-                data.scores[row, arm], parts.scratch, parts.memory.reach[slot, m],
-            )  # fmt: skip
+            reach = parts.memory.reach[slot, m]
+            affinity = data.affinity[row]
+            learn_cabs_c(experts[m], m, model, x, affinity, prices, arm, target, score, parts.scratch, reach)
         else:
-            target = data.targets[row, arm]
-            observe(
-                model.inverse[m, arm],
-                model.theta[m, arm],
-                data.contexts[row],
-                target,
-                1.0,
-                parts.scratch.gain,
-            )
+            observe(model.inverse[m, arm], model.theta[m, arm], x, target, 1.0, gain)
 
 
 @kernel
-def _learn_cabs(
-    own: Any, m: int, model: kernel_arrays.Model, x: np.ndarray, affinity: np.ndarray, prices: np.ndarray,
-    arm: int, target: float, score: float, s: kernel_arrays.Scratch, reach: np.ndarray,
-) -> None:  # fmt: skip
+def learn_cabs_c(
+    expert: Any,
+    m: int,
+    model: kernel_arrays.Model,
+    x: np.ndarray,
+    affinity: np.ndarray,
+    prices: np.ndarray,
+    arm: int,
+    target: float,
+    score: float,
+    s: kernel_arrays.Scratch,
+    reach: np.ndarray,
+) -> None:
     """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
     K, deltas = reach.size, s.deltas
-    bias_kind, shared = own.bias, own.shared == 1
-    if own.prune >= 0.0:
-        keep_large_deltas(deltas, arm, own.prune, s.keep, s.work)
+    bias_kind, shared = expert.bias, expert.shared == 1
+    if expert.prune >= 0.0:
+        keep_large_deltas(deltas, arm, expert.prune, s.keep, s.work)
     else:
         for j in range(K):
             s.keep[j] = 1.0
@@ -76,7 +76,7 @@ def _learn_cabs(
         if reach[j] <= 0.0 or (s.keep[j] <= 0.0 and bias_kind != 1):
             continue
         theta = model.theta[m, j]
-        surrogate = surrogate_value(own.surrogate, score + deltas[j], prices[j])
+        surrogate = surrogate_value(expert.surrogate, score + deltas[j], prices[j])
         y = target
         weight = 1.0
         if j != arm:
@@ -84,20 +84,20 @@ def _learn_cabs(
             if bias_kind == 1:
                 bias = model.bias[m, j]
             elif bias_kind == 2:
-                bias = model.bias[m, j] / (model.bias_count[m, j] + own.bias_prior)
+                bias = model.bias[m, j] / (model.bias_count[m, j] + expert.bias_prior)
             y = surrogate - bias
-            if own.clip_surrogates:
+            if expert.clip_surrogates:
                 y = clip01(y)
-            weight = own.pseudo_weight
+            weight = expert.pseudo_weight
         if bias_kind == 1:
             model.bias_count[m, j] += 1.0
             model.bias[m, j] += (surrogate - dot(theta, x) - model.bias[m, j]) / model.bias_count[m, j]
             if s.keep[j] <= 0.0:
                 continue
-        if own.importance == 1:
-            y /= max(reach[j], own.min_probability)
-        elif own.importance == 2:
-            weight /= max(reach[j], own.min_probability)
+        if expert.importance == 1:
+            y /= max(reach[j], expert.min_probability)
+        elif expert.importance == 2:
+            weight /= max(reach[j], expert.min_probability)
         if weight <= 0.0:
             continue
         if shared:
@@ -109,19 +109,27 @@ def _learn_cabs(
     if shared:
         downdate(model.inverse[m, 0], s.gain, scale)
     if bias_kind == 2:
-        model.bias[m, arm] += surrogate_value(own.surrogate, affinity[arm], prices[arm]) - target
+        model.bias[m, arm] += surrogate_value(expert.surrogate, affinity[arm], prices[arm]) - target
         model.bias_count[m, arm] += 1.0
 
 
 @kernel
-def _learn_meta(
-    rules: kernel_arrays.Rules, model: kernel_arrays.Model, prices: np.ndarray, arm: int, reward: float,
-    score: float, s: kernel_arrays.Scratch, memory: kernel_arrays.Memory, slot: int,
-) -> None:  # fmt: skip
+def learn_meta(
+    rules: kernel_arrays.Rules,
+    model: kernel_arrays.Model,
+    prices: np.ndarray,
+    arm: int,
+    reward: float,
+    score: float,
+    s: kernel_arrays.Scratch,
+    memory: kernel_arrays.Memory,
+    slot: int,
+) -> None:
     """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
 
     doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance
-    weighted error of the prediction for the played arm; as little biased as the realised loss, far less noisy.
+    weighted error of the prediction for the played arm; as little biased as the realised loss, far less
+    noisy.
     """
     experts, mixture, deltas = rules.experts, rules.mixture, s.deltas
     pmfs, q, baseline = memory.pmfs[slot], memory.mixture[slot], memory.baseline[slot]
@@ -153,8 +161,7 @@ def _learn_meta(
     if eta <= 0.0:
         # gamma_min is the first of the grid
         eta = min(
-            mixture.gamma_ix,
-            np.sqrt(np.log(M * L) / (1.0 + model.scalars[kernel_arrays.SECOND_ORDER])),
+            mixture.gamma_ix, np.sqrt(np.log(M * L) / (1.0 + model.scalars[kernel_arrays.SECOND_ORDER]))
         )
     second = 0.0
     for c in range(M * L):

@@ -1,7 +1,8 @@
-"""Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the rounds.
+"""Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the
+rounds.
 
-`ExpertPolicy` holds what linear and neural policies share. Here is what all linear policies share: decide, update,
-replay, files, arms that come and go, warm starts.
+`ExpertPolicy` holds what linear and neural policies share. Here is what all linear policies share: decide,
+update, replay, files, arms that come and go, warm starts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from cabs_core.regression.ridge import start_inverse, warm_start
 
 
 class LinearPolicy(ExpertPolicy, CompiledPolicy):
-    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M > 1.
+    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M >
+    1.
 
     Attributes:
         shares: whether the arms of any expert still share one matrix.
@@ -49,7 +51,8 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         mu = self.rules.experts["mu"]
         if ((mu > 0) & (mu < arms)).any():
             raise PolicyError(
-                f"{self.name}: option mu = {mu[mu > 0].min():g} of square_cb must be at least the number of arms, "
+                f"{self.name}: option mu = {mu[mu > 0].min():g} of square_cb must be at least the number of "
+                "arms, "
                 f"{arms}: less would need negative probabilities"
             )
 
@@ -114,10 +117,13 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
         return {
-            "inverse": checks.state(m, k, d, d), "theta": checks.state(m, k, d), "bias": checks.state(m, k),
-            "bias_count": checks.state(m, k, low=0.0), "log_weights": checks.state(m * copies, high=0.0),
+            "inverse": checks.state(m, k, d, d),
+            "theta": checks.state(m, k, d),
+            "bias": checks.state(m, k),
+            "bias_count": checks.state(m, k, low=0.0),
+            "log_weights": checks.state(m * copies, high=0.0),
             "scalars": checks.state(2, low=0.0),
-        }  # fmt: skip
+        }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError unless the variances of all features are >= 0."""
@@ -145,7 +151,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         }
         self.model = old._replace(**parts)
 
-    # -- online -----------------------------------------------------------------------------------------------
+    # -- online ----------------------------------------------------------------------------------------------
 
     def choose(self, request: Request) -> Choice:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
@@ -178,7 +184,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         variance = float(x @ (lower + np.tril(lower, -1).T) @ x)
         return float(scale * math.sqrt(max(variance, 0.0)))
 
-    # -- replay -----------------------------------------------------------------------------------------------
+    # -- replay ----------------------------------------------------------------------------------------------
 
     def parts(self, lane: Lane | None = None) -> kernel_arrays.Parts:
         """Rules, models and scratch; the memory of a lane whose rewards are late is the lane's."""

@@ -1,14 +1,16 @@
-"""Rounds of the neural policies: lanes in lockstep, networks in torch, decisions by the linear policies' kernels.
+"""Rounds of the neural policies: lanes in lockstep, networks in torch, decisions by the linear policies'
+kernels.
 
-The compiled loop (`rounds`) plays one lane after the other; here the networks of all lanes predict and train in one
-batch, which a compiled loop could not ask for.
+The compiled loop (`rounds`) plays one lane after the other; here the networks of all lanes predict and train
+in one batch, which a compiled loop could not ask for.
 
-A network gives the predictions f_j and the widths; what is played and what is learnt from an outcome (graphs, the
-exploration program, pruning, realised bias, importance weights, meta weights) is `experts.decide` and
-`learning.learn`, the same code as for linear models. For every arm they are given a linear model of a single feature
-x = 1, whose coefficient is f_j and whose inverse is the squared width. Before learning, the inverse is set to 1; the
-updated model then gives the target y and weight w of the arm's row, since its inverse is 1 / (1 + w) and its
-coefficient f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by minibatches.
+A network gives the predictions f_j and the widths; what is played and what is learnt from an outcome (graphs,
+the exploration program, pruning, realised bias, importance weights, meta weights) is `experts.decide` and
+`learning.learn`, the same code as for linear models. For every arm they are given a linear model of a single
+feature x = 1, whose coefficient is f_j and whose inverse is the squared width. Before learning, the inverse
+is set to 1; the updated model then gives the target y and weight w of the arm's row, since its inverse is 1 /
+(1 + w) and its coefficient f + (y - f) w / (1 + w). These rows go into the lane's history, from which
+networks train by minibatches.
 """
 
 from __future__ import annotations
@@ -70,19 +72,30 @@ def _lane_parts(parts: kernel_arrays.Parts, keys: np.ndarray, lane: int) -> kern
     return kernel_arrays.Parts(
         kernel_arrays.Rules(rules.experts, rules.mixture, keys[lane]),
         kernel_arrays.Model(
-            model.inverse[lane], model.theta[lane], model.bias[lane], model.bias_count[lane],
-            model.log_weights[lane], model.scalars[lane],
+            model.inverse[lane],
+            model.theta[lane],
+            model.bias[lane],
+            model.bias_count[lane],
+            model.log_weights[lane],
+            model.scalars[lane],
         ),
         parts.scratch,
         _lane_memory(parts.memory, lane),
-    )  # fmt: skip
+    )
 
 
 @kernel
 def _decide_lanes(
-    parts: kernel_arrays.Parts, keys: np.ndarray, data: kernel_arrays.Data, active: np.ndarray,
-    rounds: np.ndarray, slots: np.ndarray, arms: np.ndarray, chances: np.ndarray, traces: np.ndarray,
-) -> None:  # fmt: skip
+    parts: kernel_arrays.Parts,
+    keys: np.ndarray,
+    data: kernel_arrays.Data,
+    active: np.ndarray,
+    rounds: np.ndarray,
+    slots: np.ndarray,
+    arms: np.ndarray,
+    chances: np.ndarray,
+    traces: np.ndarray,
+) -> None:
     """Every lane decides on its row of the data. Fills arms and chances [L] and traces [L, 2 + weights]."""
     for lane in range(arms.size):
         arms[lane], chances[lane] = experts.decide(
@@ -92,11 +105,19 @@ def _decide_lanes(
 
 @kernel
 def _learn_lanes(
-    parts: kernel_arrays.Parts, keys: np.ndarray, data: kernel_arrays.Data, x: np.ndarray, arms: np.ndarray,
-    due: np.ndarray, slots: np.ndarray, counts: np.ndarray, history_x: np.ndarray, history_y: np.ndarray,
+    parts: kernel_arrays.Parts,
+    keys: np.ndarray,
+    data: kernel_arrays.Data,
+    x: np.ndarray,
+    arms: np.ndarray,
+    due: np.ndarray,
+    slots: np.ndarray,
+    counts: np.ndarray,
+    history_x: np.ndarray,
+    history_y: np.ndarray,
     history_w: np.ndarray,
-) -> None:  # fmt: skip
-    """Lanes with due[lane] learn an outcome: update biases and meta weights, add the networks' rows to the history."""
+) -> None:
+    """Lanes with due[lane] learn an outcome: biases, meta weights, the rows of the networks' history."""
     values, squares = parts.model.theta, parts.model.inverse
     for lane in range(values.shape[0]):
         if not due[lane]:
@@ -124,10 +145,18 @@ def _learn_lanes(
 
 @kernel
 def _draw_batches(
-    keys: np.ndarray, counts: np.ndarray, update: int, updates: int, history_x: np.ndarray,
-    history_y: np.ndarray, history_w: np.ndarray, x: np.ndarray, y: np.ndarray, w: np.ndarray,
-) -> None:  # fmt: skip
-    """Minibatches x [L M, B, d], y and w [L M, B, K] of rows drawn with replacement from every lane's history."""
+    keys: np.ndarray,
+    counts: np.ndarray,
+    update: int,
+    updates: int,
+    history_x: np.ndarray,
+    history_y: np.ndarray,
+    history_w: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    w: np.ndarray,
+) -> None:
+    """Minibatches x [L M, B, d], y and w [L M, B, K], drawn with replacement from each lane's history."""
     lanes, experts = history_y.shape[0], history_y.shape[2]
     for lane in range(lanes):
         for b in range(x.shape[1]):
@@ -152,13 +181,17 @@ _NETS = ("flat", "start", "first", "second", "steps")
 class NeuralLanes:
     """The state of L lanes (one online policy is one lane) and the rounds that they play together.
 
-    rules: of any lane; keys uint64 [L, purposes, 2]; model: an axis of lanes, then as for a ridge of one feature.
+    rules: of any lane; keys uint64 [L, purposes, 2]; model: an axis of lanes, then as for a ridge of one
+    feature.
     """
 
     def __init__(
-        self, shape: Shape, rules: kernel_arrays.Rules, keys: np.ndarray,
+        self,
+        shape: Shape,
+        rules: kernel_arrays.Rules,
+        keys: np.ndarray,
         states: Sequence[Mapping[str, np.ndarray]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.shape, self.rules = shape, rules
         self.keys = np.ascontiguousarray(keys, dtype=np.uint64)
         lanes, m, k, d = len(states), shape.experts, shape.arms, shape.dim
@@ -264,12 +297,18 @@ class NeuralLanes:
         return kernel_arrays.Parts(self.rules, self.model, self.scratch, memory)
 
     def decide(
-        self, x: np.ndarray, data: kernel_arrays.Data, active: np.ndarray, rounds: np.ndarray,
-        memory: kernel_arrays.Memory, slots: np.ndarray,
-    ) -> None:  # fmt: skip
+        self,
+        x: np.ndarray,
+        data: kernel_arrays.Data,
+        active: np.ndarray,
+        rounds: np.ndarray,
+        memory: kernel_arrays.Memory,
+        slots: np.ndarray,
+    ) -> None:
         """Every lane plays a round; results in `arms`, `chances`, `traces` and the memory slots [L].
 
-        x [L, d]; data: a row for every lane, with contexts of a single feature, 1; active bool [L, K]; rounds int64 [L].
+        x [L, d]; data: a row for every lane, with contexts of a single feature, 1; active bool [L, K]; rounds
+        int64 [L].
         """
         inputs, hidden = self._forward(x)
         self._seen = (inputs, hidden)
@@ -286,13 +325,21 @@ class NeuralLanes:
         )
 
     def learn(
-        self, x: np.ndarray, data: kernel_arrays.Data, arms: np.ndarray, due: np.ndarray,
-        memory: kernel_arrays.Memory, slots: np.ndarray, everything: bool = False, again: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        x: np.ndarray,
+        data: kernel_arrays.Data,
+        arms: np.ndarray,
+        due: np.ndarray,
+        memory: kernel_arrays.Memory,
+        slots: np.ndarray,
+        everything: bool = False,
+        again: bool = True,
+    ) -> None:
         """Lanes with due [L] learn the outcome of one of their decisions, then train.
 
-        x, data: as for `decide`, of the decisions that were made; arms [L] were played; everything: the targets of all
-        arms are observed (NaN: not); again: whether x may differ from that of the last `decide`.
+        x, data: as for `decide`, of the decisions that were made; arms [L] were played; everything: the
+        targets of all arms are observed (NaN: not); again: whether x may differ from that of the last
+        `decide`.
         """
         inputs, hidden = self._forward(x) if again or self._seen is None else self._seen
         self._seen = None

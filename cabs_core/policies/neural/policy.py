@@ -1,13 +1,14 @@
 """Neural policies: `neural_ucb`, `neural_ucb_full`, and the base of the neural CABS policies (`neural.cabs`).
 
-One network per policy (per expert in CABS-D) maps the context to the utility of every arm: 64 hidden ReLU units,
-Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After every reward the network takes
-`updates` Adam steps on minibatches of all rows seen so far. Exploration bonuses use the last layer's features
-(the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020) and its last-layer form.
+One network per policy (per expert in CABS-D) maps the context to the utility of every arm: 64 hidden ReLU
+units, Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After every reward the network
+takes `updates` Adam steps on minibatches of all rows seen so far. Exploration bonuses use the last layer's
+features (the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020) and its
+last-layer form.
 
 In replay the trials advance in lockstep as batched torch tensors (`lanes`); online use is one lane of the
-same code. Results are those of the CPU in float64; on a GPU sums are in another order, so runs agree closely at
-first and part when a near tie falls the other way.
+same code. Results are those of the CPU in float64; on a GPU sums are in another order, so runs agree closely
+at first and part when a near tie falls the other way.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pydantic import Field
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
 from cabs_core.policies.base import Options
+from cabs_core.policies.lane_checks import check_lane
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions, expert
@@ -31,12 +33,12 @@ from cabs_core.policies.requests import Choice, Decision, Request
 class NeuralOptions(Options):
     """The networks and their training.
 
-    hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights towards their initial values and sets
-    the initial covariances of the widths. batch, updates: rows of a minibatch and Adam steps after every reward.
-    output: what an untrained network predicts. width: features of the confidence widths. device: cpu, cuda or auto
-    (cuda where there is one and 64 networks or more make it worth its latency).
-    target: utility: networks learn the clipped utility at one rho, as in the paper; score: they learn the score and
-    serve every rho (predictions times (1 - rho chat)+).
+    hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights towards their initial values
+    and sets the initial covariances of the widths. batch, updates: rows of a minibatch and Adam steps after
+    every reward. output: what an untrained network predicts. width: features of the confidence widths.
+    device: cpu, cuda or auto (cuda where there is one and 64 networks or more make it worth its latency).
+    target: utility: networks learn the clipped utility at one rho, as in the paper; score: they learn the
+    score and serve every rho (predictions times (1 - rho chat)+).
     """
 
     hidden: int = Field(64, ge=1, le=4096)
@@ -85,9 +87,20 @@ class NeuralPolicy(ExpertPolicy):
         o = self.settings
         wide = tuple(i for i, e in enumerate(self._experts) if e.options.alpha > 0 or e.options.v > 0)
         return Shape(
-            self.dim, o.hidden, arms or len(self.arms), o.learning_rate, o.penalty, o.batch, o.updates, o.output, o.width,
-            wide, self.rules.mixture.copies, len(self._experts), _device(o.device, lanes * len(self._experts)),
-        )  # fmt: skip
+            self.dim,
+            o.hidden,
+            arms or len(self.arms),
+            o.learning_rate,
+            o.penalty,
+            o.batch,
+            o.updates,
+            o.output,
+            o.width,
+            wide,
+            self.rules.mixture.copies,
+            len(self._experts),
+            _device(o.device, lanes * len(self._experts)),
+        )
 
     def _lanes(
         self, states: Sequence[Mapping[str, np.ndarray]], keys: np.ndarray, arms: int | None = None
@@ -104,11 +117,19 @@ class NeuralPolicy(ExpertPolicy):
         m, k, d, h = shape.experts, shape.arms, shape.dim, shape.hidden
         size = d * h + h + h * k + k
         fields = {
-            "flat": s(m, size), "start": s(m, size), "first": s(m, size), "second": s(m, size, low=0.0),
-            "steps": s(m, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8), "bias": s(m, k),
-            "bias_count": s(m, k, low=0.0), "log_weights": s(m * shape.copies, high=0.0), "scalars": s(2, low=0.0),
-            "history_x": s("rows", d), "history_y": s("rows", m, k), "history_w": s("rows", m, k, low=0.0),
-        }  # fmt: skip
+            "flat": s(m, size),
+            "start": s(m, size),
+            "first": s(m, size),
+            "second": s(m, size, low=0.0),
+            "steps": s(m, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8),
+            "bias": s(m, k),
+            "bias_count": s(m, k, low=0.0),
+            "log_weights": s(m * shape.copies, high=0.0),
+            "scalars": s(2, low=0.0),
+            "history_x": s("rows", d),
+            "history_y": s("rows", m, k),
+            "history_w": s("rows", m, k, low=0.0),
+        }
         if shape.wide:
             last = shape.widths == "last_layer"
             width = (
@@ -145,7 +166,7 @@ class NeuralPolicy(ExpertPolicy):
             state[name] = np.ascontiguousarray(new)
         self.core = self._lanes([state], self.keys[None], len(keep) + added)
 
-    # -- online -----------------------------------------------------------------------------------------------
+    # -- online ----------------------------------------------------------------------------------------------
 
     def choose(self, request: Request) -> Choice:
         """One round; the decision remembers context and probabilities for its update."""
@@ -163,22 +184,32 @@ class NeuralPolicy(ExpertPolicy):
         """Learn from a decision's outcome and train."""
         data, past = self._feedback(decision, outcome)
         self.core.learn(
-            outcome.memory["context"][None], data, np.array([outcome.arm]), np.array([True]),
-            kernel_arrays.Memory(*(value[None] for value in past)), np.zeros(1, dtype=np.int64), self.full_feedback,
-        )  # fmt: skip
+            outcome.memory["context"][None],
+            data,
+            np.array([outcome.arm]),
+            np.array([True]),
+            kernel_arrays.Memory(*(value[None] for value in past)),
+            np.zeros(1, dtype=np.int64),
+            self.full_feedback,
+        )
 
-    # -- replay -----------------------------------------------------------------------------------------------
+    # -- replay ----------------------------------------------------------------------------------------------
 
     @classmethod
     def run_lanes(
-        cls, policies: Sequence[Self], stream: Stream, lanes: Sequence[Lane], start: int, stop: int,
+        cls,
+        policies: Sequence[Self],
+        stream: Stream,
+        lanes: Sequence[Lane],
+        start: int,
+        stop: int,
         threads: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """All lanes in lockstep; `threads` changes nothing."""
         import torch  # noqa: PLC0415  (seconds, and a replay alone needs it)
 
         for policy, lane in zip(policies, lanes, strict=True):
-            checks.check_lane(policy, stream, lane, start, stop)
+            check_lane(policy, stream, lane, start, stop)
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
@@ -187,16 +218,16 @@ class NeuralPolicy(ExpertPolicy):
             torch.set_num_threads(before)
 
 
-def _device(wanted: str, networks: int) -> str:
-    if wanted == "cpu":
+def _device(name: str, networks: int) -> str:
+    if name == "cpu":
         return "cpu"
     import torch  # noqa: PLC0415  (seconds, and a replay alone needs it)
 
     if not torch.cuda.is_available():
-        if wanted == "cuda":
+        if name == "cuda":
             raise PolicyError("option device is 'cuda', but torch sees no GPU; use 'cpu' or 'auto'")
         return "cpu"
-    return "cuda" if wanted == "cuda" or networks >= 64 else "cpu"
+    return "cuda" if name == "cuda" or networks >= 64 else "cpu"
 
 
 def _play(
@@ -213,8 +244,8 @@ def _play(
         # decisions of earlier chunks may still wait, so their memory stays with the lanes
         late = core.slots(len(lanes[0].order))
         for i, lane in enumerate(lanes):
-            for slots, own in zip(late, lane.memory or ()):
-                slots[i] = own
+            for slots, kept in zip(late, lane.memory or ()):
+                slots[i] = kept
             lane.memory = kernel_arrays.Memory(*(slots[i] for slots in late))
         memory = late
     everyone = np.ones(count, dtype=np.bool_)
@@ -263,7 +294,8 @@ def _play(
 class NeuralUCBOptions(NeuralOptions):
     """Settings of `neural_ucb`.
 
-    alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. The default, .1, was chosen on validation data.
+    alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. The default, .1, was chosen on validation
+    data.
     """
 
     alpha: float = Field(0.1, ge=0)
@@ -272,7 +304,8 @@ class NeuralUCBOptions(NeuralOptions):
 class NeuralUCB(NeuralPolicy):
     """`neural_ucb` (Zhou et al. 2020): argmax of prediction plus alpha times the width.
 
-    `neural_ucb_full` learns from every arm's reward and has alpha 0, as in the paper: an upper bound, not a router.
+    `neural_ucb_full` learns from every arm's reward and has alpha 0, as in the paper: an upper bound, not a
+    router.
     """
 
     Settings: ClassVar = NeuralUCBOptions

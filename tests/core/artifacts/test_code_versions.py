@@ -201,7 +201,6 @@ def test_policies_concern_their_own_replays_and_no_stage_of_the_data() -> None:
         reached = {m for m in modules_of(name) if m.startswith("cabs_core.policies.")}
         assert not reached & {
             "cabs_core.policies.hier_mix",
-            "cabs_core.policies.mix",
             "cabs_core.policies.cabs",
         }
     own = module_file("cabs_core.policies.hier_mix")

@@ -60,7 +60,7 @@ def _predictor(folder: Path) -> None:
 WRITERS = {
     "policies/saving.py": _policy,
     "policies/static.py": _static,
-    "problem/replay_problem.py": _problem,
+    "problem/problem_files.py": _problem,
     "replay/storage.py": _result,
     "outcomes/table.py": _outcomes,
     "predictors/base.py": _predictor,

@@ -50,8 +50,8 @@ def test_no_policy_is_named(room: str) -> None:
 
 
 def test_the_search_finds_names_presets_and_modules() -> None:
-    source = "from cabs_core.policies.mix import CabsMix\nx = ['lin_ucb', 'cabs_d_linear@literal', 'lin_ucb and more']"
-    assert sorted(names(source)) == ["cabs_core.policies.mix", "cabs_d_linear", "lin_ucb"]
+    source = "from cabs_core.policies.cabs import CabsC\nx = ['lin_ucb', 'cabs_d_linear@literal', 'lin_ucb and more']"
+    assert sorted(names(source)) == ["cabs_core.policies.cabs", "cabs_d_linear", "lin_ucb"]
 
 
 def test_records_refer_to_policies_that_exist() -> None:

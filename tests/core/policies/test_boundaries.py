@@ -1,4 +1,5 @@
-"""What comes from outside is checked before compiled code sees it: requests, outcomes, decisions, lanes, policies."""
+"""What comes from outside is checked before compiled code sees it: requests, outcomes, decisions, lanes,
+policies."""
 
 from __future__ import annotations
 
@@ -29,8 +30,18 @@ RHO, DIM, ARMS = 300.0, 5, 4
 ONLINE = [n for n in all_policies() if n != "oracle_best"]
 LEARNING = [n for n in ONLINE if policy_class(n).learns]
 READS_CONTEXT = [n for n in ONLINE if policy_class(n).needs_context]
-ONE_OF_EACH = ["random", "best_single", "kernel_ridge", "carrot", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "cabs_mix",
-               "hier_mix", "neural_ucb", "cabs_d_neural"]  # fmt: skip
+ONE_OF_EACH = [
+    "random",
+    "best_single",
+    "kernel_ridge",
+    "carrot",
+    "lin_ucb",
+    "lin_ucb_full",
+    "cabs_d_linear",
+    "hier_mix",
+    "neural_ucb",
+    "cabs_d_neural",
+]
 
 
 @lru_cache
@@ -65,7 +76,7 @@ def learned(policy: Policy) -> dict[str, bytes]:
     return {name: np.asarray(a).tobytes() for name, a in arrays.items()} | {"values": json.dumps(values)}
 
 
-# -- decisions --------------------------------------------------------------------------------------------------
+# -- decisions -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ONLINE)
@@ -82,7 +93,8 @@ def test_a_decision_of_another_router_is_refused(name):
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_feedback_counts_once_also_after_a_restart(name, tmp_path):
-    """At-least-once delivery: what comes again is ignored, whatever it says; what was never learnt still can be."""
+    """At-least-once delivery: what comes again is ignored, whatever it says; what was never learnt still can
+    be."""
     policy = fresh(name)
     decisions = [policy.decide(stream().request(t, t)) for t in range(3)]
     assert policy.update(decisions[1], **feedback(policy, 1, decisions[1]))
@@ -98,7 +110,8 @@ def test_feedback_counts_once_also_after_a_restart(name, tmp_path):
 
 
 def test_copies_of_a_router_are_told_apart(tmp_path):
-    """Two processes that serve one saved router decide rounds of the same number; both can be learnt by either."""
+    """Two processes that serve one saved router decide rounds of the same number; both can be learnt by
+    either."""
     fresh("lin_ucb").save(tmp_path / "p")
     one, two = load_policy(tmp_path / "p"), load_policy(tmp_path / "p")
     a, b = one.decide(stream().request(0, 0)), two.decide(stream().request(1, 1))
@@ -145,13 +158,26 @@ def test_arms_change_between_decide_and_update(name, tmp_path):
 
 
 BROKEN = {
-    "arm too large": {"arm": 99}, "arm negative": {"arm": -1}, "arm enormous": {"arm": 2_000_000_000},
-    "arm true": {"arm": True}, "arm text": {"arm": "1"}, "no chance": {"probability": float("nan")},
-    "pmf short": {"pmf": np.full(3, 1 / 3)}, "pmf no distribution": {"pmf": np.zeros(ARMS)}, "rho": {"rho": -1.0},
-    "rho nan": {"rho": float("nan")}, "more arms": {"arms": tuple("abcdefgh")}, "no arms": {"arms": ()},
-    "arms twice": {"arms": ("a",) * ARMS}, "arms list": {"arms": ["arm-0"]}, "round": {"round": -1},
-    "version": {"version": 1.5}, "router": {"router": ""}, "instance": {"instance": 7}, "memory": {"memory": None},
-}  # fmt: skip
+    "arm too large": {"arm": 99},
+    "arm negative": {"arm": -1},
+    "arm enormous": {"arm": 2_000_000_000},
+    "arm true": {"arm": True},
+    "arm text": {"arm": "1"},
+    "no chance": {"probability": float("nan")},
+    "pmf short": {"pmf": np.full(3, 1 / 3)},
+    "pmf no distribution": {"pmf": np.zeros(ARMS)},
+    "rho": {"rho": -1.0},
+    "rho nan": {"rho": float("nan")},
+    "more arms": {"arms": tuple("abcdefgh")},
+    "no arms": {"arms": ()},
+    "arms twice": {"arms": ("a",) * ARMS},
+    "arms list": {"arms": ["arm-0"]},
+    "round": {"round": -1},
+    "version": {"version": 1.5},
+    "router": {"router": ""},
+    "instance": {"instance": 7},
+    "memory": {"memory": None},
+}
 
 
 @pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
@@ -209,14 +235,25 @@ def test_decisions_read_from_json_are_checked():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"score": np.nan}, {"score": 1.5}, {"score": "1"}, {"score": None}, {"score": [0.5]}, {"cost": -1.0},
-        {"cost": np.inf}, {"cost": 1j}, {"latency_penalty": np.nan}, {"latency_penalty": -1.0},
-        {"latency_penalty": np.inf}, {"deltas": np.full(ARMS, np.nan)}, {"deltas": np.zeros(ARMS + 1)},
-        {"deltas": "none"}, {"all_scores": np.full(ARMS, np.nan), "all_costs": np.zeros(ARMS)},
+        {"score": np.nan},
+        {"score": 1.5},
+        {"score": "1"},
+        {"score": None},
+        {"score": [0.5]},
+        {"cost": -1.0},
+        {"cost": np.inf},
+        {"cost": 1j},
+        {"latency_penalty": np.nan},
+        {"latency_penalty": -1.0},
+        {"latency_penalty": np.inf},
+        {"deltas": np.full(ARMS, np.nan)},
+        {"deltas": np.zeros(ARMS + 1)},
+        {"deltas": "none"},
+        {"all_scores": np.full(ARMS, np.nan), "all_costs": np.zeros(ARMS)},
         {"all_scores": np.zeros(2), "all_costs": np.zeros(2)},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_impossible_outcomes_are_refused(name, wrong):
     policy = fresh(name)
     decision = policy.decide(stream().request(0, 0))
@@ -226,18 +263,27 @@ def test_impossible_outcomes_are_refused(name, wrong):
     assert learned(policy) == before and policy.update(decision, **feedback(policy, 0, decision))
 
 
-# -- requests ---------------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------------
 
 WRONG_ARRAYS = [
-    lambda a: np.full_like(a, np.nan), lambda a: np.full_like(a, np.inf), lambda a: np.full_like(a, 1e7),
-    lambda a: a[:-1], lambda a: np.append(a, 0.0), lambda a: a[None], lambda a: a.astype(str), lambda a: a + 1j,
-    lambda a: np.ma.masked_array(a, mask=True), lambda a: "text", lambda a: [object()] * len(a),
-]  # fmt: skip
+    lambda a: np.full_like(a, np.nan),
+    lambda a: np.full_like(a, np.inf),
+    lambda a: np.full_like(a, 1e7),
+    lambda a: a[:-1],
+    lambda a: np.append(a, 0.0),
+    lambda a: a[None],
+    lambda a: a.astype(str),
+    lambda a: a + 1j,
+    lambda a: np.ma.masked_array(a, mask=True),
+    lambda a: "text",
+    lambda a: [object()] * len(a),
+]
 
 
 @pytest.mark.parametrize("name", ONLINE)
 def test_broken_requests_are_refused(name):
-    """A request with a broken part is an error or, where the policy does not read that part, changes nothing."""
+    """A request with a broken part is an error or, where the policy does not read that part, changes
+    nothing."""
     sound = stream().request(0, 0)
     sound = dataclasses.replace(sound, embedding=None, prompt_length=None)
     reads = 0
@@ -255,9 +301,15 @@ def test_broken_requests_are_refused(name):
                 assert decision.arm == twin.decide(sound).arm
     assert reads % len(WRONG_ARRAYS) == 0 and bool(reads) == (fresh(name).algorithm.reads() != Reads())
     policy = fresh(name)
-    for change in ({"rho": np.nan}, {"rho": -1.0}, {"rho": "300"}, {"available": np.zeros(ARMS, bool)},
-                   {"available": np.full(ARMS, np.nan)}, {"available": np.ones(ARMS + 1, bool)},
-                   {"available": ["yes"] * ARMS}):  # fmt: skip
+    for change in (
+        {"rho": np.nan},
+        {"rho": -1.0},
+        {"rho": "300"},
+        {"available": np.zeros(ARMS, bool)},
+        {"available": np.full(ARMS, np.nan)},
+        {"available": np.ones(ARMS + 1, bool)},
+        {"available": ["yes"] * ARMS},
+    ):
         with pytest.raises(PolicyError):
             policy.decide(dataclasses.replace(sound, **change))
     with pytest.raises(PolicyError, match="Request"):
@@ -268,11 +320,13 @@ def test_broken_requests_are_refused(name):
 @pytest.mark.parametrize(
     "layout",
     [
-        lambda a: np.repeat(a, 3).reshape(-1, 3)[:, 1], lambda a: a.astype(">f8"), lambda a: a.tolist(),
+        lambda a: np.repeat(a, 3).reshape(-1, 3)[:, 1],
+        lambda a: a.astype(">f8"),
+        lambda a: a.tolist(),
         lambda a: np.frombuffer(b"\0" + a.astype("<f8").tobytes(), "<f8", offset=1),
     ],
     ids=["strided", "big endian", "list", "not aligned, read only"],
-)  # fmt: skip
+)
 def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
     policy, twin, sound = fresh(name), fresh(name), stream().request(0, 0)
     twin.algorithm.keys[:] = policy.algorithm.keys
@@ -287,8 +341,13 @@ def test_what_a_decision_remembers_is_its_own():
     twin.algorithm.keys[:] = policy.algorithm.keys
     for router, reuse in ((policy, True), (twin, False)):
         r = stream().request(0, 0)
-        r = dataclasses.replace(r, context=r.context.copy(), predicted_scores=r.predicted_scores.copy(),
-                                predicted_costs=r.predicted_costs.copy(), surrogate=r.surrogate.copy())  # fmt: skip
+        r = dataclasses.replace(
+            r,
+            context=r.context.copy(),
+            predicted_scores=r.predicted_scores.copy(),
+            predicted_costs=r.predicted_costs.copy(),
+            surrogate=r.surrogate.copy(),
+        )
         decision = router.decide(r)
         if reuse:
             for a in (r.context, r.predicted_scores, r.predicted_costs, r.surrogate):
@@ -299,11 +358,27 @@ def test_what_a_decision_remembers_is_its_own():
 
 def test_policies_are_checked_when_built():
     good = {"arms": ["a", "b"], "dim": 3}
-    for change in ({"dim": -1}, {"dim": 2.0}, {"dim": 10**6}, {"dim": 10**30}, {"rho": np.nan}, {"rho": -1.0},
-                   {"arms": []}, {"arms": "ab"}, {"arms": ["a", "a"]}, {"arms": [1, 2]}, {"horizon": -1},
-                   {"binary_share": 2.0}, {"seed": "x"}, {"keys": np.zeros((2, 2), np.uint64)}, {"keys": np.zeros((12, 2))},
-                   {"penalty": np.nan}, {"alpha": np.inf}, {"offline": Offline(np.zeros((4, 9)), np.zeros((4, 2)), np.zeros((4, 2)), 1.0)},
-                   {"offline": Offline(np.zeros((4, 3)), np.zeros((4, 5)), np.zeros((4, 5)), 1.0)}):  # fmt: skip
+    for change in (
+        {"dim": -1},
+        {"dim": 2.0},
+        {"dim": 10**6},
+        {"dim": 10**30},
+        {"rho": np.nan},
+        {"rho": -1.0},
+        {"arms": []},
+        {"arms": "ab"},
+        {"arms": ["a", "a"]},
+        {"arms": [1, 2]},
+        {"horizon": -1},
+        {"binary_share": 2.0},
+        {"seed": "x"},
+        {"keys": np.zeros((2, 2), np.uint64)},
+        {"keys": np.zeros((12, 2))},
+        {"penalty": np.nan},
+        {"alpha": np.inf},
+        {"offline": Offline(np.zeros((4, 9)), np.zeros((4, 2)), np.zeros((4, 2)), 1.0)},
+        {"offline": Offline(np.zeros((4, 3)), np.zeros((4, 5)), np.zeros((4, 5)), 1.0)},
+    ):
         with pytest.raises(PolicyError):
             build_policy("lin_ucb", **good | change)
     with pytest.raises(PolicyError, match="mu"):
@@ -337,7 +412,7 @@ def test_threads_take_turns():
     assert len(policy.learnt) == 100 == policy.round
 
 
-# -- replay -----------------------------------------------------------------------------------------------------
+# -- replay --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", all_policies())
@@ -349,11 +424,19 @@ def test_lanes_are_checked(name):
         return dataclasses.replace(Lane.empty(order, experts=experts), **change)
 
     wrong = [
-        (lane(), 0, 10**6), (lane(), -1, 5), (lane(), 7, 5), (lane(order=order + 1), 0, 60), (lane(order=order - 1), 0, 60),
-        (lane(actions=np.zeros(3, np.int64)), 0, 60), (lane(propensities=np.zeros(3)), 0, 60), (lane(gaps=np.zeros(3)), 0, 60),
-        (lane(order=order.astype(float)), 0, 60), (lane(arrivals=np.array([[3, 99]])), 0, 60),
-        (lane(arrivals=np.array([[3, 5]])), 0, 60), (lane(arrivals=np.array([[5, 1], [3, 1]])), 0, 60),
-    ]  # fmt: skip
+        (lane(), 0, 10**6),
+        (lane(), -1, 5),
+        (lane(), 7, 5),
+        (lane(order=order + 1), 0, 60),
+        (lane(order=order - 1), 0, 60),
+        (lane(actions=np.zeros(3, np.int64)), 0, 60),
+        (lane(propensities=np.zeros(3)), 0, 60),
+        (lane(gaps=np.zeros(3)), 0, 60),
+        (lane(order=order.astype(float)), 0, 60),
+        (lane(arrivals=np.array([[3, 99]])), 0, 60),
+        (lane(arrivals=np.array([[3, 5]])), 0, 60),
+        (lane(arrivals=np.array([[5, 1], [3, 1]])), 0, 60),
+    ]
     if experts:
         wrong.append((lane(meta_weights=np.zeros((60, experts + 1), np.float32)), 0, 60))
     for broken, start, stop in wrong:
@@ -375,22 +458,47 @@ def test_one_arm_and_one_query(name):
         for condition in ("none", *STREAM_CONDITIONS):
             result = replay(small, name, rho=RHO, trials=1, condition=condition, options=options)
             assert not result.actions.any() and np.allclose(result.propensities, 1.0)
-    two = replay(synthetic_problem(n=9, K=2, d=2, seed=0, offline=20), name, rho=RHO, trials=1, options=options,
-                 condition="arms_arrive")  # fmt: skip
+    two = replay(
+        synthetic_problem(n=9, K=2, d=2, seed=0, offline=20),
+        name,
+        rho=RHO,
+        trials=1,
+        options=options,
+        condition="arms_arrive",
+    )
     assert ((two.propensities > 0) & (two.propensities <= 1)).all()
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"rho": np.nan}, {"rho": -1}, {"rho": "300"}, {"trials": 0}, {"trials": []}, {"trials": "three"},
-        {"trials": [0.5]}, {"rounds": 0}, {"rounds": 10**9}, {"rounds": 2.5}, {"threads": "all"}, {"seed": None},
-        {"latency_weight": np.nan}, {"latency_weight": -1}, {"order": np.array([[0.5, 1.0]])}, {"order": [[]]},
-        {"order": [[60]]}, {"order": [[-1]]}, {"order": np.zeros((1, 2, 3), int)}, {"condition": "rain"},
-        {"policy": "nope"}, {"options": {"alpha": np.nan}}, {"options": [1]}, {"problem": None},
+        {"rho": np.nan},
+        {"rho": -1},
+        {"rho": "300"},
+        {"trials": 0},
+        {"trials": []},
+        {"trials": "three"},
+        {"trials": [0.5]},
+        {"rounds": 0},
+        {"rounds": 10**9},
+        {"rounds": 2.5},
+        {"threads": "all"},
+        {"seed": None},
+        {"latency_weight": np.nan},
+        {"latency_weight": -1},
+        {"order": np.array([[0.5, 1.0]])},
+        {"order": [[]]},
+        {"order": [[60]]},
+        {"order": [[-1]]},
+        {"order": np.zeros((1, 2, 3), int)},
+        {"condition": "rain"},
+        {"policy": "nope"},
+        {"options": {"alpha": np.nan}},
+        {"options": [1]},
+        {"problem": None},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_replays_are_checked(wrong):
     with pytest.raises(CabsError):
         replay(**{"problem": problem(), "policy": "lin_ucb", "rho": RHO, "trials": 1} | wrong)
@@ -403,8 +511,17 @@ def test_problems_are_checked(field):
     sound = getattr(it, field)
     wrong = [object(), 7, "text", np.zeros((2, 2, 2, 2)), {"a": 1}, [[1], [2, 3]]]
     if isinstance(sound, np.ndarray) and sound.dtype.kind == "f":
-        wrong = [*wrong, np.full_like(sound, np.nan), np.full_like(sound, np.inf), np.full_like(sound, 1e9),
-                 sound[:-1], sound.T[:-1], sound.astype(str), sound + 1j, np.ma.masked_array(sound, mask=True)]  # fmt: skip
+        wrong = [
+            *wrong,
+            np.full_like(sound, np.nan),
+            np.full_like(sound, np.inf),
+            np.full_like(sound, 1e9),
+            sound[:-1],
+            sound.T[:-1],
+            sound.astype(str),
+            sound + 1j,
+            np.ma.masked_array(sound, mask=True),
+        ]
     for value in wrong:
         changed = {f.name: getattr(it, f.name) for f in dataclasses.fields(it)} | {field: value}
         try:
@@ -412,8 +529,20 @@ def test_problems_are_checked(field):
         except DataError as error:
             assert len(str(error)) < 700
         else:
-            allowed = ("name", "pool", "costs", "offline_costs", "latencies", "embeddings", "offline_embeddings",
-                       "prompt_lengths", "offline_prompt_lengths", "metadata", "query_ids", "tasks")  # fmt: skip
+            allowed = (
+                "name",
+                "pool",
+                "costs",
+                "offline_costs",
+                "latencies",
+                "embeddings",
+                "offline_embeddings",
+                "prompt_lengths",
+                "offline_prompt_lengths",
+                "metadata",
+                "query_ids",
+                "tasks",
+            )
             assert field in allowed, f"{field} = {str(value)[:60]}"
             assert field in ("name", "pool") or replay(made, "cabs_c_linear", trials=1).actions.shape == (
                 1,

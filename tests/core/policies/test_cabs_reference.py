@@ -98,7 +98,8 @@ def test_literal_is_algorithm_1_line_by_line(problem):
 
 @pytest.mark.parametrize("name", ["cabs_c_linear@published", "cabs_d_linear@published"])
 def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem, name):
-    """The mixture, and with it the printed losses, stay those of the distribution; only the draw is replaced."""
+    """The mixture, and with it the printed losses, stay those of the distribution; only the draw is
+    replaced."""
     policy = build_policy(name, arms=problem.arms, dim=D, rho=RHO)
     twin = build_policy(name, arms=problem.arms, dim=D, rho=RHO, play="sampled")
     drawn = 0
@@ -213,9 +214,15 @@ def test_cabs_d_weights_by_hand(meta_loss, baseline, score, losses):
     """Two rounds with round numbers, worked out on paper."""
     problem = synthetic_problem(n=10, K=3, d=3, seed=1)
     policy = build_policy(
-        "cabs_d_linear", arms=problem.arms, dim=3, rho=0.0, eta=0.5, gamma_ix=0.1, meta_loss=meta_loss,
+        "cabs_d_linear",
+        arms=problem.arms,
+        dim=3,
+        rho=0.0,
+        eta=0.5,
+        gamma_ix=0.1,
+        meta_loss=meta_loss,
         experts=["square_cb", ["cabs_c", {"graph": "self"}]],
-    )  # fmt: skip
+    )
     zero = np.zeros(3)
     asked = Request(
         context=np.ones(3), predicted_scores=zero, predicted_costs=zero, surrogate=np.zeros((3, 3))

@@ -85,7 +85,10 @@ def test_the_fit_is_a_minimum_and_one_that_separates_what_can_be_separated():
         lambda s, rows: weighted_log_loss(s, utilities[rows]),
     ):
         w = fit_linear(points, loss, every, 1e-4, np.full((6, 3), 0.2))
-        value = lambda v: loss(points @ v[:-1] + v[-1], every)[0] / 300 + 0.5e-4 * (v[:-1] ** 2).sum()  # noqa: B023, E731
+
+        def value(v, loss=loss):
+            return loss(points @ v[:-1] + v[-1], every)[0] / 300 + 0.5e-4 * (v[:-1] ** 2).sum()
+
         assert all(value(w) <= value(w + 0.05 * rng.normal(size=w.shape)) for _ in range(20))
         played = np.argmax(points @ w[:-1] + w[-1], axis=1)
         assert utilities[every, played].mean() > 0.98 * utilities.max(axis=1).mean()
@@ -199,7 +202,8 @@ def test_a_later_arm_needs_few_outcomes_and_no_training(problem, tmp_path):
 
 
 def test_a_later_arm_is_routed_to_where_it_is_good(problem):
-    """Two kinds of prompts far apart; the new arm is right on one of them alone, and ten scored prompts of each tell."""
+    """Two kinds of prompts far apart; the new arm is right on one of them alone, and ten scored prompts of
+    each tell."""
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 2, 300)
     points = np.eye(2)[kind] + 0.05 * rng.normal(size=(300, 2))
@@ -210,9 +214,12 @@ def test_a_later_arm_is_routed_to_where_it_is_good(problem):
 
     def routed() -> np.ndarray:
         costs = np.full(len(policy.arms), 1e-4)
-        return np.array([
-            policy.decide(Request(embedding=x, prompt_length=10.0, static_costs=costs)).arm_name for x in points[100:]
-        ])  # fmt: skip
+        return np.array(
+            [
+                policy.decide(Request(embedding=x, prompt_length=10.0, static_costs=costs)).arm_name
+                for x in points[100:]
+            ]
+        )
 
     policy.add_arm("new", points[some], (kind[some] == 1).astype(float))
     assert (routed()[kind[100:] == 1] == "new").all() and (routed()[kind[100:] == 0] != "new").all()

@@ -1,4 +1,5 @@
-"""Online and compiled rounds are one definition: same actions, under every condition, with rewards in any order."""
+"""Online and compiled rounds are one definition: same actions, under every condition, with rewards in any
+order."""
 
 import numpy as np
 import pytest
@@ -12,13 +13,27 @@ from cabs_core.replay.engine import make_stream
 
 RHO = 300.0
 LINEAR = [
-    "epsilon_greedy", "square_cb", "lin_ucb", "lin_ts", "lin_ucb@warm", "lin_ucb_full", "cabs_c_linear",
-    "cabs_c_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear", "cabs_d_linear@literal",
+    "epsilon_greedy",
+    "square_cb",
+    "lin_ucb",
+    "lin_ts",
+    "lin_ucb@warm",
+    "lin_ucb_full",
+    "cabs_c_linear",
+    "cabs_c_linear@literal",
+    "cabs_c_linear@tuned",
+    "cabs_d_linear",
+    "cabs_d_linear@literal",
     "cabs_d_linear@tuned",
-]  # fmt: skip
+]
 #: name and options of every policy whose rounds are compiled
-COMPILED = [*((name, {}) for name in LINEAR), ("pareto_bandit", {}), ("cabs_mix", {}), ("hier_mix", {}),
-            ("hier_mix", {"restart": 1.0}), ("hier_mix", {"changes": 0.02})]  # fmt: skip
+COMPILED = [
+    *((name, {}) for name in LINEAR),
+    ("pareto_bandit", {}),
+    ("hier_mix", {}),
+    ("hier_mix", {"restart": 1.0}),
+    ("hier_mix", {"changes": 0.02}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +79,11 @@ def test_arms_come_and_go(problem, name):
     def request(t, keep):
         r = stream.request(t, t)
         return Request(
-            context=r.context, predicted_scores=r.predicted_scores[keep], predicted_costs=r.predicted_costs[keep],
+            context=r.context,
+            predicted_scores=r.predicted_scores[keep],
+            predicted_costs=r.predicted_costs[keep],
             surrogate=np.ascontiguousarray(r.surrogate[np.ix_(keep, keep)]),
-        )  # fmt: skip
+        )
 
     def play(t, keep):
         decision = policy.decide(request(t, keep))
@@ -133,9 +150,18 @@ def test_options_are_checked():
 
 def test_more_than_two_experts(problem):
     result = replay(
-        problem, "cabs_d_linear", rho=RHO, trials=2,
-        experts=["lin_ts", "cabs_c", ["cabs_c", {"graph": "all"}], ["lin_ucb", {"alpha": 0.2}], "epsilon_greedy"],
-    )  # fmt: skip
+        problem,
+        "cabs_d_linear",
+        rho=RHO,
+        trials=2,
+        experts=[
+            "lin_ts",
+            "cabs_c",
+            ["cabs_c", {"graph": "all"}],
+            ["lin_ucb", {"alpha": 0.2}],
+            "epsilon_greedy",
+        ],
+    )
     assert result.meta_weights.shape == (2, problem.n, 5)
     np.testing.assert_allclose(result.meta_weights.sum(axis=2), 1.0, atol=1e-6)
 

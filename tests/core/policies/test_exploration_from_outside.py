@@ -1,4 +1,5 @@
-"""What a router needs of a policy beyond deciding and learning: another arm played, copies that decide, other draws."""
+"""What a router needs of a policy beyond deciding and learning: another arm played, copies that decide, other
+draws."""
 
 from __future__ import annotations
 
@@ -16,9 +17,21 @@ from cabs_core.replay.engine import make_stream
 RHO = 300.0
 SMALL = {"hidden": 8, "batch": 4}
 NAMES = [
-    "random", "best_single", "carrot", "epsilon_greedy", "lin_ucb", "lin_ts", "cabs_c_linear", "cabs_c_linear@tuned",
-    "cabs_c_linear@literal", "cabs_d_linear", "cabs_d_linear@tuned", "cabs_mix", "hier_mix", "neural_ucb", "cabs_c_neural",
-]  # fmt: skip
+    "random",
+    "best_single",
+    "carrot",
+    "epsilon_greedy",
+    "lin_ucb",
+    "lin_ts",
+    "cabs_c_linear",
+    "cabs_c_linear@tuned",
+    "cabs_c_linear@literal",
+    "cabs_d_linear",
+    "cabs_d_linear@tuned",
+    "hier_mix",
+    "neural_ucb",
+    "cabs_c_neural",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +41,16 @@ def stream():
 
 def fresh(name, stream, seed=0):
     return build_policy(
-        name, arms=stream.arms, dim=stream.contexts.shape[1], rho=RHO, offline=stream.offline, horizon=60,
-        seed=seed, binary_share=stream.share, **(SMALL if "neural" in name else {}),
-    )  # fmt: skip
+        name,
+        arms=stream.arms,
+        dim=stream.contexts.shape[1],
+        rho=RHO,
+        offline=stream.offline,
+        horizon=60,
+        seed=seed,
+        binary_share=stream.share,
+        **(SMALL if "neural" in name else {}),
+    )
 
 
 def learn(policy, stream, row, decision):

@@ -1,4 +1,5 @@
-"""Routers of the field whose rule depends on rho, and ParetoBandit, against slow references from their sources."""
+"""Routers of the field whose rule depends on rho, and ParetoBandit, against slow references from their
+sources."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from tests_support import built
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import neighbours
-from cabs_core.policies.neighbours import balance, bradley_terry, elo_updates, nearest_rows, rank_votes
+from cabs_core.policies.neighbours import balance, nearest_rows, rank_votes
 from cabs_core.policies.pareto_bandit import log_costs
+from cabs_core.policies.ratings import bradley_terry, elo_updates
 from cabs_core.policies.registry import build_policy, load_policy
 from cabs_core.policies.requests import Request
 from cabs_core.predictors.bilinear import FactorisationPredictor
@@ -230,7 +232,7 @@ def test_predictor_settings_change_what_is_fitted_and_are_checked(problem):
     assert pair.algorithm.predictor_settings == {"loss": "pair", "dim": 3}
 
 
-# -- ParetoBandit ---------------------------------------------------------------------------------------------------
+# -- ParetoBandit --------------------------------------------------------------------------------------------
 
 
 class SlowPareto:
@@ -292,8 +294,19 @@ def test_the_prior_counts_the_rounds_that_it_says():
     assert set(problem.contexts[:, -1]) == {2.0}
     policy, _ = built("pareto_bandit", problem, prior_rounds=400.0)
     np.testing.assert_allclose(policy.algorithm.model[1][:, -1, -1], 401.0)
-    constant = {v: replay(with_changes(problem, contexts=problem.contexts * [*[1] * 5, v / 2.0], offline_contexts=problem.
-                offline_contexts * [*[1] * 5, v / 2.0]), "pareto_bandit", 300.0, trials=1).actions for v in (1.0, 2.0, 5.0)}  # fmt: skip
+    constant = {
+        v: replay(
+            with_changes(
+                problem,
+                contexts=problem.contexts * [*[1] * 5, v / 2.0],
+                offline_contexts=problem.offline_contexts * [*[1] * 5, v / 2.0],
+            ),
+            "pareto_bandit",
+            300.0,
+            trials=1,
+        ).actions
+        for v in (1.0, 2.0, 5.0)
+    }
     np.testing.assert_array_equal(constant[1.0], constant[2.0])
     np.testing.assert_array_equal(constant[5.0], constant[2.0])
     assert built("pareto_bandit@pilot", problem)[0].settings.gamma == 1.0

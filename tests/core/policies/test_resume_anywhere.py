@@ -1,5 +1,5 @@
-"""Saved after any rounds and loaded, every policy goes on as if nothing had happened: to the last bit in the same
-engine, to 1e-9 in the other one."""
+"""Saved after any rounds and loaded, every policy goes on as if nothing had happened: to the last bit in the
+same engine, to 1e-9 in the other one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VARIANTS = {
     "lin_ucb, vaw": ("lin_ucb", {"regression": "vaw", "target": "score"}),
     "lin_ts@warm, score": ("lin_ts@warm", {"target": "score"}),
     "cabs_d with lin_ucb": ("cabs_d_linear", {"experts": ["lin_ucb", "cabs_c", ["lin_ts", {"warm": 0.3}]]}),
-}  # fmt: skip
+}
 #: learn from the played arm alone, so that the rest of a stream may be another lane
 LINEAR = ("lin_ucb", "lin_ts@warm", "lin_ucb, vaw", "lin_ts@warm, score", "epsilon_greedy", "square_cb@warm")
 CUTS = st.sets(st.integers(1, 199), min_size=1, max_size=3)
@@ -102,9 +102,11 @@ def assert_same(name, dim, condition, engine, cuts):
 
 @pytest.mark.slow
 @given(
-    name=st.sampled_from([*QUICK, *VARIANTS]), dim=st.sampled_from([5, 33]), cuts=CUTS,
+    name=st.sampled_from([*QUICK, *VARIANTS]),
+    dim=st.sampled_from([5, 33]),
+    cuts=CUTS,
     condition=st.sampled_from(["none", *STREAM_CONDITIONS]),
-)  # fmt: skip
+)
 @settings(max_examples=150, deadline=None)
 def test_replay_resumes_bit_for_bit(name, dim, cuts, condition):
     assert_same(name, dim, condition, "compiled", cuts)
@@ -112,9 +114,10 @@ def test_replay_resumes_bit_for_bit(name, dim, cuts, condition):
 
 @pytest.mark.slow
 @given(
-    name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]), cuts=CUTS,
+    name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]),
+    cuts=CUTS,
     condition=st.sampled_from(["none", *STREAM_CONDITIONS]),
-)  # fmt: skip
+)
 @settings(max_examples=60, deadline=None)
 def test_online_resumes_bit_for_bit(name, cuts, condition):
     assert_same(name, 5, condition, "online", cuts)
@@ -150,9 +153,10 @@ def test_the_rest_may_come_as_another_lane(name, cut, length):
 
 @pytest.mark.slow
 @given(
-    name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]), cut=st.integers(1, 199),
+    name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]),
+    cut=st.integers(1, 199),
     first=st.sampled_from(["compiled", "online"]),
-)  # fmt: skip
+)
 @settings(max_examples=60, deadline=None)
 def test_the_other_engine_goes_on(name, cut, first):
     """Saved by one engine, continued by the other: what was learnt agrees to 1e-9 with one engine alone."""

@@ -63,7 +63,8 @@ def test_draws_have_the_right_frequencies():
 )
 @settings(max_examples=60, deadline=None)
 def test_thompson_probabilities(seed, K, certain, ratio):
-    """Arms of like and of very different spread, some of them certain or not to be played, against simulation."""
+    """Arms of like and of very different spread, some of them certain or not to be played, against
+    simulation."""
     rng = np.random.default_rng(seed)
     mean, sd = rng.normal(size=K) * 0.2, 0.3 * ratio ** -rng.random(K)
     sd[rng.permutation(K)[:certain]] = 0.0

@@ -1,4 +1,5 @@
-"""A saved policy is read only as what its class expects: names, shapes, kinds and ranges of all that is in it."""
+"""A saved policy is read only as what its class expects: names, shapes, kinds and ranges of all that is in
+it."""
 
 from __future__ import annotations
 
@@ -98,12 +99,22 @@ def test_altered_arrays_are_refused(name, tmp_path):
 
 
 HEADERS = {
-    "dim": [50, -1, 2.5, "5", 10**9, None], "arms": [["a"], [f"arm-{i}" for i in range(60)], [], "abcd", [1, 2, 3, 4]],
-    "rho": [float("nan"), -1.0, "300", None], "round": [-1, 1.5, 2**60], "share": [2.0, float("nan")],
-    "keys": [[], [[1, 2]], [[-1, 2]] * 12, [[2**64, 1]] * 12, "x", [[1, 2, 3]] * 12], "options": [{"what": 1}, [], None],
-    "name": ["nope", 7, None], "format": [0, 99, "3", None, True], "router": ["", "x" * 16, 5], "values": [[], 3],
-    "version": [-1, "1"], "horizon": ["x", -1], "learnt_by": [["y"], 3], "more": [1],
-}  # fmt: skip
+    "dim": [50, -1, 2.5, "5", 10**9, None],
+    "arms": [["a"], [f"arm-{i}" for i in range(60)], [], "abcd", [1, 2, 3, 4]],
+    "rho": [float("nan"), -1.0, "300", None],
+    "round": [-1, 1.5, 2**60],
+    "share": [2.0, float("nan")],
+    "keys": [[], [[1, 2]], [[-1, 2]] * 12, [[2**64, 1]] * 12, "x", [[1, 2, 3]] * 12],
+    "options": [{"what": 1}, [], None],
+    "name": ["nope", 7, None],
+    "format": [0, 99, "3", None, True],
+    "router": ["", "x" * 16, 5],
+    "values": [[], 3],
+    "version": [-1, "1"],
+    "horizon": ["x", -1],
+    "learnt_by": [["y"], 3],
+    "more": [1],
+}
 
 
 @pytest.mark.parametrize("key", HEADERS)

@@ -99,14 +99,15 @@ def test_networks_learn():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cabs_c_neural", {"warm": 0.3}, "warm"), ("neural_ucb", {"hidden": 0}, "hidden"),
+        ("cabs_c_neural", {"warm": 0.3}, "warm"),
+        ("neural_ucb", {"hidden": 0}, "hidden"),
         ("cabs_d_neural", {"experts": ["cabs_c"]}, "experts"),
         ("cabs_d_neural", {"experts": ["lin_ts", "cabs_c"]}, "unknown expert 'lin_ts'"),
         ("cabs_d_neural", {"experts": [["neural_ucb", {"alpha": -1}], "cabs_c"]}, "alpha"),
         ("cabs_d_neural", {"experts": [["square_cb", {"penalty": 1.0}], "cabs_c"]}, "penalty"),
         ("cabs_d_neural", {"experts": ["square_cb", ["cabs_c", {"hidden": 4}]]}, "network settings"),
     ],
-)  # fmt: skip
+)
 def test_bad_options_are_named(name, options, message):
     with pytest.raises(PolicyError, match=message):
         fresh(synthetic_problem(n=5, K=3, d=4, offline=20), name, **options)

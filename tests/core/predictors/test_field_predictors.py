@@ -198,7 +198,8 @@ def test_stack_weights_are_constrained_least_squares_drawn_to_common_ones(seed, 
 
 
 def test_stack_weights_come_from_rows_that_members_did_not_see():
-    """kNN with k = 1 is perfect on rows it has seen, and noise elsewhere: a stack that weighs honestly leaves it out."""
+    """kNN with k = 1 is perfect on rows it has seen, and noise elsewhere: a stack that weighs honestly leaves
+    it out."""
     x, lengths, y, _ = sample(n=600)
     members = [["knn", {"k": 1}], ["mean", {}]]
     fitted = make_score_predictor("stack", members=members, pull=0.0).fit(x, lengths, y)
@@ -256,7 +257,8 @@ def test_knn_and_stack_choose_by_contrasts():
 
 
 def made_tasks(n=1200, seed=0):
-    """Six tasks by place of the embedding, on each of which another arm is best; (x, lengths, y, tasks, chances)."""
+    """Six tasks by place of the embedding, on each of which another arm is best; (x, lengths, y, tasks,
+    chances)."""
     rng = np.random.default_rng(seed)
     places, chance = rng.normal(size=(6, 8)), rng.permutation(np.linspace(0.1, 0.9, 24)).reshape(6, 4)
     which = rng.integers(6, size=n)

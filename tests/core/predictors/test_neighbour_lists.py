@@ -1,4 +1,5 @@
-"""Lists of neighbours that are searched once, kept by content, and used by every predictor that looks at neighbours."""
+"""Lists of neighbours that are searched once, kept by content, and used by every predictor that looks at
+neighbours."""
 
 from __future__ import annotations
 

@@ -34,11 +34,14 @@ SCORE_PREDICTORS = ("mean", "ridge", "knn", "knn_literal", "kernel_ridge")
 
 #: options that keep them small, of the field's as well
 OPTIONS = {
-    **{name: {} for name in SCORE_PREDICTORS}, "kernel_ridge": {"landmarks": 80}, "clusters": {"clusters": 6},
-    "hier_shrink": {"coarse": 3, "fine": 8}, "mf": {"dim": 8, "epochs": 20, "learning_rate": 0.02},
+    **{name: {} for name in SCORE_PREDICTORS},
+    "kernel_ridge": {"landmarks": 80},
+    "clusters": {"clusters": 6},
+    "hier_shrink": {"coarse": 3, "fine": 8},
+    "mf": {"dim": 8, "epochs": 20, "learning_rate": 0.02},
     "mirt": {"dim": 4, "epochs": 20, "learning_rate": 0.02},
     "stack": {"members": ["ridge", ["clusters", {"clusters": 5}], "knn"]},
-}  # fmt: skip
+}
 
 
 def small(name):

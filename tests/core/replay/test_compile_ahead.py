@@ -19,7 +19,7 @@ CODE = """
 from cabs_core.compiled.jit import share_compiled
 from cabs_core.replay.compile_ahead import finish_compiling, start_compiling
 
-told, policies = [], ("random", "cabs_mix")
+told, policies = [], ("random", "pareto_bandit")
 started = start_compiling(policies, 5, told.append), start_compiling(policies, 5, told.append)
 finish_compiling()
 print(*started, len(told), share_compiled() > 0.5, start_compiling(policies, 5))

@@ -75,9 +75,16 @@ def test_workspace_needs_a_number_of_arms(arms):
 
 @pytest.mark.parametrize(
     ("f", "gamma", "arms"),
-    [([0.0, np.nan, 1.0], 4.0, 3), ([0.0, np.inf, 1.0], 4.0, 3), ([0.0, -np.inf, 1.0], 4.0, 3), ([0.0, 0.5, 1.0], 4.0, 2),
-     ([0.0, 0.5, 1.0], -4.0, 3), ([0.0, 0.5, 1.0], np.nan, 3), ([0.0, 0.5, 1.0], np.inf, 3)],
-)  # fmt: skip
+    [
+        ([0.0, np.nan, 1.0], 4.0, 3),
+        ([0.0, np.inf, 1.0], 4.0, 3),
+        ([0.0, -np.inf, 1.0], 4.0, 3),
+        ([0.0, 0.5, 1.0], 4.0, 2),
+        ([0.0, 0.5, 1.0], -4.0, 3),
+        ([0.0, 0.5, 1.0], np.nan, 3),
+        ([0.0, 0.5, 1.0], np.inf, 3),
+    ],
+)
 def test_compiled_call_never_fails(f, gamma, arms):
     """In the middle of a replay nothing may raise: a valid p, an infinite gap and certified False instead."""
     p = np.empty(3)

@@ -140,7 +140,8 @@ def test_works_where_no_cache_can_be_written(tmp_path):
 
 @pytest.mark.slow
 def test_a_cache_in_a_read_only_image_is_used(tmp_path):
-    """The image of a router holds compiled code, and its containers cannot write: nothing is compiled a second time."""
+    """The image of a router holds compiled code, and its containers cannot write: nothing is compiled a
+    second time."""
     code = (
         "import os, sys\n"
         "folder, may_write, real = sys.argv[1], sys.argv[2] == 'writable', os.access\n"
@@ -192,8 +193,10 @@ def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
     for name, factor, expected in (("Old", 1, "3.0"), ("New", 3, "7.0")):
         (tmp_path / "cached_kernel.py").write_text(text.format(name, factor), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True,
+            [sys.executable, "-c", script, str(tmp_path)],
+            capture_output=True,
+            text=True,
             env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"},
-        )  # fmt: skip
+        )
         assert done.stdout.strip() == expected, done.stderr
     assert len(list((tmp_path / "cache").rglob("cached_kernel*.nbi"))) == 2

@@ -100,7 +100,8 @@ def test_agrees_with_the_program_as_the_paper_writes_it():
 
 
 def test_a_direction_of_edges_matters():
-    """Arm 1 reveals all, arm 0 is best: exploring means playing arm 1, not an arm that is revealed by others."""
+    """Arm 1 reveals all, arm 0 is best: exploring means playing arm 1, not an arm that is revealed by
+    others."""
     G = np.eye(4)
     G[1] = 1.0
     f = np.array([0.0, 0.3, 0.3, 0.3])
@@ -135,7 +136,8 @@ def test_odd_losses(f, family):
     tol=st.sampled_from([1e-4, 1e-6, 1e-8]),
 )
 def test_properties(seed, K, graph, losses, log_gamma, tol):
-    """Certified for every input; no other point is better; permuting arms or adding edges does what it must."""
+    """Certified for every input; no other point is better; permuting arms or adding edges does what it
+    must."""
     rng = np.random.default_rng(seed)
     f, G, gamma = random_losses(rng, K, losses), random_graph(rng, K, graph), 10.0**log_gamma
     solution = solve_exploration(f, G, gamma, tol=tol)

@@ -127,10 +127,10 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
 def test_aiq_hull_and_savings_are_those_of_the_metrics_room(built):
     artifacts, _, _ = built
     points = read_model("mart_pareto_frontier", artifacts, "pool = 'one'")
-    own = points[points["policy"] == "cabs_mix"]
+    own = points[points["policy"] == "cabs_c_linear"]
     cost, score = own["cost_per_1000_calls"].to_numpy() / 1000, own["score"].to_numpy()
     real = points[points["kind"] != "upper bound"]["cost_per_1000_calls"] / 1000
-    aiq = read_model("mart_aiq", artifacts, "pool = 'one' AND policy = 'cabs_mix'").iloc[0]
+    aiq = read_model("mart_aiq", artifacts, "pool = 'one' AND policy = 'cabs_c_linear'").iloc[0]
     assert aiq["aiq"] == pytest.approx(metrics.aiq(cost, score, real.min(), real.max()))
     hull = metrics.non_decreasing_hull(cost, score)
     assert sorted(own[own["on_own_hull"]]["score"]) == pytest.approx(sorted(hull[1]))
@@ -138,7 +138,7 @@ def test_aiq_hull_and_savings_are_those_of_the_metrics_room(built):
     mask = metrics.pareto_mask(routers["cost_per_1000_calls"], routers["score"])
     assert (routers["on_pool_frontier"].to_numpy() == mask).all()
     saved = read_model(
-        "mart_cost_savings", artifacts, "pool = 'one' AND policy = 'cabs_mix' AND baseline = 'lin_ucb'"
+        "mart_cost_savings", artifacts, "pool = 'one' AND policy = 'cabs_c_linear' AND baseline = 'lin_ucb'"
     ).iloc[0]
     target, paid = saved["target_score"], saved["baseline_cost_per_1000_calls"] / 1000
     assert saved["share_saved"] == pytest.approx(metrics.cost_saved(cost, score, paid, target))
