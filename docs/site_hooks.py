@@ -40,19 +40,14 @@ def on_files(files: Files, *, config: Any) -> Files:
 _SEVERAL = re.compile(r',">(\w+),</span></code></b>\s*\(<code>(.*?)</code>\)', re.DOTALL)
 
 
-def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
-    """Print several names that one line of a docstring describes as names."""
+def on_post_page(output: str, *, page: Any, config: Any) -> str:
+    """Name the search, which the theme leaves without a name; print the names that share a line as names."""
 
     def names(match: re.Match[str]) -> str:
         rest = re.sub(r"<[^>]*>", "", match[2]).strip("()")
         return f'">{match[1]}</span></code></b>, <b><code>{rest}</code></b>'
 
-    return _SEVERAL.sub(names, html)
-
-
-def on_post_page(output: str, *, page: Any, config: Any) -> str:
-    """Name the search for readers of screens, which the theme leaves without a name."""
-    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
+    return _SEVERAL.sub(names, output).replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
