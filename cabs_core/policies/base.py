@@ -49,6 +49,12 @@ class Policy(PolicyMachinery, ABC):
     `start` and `choose` are to be answered, the others where what stands here is not right.
 
     Answers may use `self.arms`, `self.dim`, `self.rho`, `self.settings`, `self.round` and `self.keys`.
+
+    Examples:
+        >>> from cabs_core import Policy, build_policy
+        >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)
+        >>> isinstance(policy.algorithm, Policy), policy.algorithm.reads().context
+        (True, True)
     """
 
     #: Which options has it, with which defaults and ranges?

@@ -88,8 +88,7 @@ def build_policy(
         ('lin_ucb@warm', 0.2)
         >>> build_policy("lin_ucb", arms=["a", "b"], dim=4, alpha=-1.0)
         Traceback (most recent call last):
-        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 (got
-        -1.0). ...
+        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 ...
     """
     algorithm = policy_class(name)(
         name,
