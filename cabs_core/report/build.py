@@ -14,7 +14,7 @@ from cabs_core.atomic import write_bytes, write_text
 from cabs_core.paths import safe_name
 from cabs_core.plots import render_page
 from cabs_core.pools.standing import VERDICT
-from cabs_core.report import cards, leaderboard
+from cabs_core.report import cards, findings, leaderboard
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
@@ -192,6 +192,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "goal": page.answer,
         "overall": decided[0].to_dict() if decided else None,
         "by_value": [v.to_dict() for v in decided[1:]],
+        "best_that_learns": findings.best_that_learns(data),
         "within_noise": cards.as_good(data, decided[0].router) if decided else [],
         "warnings": page.banners,
         "ranking": ranking,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from cabs_core.catalog import NO_ROUTERS
 from cabs_core.report.data import PoolData
@@ -34,8 +35,37 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
     return f"{_signed(pair['difference'])} (95 % interval {interval}, {verdict})"
 
 
+def best_that_learns(data: PoolData) -> dict[str, Any] | None:
+    """The best router that learns while it serves, and how much more it earns than the best one (95 % interval).
+
+    None: none was replayed. The difference is 0 where it is the best one itself, its ends None where no error is
+    known.
+    """
+    learner = next((p for p in data.ranked if data.board.loc[p, "kind"] == "online"), None)
+    if learner is None:
+        return None
+    ends: dict[str, float | None] = {"difference": 0.0, "low": 0.0, "high": 0.0}
+    if learner != data.best:
+        pair = data.pair(learner, data.best)
+        known = {} if pair is None else {name: float(pair[name]) for name in ends if pair[name] == pair[name]}
+        ends = dict.fromkeys(ends) | known
+    return {"router": learner, "against": data.best, **ends}
+
+
+def learning(data: PoolData) -> str:
+    """What to take for a pool whose scored calls come back to the router; '' where the best router learns."""
+    learner = best_that_learns(data)
+    if learner is None or learner["router"] == data.best:
+        return ""
+    best, router = label(data.best), learner["router"]
+    return (
+        f"{best} does not learn while it serves. Where scored calls will come back to it, the best router that "
+        f"learns is {label(router)}: {_compare(data, router, data.best)} against {best}."
+    )
+
+
 def ranking(data: PoolData) -> str:
-    """The best router and its lead; the best that learns online, where the winner does not."""
+    """The best router overall and its lead; also the best that learns, where the winner does not."""
     board, best = data.board, data.best
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
@@ -53,13 +83,8 @@ def ranking(data: PoolData) -> str:
             f"The lead of {label(best)} over the runner-up, {label(runner_up)}, is "
             f"{_compare(data, best, runner_up)}."
         )
-    if all(board.loc[p, "kind"] != "online" for p in winners):
-        online = next((p for p in data.ranked if board.loc[p, "kind"] == "online"), None)
-        if online:
-            sentences.append(
-                f"The best router that learns online is {label(online)}: {_compare(data, online, best)} "
-                f"against {label(best)}."
-            )
+    if text := learning(data):
+        sentences.append(text)
     if data.reference in data.ranked and data.reference not in (*winners, runner_up):
         sentences.append(
             f"Against {label(data.reference)}, the reference: {_compare(data, best, data.reference)}."

@@ -118,7 +118,7 @@ class PoolPage:
     @cached_property
     def text(self) -> dict[str, Any]:
         """Sentences by section."""
-        makers = ("ranking", "rq1", "rq2", "rq3", "rq4", "encoders")
+        makers = ("ranking", "learning", "rq1", "rq2", "rq3", "rq4", "encoders")
         return {name: getattr(findings, name)(self.data) for name in makers}
 
     @property

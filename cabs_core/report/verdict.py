@@ -33,8 +33,9 @@ from cabs_core.report.tables import missing
 MATTERS = 0.01
 #: Nor does a smaller share of the bill.
 SAVES = 0.05
-#: share of cases in which the prompts that are asked for bring an answer, and the draws that tell
-_ANSWERED, _DRAWS = 0.92, 2000
+#: share of cases in which the prompts that are asked for bring an answer; the same where both are as good, higher
+#: because the best of several that are as good looks better than it is; and the draws that tell
+_ANSWERED, _ANSWERED_IF_EQUAL, _DRAWS = 0.92, 0.95, 2000
 #: prompts beyond which nobody is told to collect
 _MOST_PROMPTS = 10_000_000
 _NOT_KNOWN = (math.nan, math.nan)
@@ -340,9 +341,9 @@ class Gap:
     def more(self, compared: int) -> int | None:
         """How many more prompts, for the whole table, until the rule decides in eight of ten cases.
 
-        What is true is drawn about what was found, as its error says, and what will be found about that. A
-        difference near the limits of the rule takes ever more. None: not known, or more than anybody
-        collects.
+        What is true is drawn about what was found, as its error says, and what will be found about that. Both
+        may be as good, and then it has to decide, too. A difference near the limits of the rule takes ever
+        more. None: not known, or more than anybody collects.
         """
         left = self._left()
         figures = [self._minus(utility=1.0), self._minus(score=1.0)]
@@ -363,15 +364,19 @@ class Gap:
         rng = np.random.default_rng(0)
         truth = centre + spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
         noise = spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
-        done = self.independent
+        done, equal = self.independent, centre.copy()
+        equal[:2] = 0.0
         for times in np.geomspace(1.1, max(_MOST_PROMPTS / max(self._asked, 1), 1.2), 120):
-            found = truth + noise / math.sqrt(times)
             reach = [error.after(float(times)).interval(0.0, compared) for error in errors]
-            utility, quality, *saved = [
-                (found[:, i] + low, found[:, i] + high) for i, (low, high) in enumerate(reach)
-            ]
-            deploy, keep = rule(utility, quality, saved[0] if saved else _NOT_KNOWN, left is None)
-            if float((deploy | keep).mean()) >= _ANSWERED:
+            decided = []
+            for true in (truth, equal):
+                later = true + noise / math.sqrt(times)
+                utility, quality, *saved = [
+                    (later[:, i] + low, later[:, i] + high) for i, (low, high) in enumerate(reach)
+                ]
+                deploy, keep = rule(utility, quality, saved[0] if saved else _NOT_KNOWN, left is None)
+                decided.append(float((deploy | keep).mean()))
+            if decided[0] >= _ANSWERED and decided[1] >= _ANSWERED_IF_EQUAL:
                 share = done / max(self.queries, 1)
                 return max(math.ceil(float(times - 1) * self._asked * share), 1)
         return None

@@ -355,8 +355,12 @@ def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_t
     build_all(tmp_path, database=False)
     text = build_report("fake", tmp_path).path.read_text(encoding="utf-8").replace("\u00a0", " ")
     assert "the best routers, with equal results, are CARROT and Kernel" in text
-    online = re.search(r"The best router that learns online is (\w+): −0\.\d+ \(95 % interval", text).group(1)
+    online = re.search(r"the best router that learns is (\w+): −0\.\d+ \(95 % interval", text).group(1)
     assert f"over the runner-up, {online}, is +0." in text
+    verdict = json.loads((tmp_path / "reports" / "fake" / "verdict.json").read_text())
+    assert (
+        verdict["best_that_learns"]["difference"] < 0.0 and text.count("the best router that learns is") >= 1
+    )
 
 
 def test_only_upper_bounds_cannot_be_ranked(tmp_path):
