@@ -36,10 +36,10 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
 
 
 def best_that_learns(data: PoolData) -> dict[str, Any] | None:
-    """The best router that learns while it serves, and how much more it earns than the best one (95 % interval).
+    """The best router that learns while it serves, and how much more it earns than the best one.
 
-    None: none was replayed. The difference is 0 where it is the best one itself, its ends None where no error is
-    known.
+    None: none was replayed. The difference is 0 where it is the best one itself; low and high, its 95 %
+    interval, are None where no error is known.
     """
     learner = next((p for p in data.ranked if data.board.loc[p, "kind"] == "online"), None)
     if learner is None:
@@ -59,8 +59,8 @@ def learning(data: PoolData) -> str:
         return ""
     best, router = label(data.best), learner["router"]
     return (
-        f"{best} does not learn while it serves. Where scored calls will come back to it, the best router that "
-        f"learns is {label(router)}: {_compare(data, router, data.best)} against {best}."
+        f"{best} does not learn while it serves. Where scored calls will come back to it, the best router "
+        f"that learns is {label(router)}: {_compare(data, router, data.best)} against {best}."
     )
 
 

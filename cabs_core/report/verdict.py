@@ -33,8 +33,8 @@ from cabs_core.report.tables import missing
 MATTERS = 0.01
 #: Nor does a smaller share of the bill.
 SAVES = 0.05
-#: share of cases in which the prompts that are asked for bring an answer; the same where both are as good, higher
-#: because the best of several that are as good looks better than it is; and the draws that tell
+#: share of cases in which the prompts that are asked for bring an answer; the same where both are as good,
+#: higher because the best of several that are as good looks better than it is; and the draws that tell
 _ANSWERED, _ANSWERED_IF_EQUAL, _DRAWS = 0.92, 0.95, 2000
 #: prompts beyond which nobody is told to collect
 _MOST_PROMPTS = 10_000_000
