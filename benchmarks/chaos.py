@@ -29,12 +29,9 @@ import requests
 from benchmarks.postgres import Postgres
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for, write_upstreams
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.policies import load_policy
-from cabs_core.router.bundle import read_manifest
 from cabs_core.router.events import EventLog
-from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.learner import Learner
+from cabs_core.router.loaded import Bundle
 from cabs_core.router.router import Router
 
 
@@ -213,9 +210,8 @@ def _judge(bundle: str | Path, place: str, crowd: Sequence[_Client], nowhere: Pa
 
 def _state(bundle: str | Path, place: str, learned: Path | None, step: int | None) -> tuple[str, int]:
     """(hash of the policy's whole state, rewards learnt) after reading the log to its end."""
-    heads = Heads(Oracles.load(Path(bundle) / "oracles"), needs_of(load_policy(Path(bundle) / "policy")))
     log = EventLog(place)
-    learner = Learner(bundle, read_manifest(bundle), log, heads, learned or log.checkpoints(bundle))
+    learner = Learner(Bundle.read(bundle), log, learned or log.checkpoints(bundle))
     last = log.last_reward()
     while True:
         learner.catch_up(step)

@@ -99,7 +99,7 @@ def simulate(
         "pool": manifest.pool,
         "rho": manifest.rho,
         "queries": n,
-        "epsilon": router.epsilon,
+        "epsilon": router.options.epsilon,
         "down": problem.arms[down],
         "scored": router.learner.learnt,
     }

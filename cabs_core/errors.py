@@ -74,6 +74,13 @@ class UnknownDecision(RouterError):
         super().__init__(f"unknown decision: {what} {str(value)!r:.80} is not in the log")
 
 
+class HeldElsewhere(RouterError):
+    """What a request names is held by the upstream of one model, and none that may answer is there."""
+
+    def __init__(self, named: str, model: str, others: Iterable[str]):
+        super().__init__(f"{named} is held by the upstream of {model}, so {', '.join(others)} cannot answer")
+
+
 class LogError(RouterError):
     """A router's event log cannot be reached, read or written. What it stores may have been stored or not."""
 

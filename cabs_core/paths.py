@@ -11,6 +11,18 @@ from cabs_core.errors import PoolError, StorageError
 
 _PROJECT_ROOT = Path(__file__).resolve().parent.parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
+#: endings of tables, which may be followed by one of `PACKED`, and of what must be saved as one first
+SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+SPREADSHEETS = (".xlsx", ".xls", ".ods")
+#: ending of a packed file -> what Arrow calls the packing
+PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+
+
+def suffix_of(path: Path) -> str:
+    """The ending that says what a file is, in lower case, without that of its packing: `.csv` of
+    `t.CSV.gz`."""
+    packed = path.suffix.lower() in PACKED
+    return (Path(path.stem) if packed else path).suffix.lower()
 
 
 def project_root() -> Path:

@@ -1,7 +1,7 @@
 """The artifact store: one folder per artifact, local or on any fsspec URL, each with its provenance record.
 
 It takes the place of a Dagster IO manager: assets hand over folders of memory-mapped arrays, not Python
-    objects.
+objects.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cabs_core.artifacts.provenance import RECORD_NAME, Record
 from cabs_core.atomic import atomic_directory, write_bytes
-from cabs_core.errors import CabsError, ProvenanceError, StorageError
+from cabs_core.bucket import Bucket
+from cabs_core.errors import ProvenanceError
 from cabs_core.hashing import hash_folder
 from cabs_core.paths import cabs_home, is_remote
 
 Parts = tuple[str, ...]
-#: protocols whose URLs begin with a bucket
-_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "r2", "oss")
 #: how often, and after how many seconds more each time, an artifact is read that another run replaces
 _ATTEMPTS, _PAUSE = 6, 0.5
 
@@ -40,16 +39,8 @@ class ArtifactStore:
         url = url or os.environ.get("CABS_ARTIFACTS", "") or str(cabs_home() / "artifacts")
         self.remote = is_remote(url)
         if self.remote:
-            from fsspec.core import url_to_fs  # noqa: PLC0415  (for stores that are not on this machine)
-
-            try:
-                self._fs, root = url_to_fs(url)
-            except (ImportError, ValueError) as error:
-                raise StorageError(
-                    f"artifacts cannot be kept at {url}: {error}. CABS_ARTIFACTS takes a folder, or a URL "
-                    "whose fsspec driver is installed (s3://bucket/prefix: `make venv EXTRAS=s3`)"
-                ) from error
-            self.root = Path(root)
+            self.bucket = Bucket(url, "CABS_ARTIFACTS")
+            self.root = Path(self.bucket.root)
         else:
             self.root = Path(url.split("://", 1)[-1]).expanduser().absolute()
         self.url = url.rstrip("/")
@@ -63,8 +54,8 @@ class ArtifactStore:
         try:
             if not self.remote:
                 return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
-            with self._reaching(parts):
-                data = self._fs.cat_file(self._remote(parts, RECORD_NAME))
+            with self.bucket.reaching(*parts):
+                data = self.bucket.fs.cat_file(self.bucket.path(*parts, RECORD_NAME))
             return Record.parse(data)
         except FileNotFoundError:
             return None
@@ -92,7 +83,7 @@ class ArtifactStore:
             cached = None if record is None else self._download(parts, record)
             if cached is not None:
                 return cached
-        raise self._unreachable(parts, RuntimeError("another run replaces it again and again"))
+        raise self.bucket.unreachable(RuntimeError("another run replaces it again and again"), *parts)
 
     def _cached(self, parts: Parts, record: Record) -> Path:
         return cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
@@ -103,10 +94,10 @@ class ArtifactStore:
         if (cached / RECORD_NAME).is_file():
             return cached
         try:
-            with self._reaching(parts), atomic_directory(cached, None) as temporary:
+            with self.bucket.reaching(*parts), atomic_directory(cached, None) as temporary:
                 for name in [n for n in record.files if n not in record.pruned]:
                     (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-                    self._fs.get_file(self._remote(parts, name), str(temporary / name))
+                    self.bucket.fs.get_file(self.bucket.path(*parts, name), str(temporary / name))
                 if self.record(parts) != record:
                     raise FileNotFoundError
                 (temporary / RECORD_NAME).write_bytes(record.to_bytes())
@@ -121,22 +112,20 @@ class ArtifactStore:
 
     def produced(self, parts: Parts, record: Record) -> Path:
         """The folder of an artifact that this process has just written, whatever others do to the store
-        since.
-        """
+        since."""
         return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
         """Yield an empty local folder; whatever it holds at the end, record included, becomes the
-        artifact.
-        """
+        artifact."""
         if not self.remote:
             with atomic_directory(self.root.joinpath(*parts), None) as temporary:
                 yield temporary
             return
         with tempfile.TemporaryDirectory(prefix="cabs-") as name:
             yield Path(name)
-            with self._reaching(parts):
+            with self.bucket.reaching(*parts):
                 self._publish(parts, Path(name))
             # what was just written is not fetched again
             if (Path(name) / RECORD_NAME).is_file():
@@ -146,53 +135,22 @@ class ArtifactStore:
 
     def _publish(self, parts: Parts, folder: Path) -> None:
         """The old record goes first and the new one comes last, so that a reader finds a whole artifact or
-        none.
-        """
-        target = self._remote(parts)
-        self._check_bucket(parts)
-        if self._fs.exists(target):
-            if self._fs.exists(f"{target}/{RECORD_NAME}"):
-                self._fs.rm_file(f"{target}/{RECORD_NAME}")
-            self._fs.rm(target, recursive=True)
+        none."""
+        target = self.bucket.path(*parts)
+        if self.bucket.fs.exists(target):
+            if self.bucket.fs.exists(f"{target}/{RECORD_NAME}"):
+                self.bucket.fs.rm_file(f"{target}/{RECORD_NAME}")
+            self.bucket.fs.rm(target, recursive=True)
         files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-        self._put(folder, sorted(files, key=lambda n: n == RECORD_NAME), target)
-
-    def _put(self, folder: Path, names: Iterable[str], target: str) -> None:
-        for name in names:
-            remote = f"{target}/{name}"
-            self._fs.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
-            self._fs.put_file(str(folder / name), remote)
-
-    def _check_bucket(self, parts: Parts) -> None:
-        """StorageError without the bucket: some drivers would make one of any name that is asked for."""
-        bucket = str(self.root).split("/", 1)[0]
-        if self.url.split("://", 1)[0] in _BUCKETS and not self._fs.exists(bucket):
-            raise self._unreachable(parts, FileNotFoundError(f"there is no bucket {bucket!r}"))
-
-    @contextmanager
-    def _reaching(self, parts: Parts) -> Iterator[None]:
-        """Turn whatever a driver raises into StorageError, but for FileNotFoundError."""
-        try:
-            yield
-        except (CabsError, FileNotFoundError):
-            raise
-        except Exception as error:  # each driver has errors of its own
-            raise self._unreachable(parts, error) from error
-
-    def _unreachable(self, parts: Parts, error: Exception) -> StorageError:
-        return StorageError(
-            f"{self.location(parts)} cannot be read or written ({type(error).__name__}: "
-            f"{str(error)[:300]}). CABS_ARTIFACTS is {self.url}: check the bucket, the credentials and the "
-            "endpoint of this machine. What was finished before is kept, and the next run goes on from there"
-        )
+        self.bucket.put(folder, sorted(files, key=lambda n: n == RECORD_NAME), *parts)
 
     def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
         """Replace the record, then delete the given files (trace retention)."""
         if self.remote:
-            with self._reaching(parts):
-                self._fs.pipe_file(self._remote(parts, RECORD_NAME), record.to_bytes())
+            with self.bucket.reaching(*parts):
+                self.bucket.fs.pipe_file(self.bucket.path(*parts, RECORD_NAME), record.to_bytes())
                 for name in delete:
-                    self._fs.rm_file(self._remote(parts, name))
+                    self.bucket.fs.rm_file(self.bucket.path(*parts, name))
             return
         write_bytes(self.root.joinpath(*parts, RECORD_NAME), record.to_bytes())
         for name in delete:
@@ -201,9 +159,9 @@ class ArtifactStore:
     def children(self, parts: Parts) -> list[str]:
         """Names directly below `parts`, sorted; folders that are being written are left out."""
         if self.remote:
-            base = self._remote(parts)
-            with self._reaching(parts):
-                found = self._fs.ls(base, detail=False) if self._fs.exists(base) else []
+            base = self.bucket.path(*parts)
+            with self.bucket.reaching(*parts):
+                found = self.bucket.fs.ls(base, detail=False) if self.bucket.fs.exists(base) else []
             names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in found]
         else:
             folder = self.root.joinpath(*parts)
@@ -213,22 +171,21 @@ class ArtifactStore:
     def delete(self, parts: Parts) -> None:
         """Remove an artifact, or everything below a prefix."""
         if self.remote:
-            with self._reaching(parts):
-                if self._fs.exists(self._remote(parts)):
-                    self._fs.rm(self._remote(parts), recursive=True)
+            with self.bucket.reaching(*parts):
+                if self.bucket.fs.exists(self.bucket.path(*parts)):
+                    self.bucket.fs.rm(self.bucket.path(*parts), recursive=True)
             shutil.rmtree(cabs_home() / "cache" / "artifacts" / Path(*parts), ignore_errors=True)
         else:
             shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
 
     def move(self, old: Parts, new: Parts) -> None:
         """Move everything below `old` to `new`, replacing what is there; nothing happens when there is
-        nothing.
-        """
+        nothing."""
         if self.remote:
-            with self._reaching(old):
-                if self._fs.exists(self._remote(old)):
+            with self.bucket.reaching(*old):
+                if self.bucket.fs.exists(self.bucket.path(*old)):
                     self.delete(new)
-                    self._fs.mv(self._remote(old), self._remote(new), recursive=True)
+                    self.bucket.fs.mv(self.bucket.path(*old), self.bucket.path(*new), recursive=True)
             return
         if self.root.joinpath(*old).exists():
             self.delete(new)
@@ -270,17 +227,13 @@ class ArtifactStore:
             )
         return self.folder(parts)
 
-    def _remote(self, parts: Parts, *names: str) -> str:
-        return "/".join((str(self.root), *parts, *names))
-
     def mirror(self, parts: Parts) -> Path:
         """Local copy of a remote store below `parts`, in the store's layout, for readers that want one
-        tree.
-        """
+        tree."""
         local = cabs_home() / "cache" / "mirror"
-        base = self._remote(parts)
-        with self._reaching(parts):
-            remote_files = self._fs.find(base, detail=True) if self._fs.exists(base) else {}
+        base = self.bucket.path(*parts)
+        with self.bucket.reaching(*parts):
+            remote_files = self.bucket.fs.find(base, detail=True) if self.bucket.fs.exists(base) else {}
         wanted = set()
         for name, info in remote_files.items():
             relative = str(name).removeprefix(str(self.root)).lstrip("/")
@@ -290,10 +243,10 @@ class ArtifactStore:
             if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with (
-                    self._reaching(parts),
+                    self.bucket.reaching(*parts),
                     suppress(FileNotFoundError),
                 ):  # replaced meanwhile: the next look has it
-                    self._fs.get_file(str(name), str(target))
+                    self.bucket.fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):
             if path.is_file() and path not in wanted:
                 path.unlink()
@@ -303,5 +256,5 @@ class ArtifactStore:
     def upload(self, folder: Path, parts: Parts) -> None:
         """Copy a local folder to `parts` of a remote store, over what is there."""
         paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
-        with self._reaching(parts):
-            self._put(folder, [p.relative_to(folder).as_posix() for p in paths], self._remote(parts))
+        with self.bucket.reaching(*parts):
+            self.bucket.put(folder, [p.relative_to(folder).as_posix() for p in paths], *parts)

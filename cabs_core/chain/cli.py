@@ -11,7 +11,7 @@ import click
 from cabs_core.chain.options import takes_pool
 from cabs_core.command import HelpGroup
 from cabs_core.pools.completion import complete_pool
-from cabs_core.router.cli import log_place
+from cabs_core.router.places_cli import log_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

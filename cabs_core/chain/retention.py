@@ -18,6 +18,7 @@ from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.errors import PoolError
 from cabs_core.pools import find_pool
 from cabs_core.pools.registry import edit_retired, retired
+from cabs_core.units import SECONDS_PER_DAY
 
 TRACE_FILE = "rounds.parquet"
 #: Folders of the store that belong to one pool each.
@@ -51,7 +52,7 @@ def prunable(
                     record = store.record(parts)
                     if record is None or TRACE_FILE not in record.files or TRACE_FILE in record.pruned:
                         continue
-                    age = (now - datetime.fromisoformat(record.created)).total_seconds() / 86400
+                    age = (now - datetime.fromisoformat(record.created)).total_seconds() / SECONDS_PER_DAY
                     if age >= older_than_days:
                         yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]), record.created)
 

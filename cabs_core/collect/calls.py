@@ -170,10 +170,8 @@ def _answer(call: Call, data: Any, seconds: float) -> Answer | None:
     answer = said(data, call.target.dialect) if isinstance(data, Mapping) else None
     if answer is None:
         return None
-    tokens_in = math.ceil(call.characters / BYTES_A_TOKEN)
-    bill = call.target.upstream.bill(
-        data.get("usage"), Tokens(tokens_in, math.ceil(text_tokens(answer.text)))
-    )
+    tokens = Tokens(math.ceil(call.characters / BYTES_A_TOKEN), math.ceil(text_tokens(answer.text)))
+    bill = call.target.upstream.bill(data.get("usage"), lambda: tokens)
     text = answer.text.encode("utf-8", "replace").decode()
     return Answer(
         call.key, call.target.name, answer.state, text, hash_text(text), answer.finish, bill.tokens_in, bill.tokens_out,

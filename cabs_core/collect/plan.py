@@ -17,6 +17,7 @@ from cabs_core.endpoints.upstreams import Upstream, load_upstreams
 from cabs_core.errors import DataError, RouterError
 from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.collect import Collect, Judge
+from cabs_core.secret import secret
 
 #: output tokens that are expected where no answer of the model is known: this many, or the limit if that is smaller
 EXPECTED = 200.0
@@ -112,7 +113,7 @@ def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> di
 def check_keys(targets: Iterable[Target]) -> None:
     """RouterError where the API key of a model that is to be asked is not in the environment."""
     for target in targets:
-        if target.upstream.key_env and not target.upstream.key():
+        if target.upstream.key_env and not secret(target.upstream.key_env):
             raise RouterError(
                 f"model {target.name}: key_env is {target.upstream.key_env}, which is not set in the environment"
             )

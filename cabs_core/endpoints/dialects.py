@@ -16,13 +16,21 @@ from dataclasses import dataclass
 from typing import Any
 
 PATHS = {
-    "chat": "/chat/completions", "completions": "/completions", "responses": "/responses", "messages": "/messages",
-}  # fmt: skip
+    "chat": "/chat/completions",
+    "completions": "/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+}
 EMBEDDINGS, COUNT_TOKENS = "/embeddings", "/messages/count_tokens"
 _ANTHROPIC = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error",
-}  # fmt: skip
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
 
 
 def error_body(message: str, kind: str, dialect: str = "chat", status: int = 500) -> dict[str, Any]:
@@ -61,7 +69,8 @@ def request_of(
     """A request of texts in a dialect.
 
     Args:
-        messages: of the chat dialect: system, user, assistant. params: fields beside them, in the names of the chat dialect.
+        messages: of the chat dialect: system, user, assistant. params: fields beside them, in the names of
+            the chat dialect.
     """
     rest, most = dict(params), None
     if dialect in ("messages", "responses", "completions"):

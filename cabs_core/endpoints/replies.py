@@ -1,9 +1,10 @@
-"""One reading of a reply: what it means for the request, for the model and for the account, whoever the provider is.
+"""One reading of a reply: what it means for the request, for the model and for the account, whoever the
+provider is.
 
     meaning(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
 
-Statuses say little: a prompt that is too long comes as 400, 413, 422, 429 or 500, an empty account as 400, 402, 403 or 429.
-So the words decide first, in the order of `_WORDS`, and the status where none fits.
+Statuses say little: a prompt that is too long comes as 400, 413, 422, 429 or 500, an empty account as 400,
+402, 403 or 429. So the words decide first, in the order of `_WORDS`, and the status where none fits.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from cabs_core.units import SECONDS_PER_DAY
+
 #: most seconds that an upstream may ask to wait
-LONGEST_WAIT = 86_400.0
+LONGEST_WAIT = SECONDS_PER_DAY
 
 
 class Meaning(StrEnum):
     """What a reply means.
 
-    answered: there is an answer. wait: the model is asked too fast, or is overloaded. retry: it failed, and may not the next
-    time. account: no call to it can work now: its key, its credit, its name or its address. too_long: for this model.
-    model_refuses_field: this model takes no such field, value or kind of content; another may. filtered: a filter of this
-    deployment stopped it. caller: the request is wrong, for any model.
+    answered: there is an answer. wait: the model is asked too fast, or is overloaded. retry: it failed, and
+    may not the next time. account: no call to it can work now: its key, its credit, its name or its address.
+    too_long: for this model. model_refuses_field: this model takes no such field, value or kind of content;
+    another may. filtered: a filter of this deployment stopped it. caller: the request is wrong, for any
+    model.
     """
 
     ANSWERED = "answered"
@@ -42,9 +46,10 @@ class Meaning(StrEnum):
 
 #: meanings after which another model is tried although nothing is wrong with this one, in words
 REFUSALS = {
-    Meaning.TOO_LONG: "too long for it", Meaning.FILTERED: "its filter stopped the request",
+    Meaning.TOO_LONG: "too long for it",
+    Meaning.FILTERED: "its filter stopped the request",
     Meaning.MODEL_REFUSES_FIELD: "it refuses a field or a kind of content",
-}  # fmt: skip
+}
 
 
 def _any(*words: str) -> re.Pattern[str]:
@@ -53,59 +58,165 @@ def _any(*words: str) -> re.Pattern[str]:
 
 #: a limit of output tokens, which words for long prompts resemble
 _OUTPUT_LIMIT = _any(
-    r"max(?:imum)?_?(?:completion_|output_|new_)?tokens\W.{0,40}(?:too large|> ?\d+, which is the maximum allowed)",
-    r"maximum allowed number of output tokens", r"supports at most \d+ (?:completion|output) tokens",
+    r"max(?:imum)?_?(?:completion_|output_|new_)?tokens\W.{0,40}(?:too large|"
+    r"> ?\d+, which is the maximum allowed)",
+    r"maximum allowed number of output tokens",
+    r"supports at most \d+ (?:completion|output) tokens",
     r"maximum tokens you requested exceeds the model limit",
-)  # fmt: skip
+)
 _TOO_LONG = _any(
-    r"context_length_exceeded", r"context[ _](?:length|window|size|limit)", r"(?:prompt|input|request|message)s? (?:is|are|was) too (?:long|large)",
-    r"too many (?:input )?tokens", r"too large for model", r"request too large", r"maximum (?:context|prompt|input|sequence).{0,20}(?:length|tokens)",
-    r"maximum number of (?:input )?tokens", r"exceeds? the (?:model's )?(?:maximum|token|limit)", r"exceeded (?:the )?model token limit",
-    r"input token count.{0,40}exceeds", r"tokens? limit (?:is|of|was) ", r"range of input length should be",
-    r"`?inputs`? tokens.{0,60}must be <=", r"tokens in the prompt cannot exceed", r"reduce the length of the (?:messages|prompt|input)",
-    r"expected maxLength: \d+, actual", r"string_above_max_length", r"string too long", r"maximum.{0,20} tokens",
-)  # fmt: skip
+    r"context_length_exceeded",
+    r"context[ _](?:length|window|size|limit)",
+    r"(?:prompt|input|request|message)s? (?:is|are|was) too (?:long|large)",
+    r"too many (?:input )?tokens",
+    r"too large for model",
+    r"request too large",
+    r"maximum (?:context|prompt|input|sequence).{0,20}(?:length|tokens)",
+    r"maximum number of (?:input )?tokens",
+    r"exceeds? the (?:model's )?(?:maximum|token|limit)",
+    r"exceeded (?:the )?model token limit",
+    r"input token count.{0,40}exceeds",
+    r"tokens? limit (?:is|of|was) ",
+    r"range of input length should be",
+    r"`?inputs`? tokens.{0,60}must be <=",
+    r"tokens in the prompt cannot exceed",
+    r"reduce the length of the (?:messages|prompt|input)",
+    r"expected maxLength: \d+, actual",
+    r"string_above_max_length",
+    r"string too long",
+    r"maximum.{0,20} tokens",
+)
 _FILTERED = _any(
-    r"content_filter", r"content management policy", r"content filter", r"content_policy_violation", r"content policy",
-    r"responsibleaipolicy", r"safety system", r"moderation_blocked", r"requires moderation", r"input was flagged",
-    r"flagged as (?:potentially )?violating", r"violat\w+ .{0,30}usage polic", r"usage_policy", r"data_?inspection_?failed",
-    r"content exists risk", r"inappropriate content", r"prohibited_content", r"blocked (?:by|due to) .{0,30}(?:safety|filter|guardrail|polic)",
-    r"guardrail.{0,20}(?:intervened|blocked)", r"cyber_policy", r"bio_policy",
-)  # fmt: skip
+    r"content_filter",
+    r"content management policy",
+    r"content filter",
+    r"content_policy_violation",
+    r"content policy",
+    r"responsibleaipolicy",
+    r"safety system",
+    r"moderation_blocked",
+    r"requires moderation",
+    r"input was flagged",
+    r"flagged as (?:potentially )?violating",
+    r"violat\w+ .{0,30}usage polic",
+    r"usage_policy",
+    r"data_?inspection_?failed",
+    r"content exists risk",
+    r"inappropriate content",
+    r"prohibited_content",
+    r"blocked (?:by|due to) .{0,30}(?:safety|filter|guardrail|polic)",
+    r"guardrail.{0,20}(?:intervened|blocked)",
+    r"cyber_policy",
+    r"bio_policy",
+)
 _CREDIT = _any(
-    r"insufficient_quota", r"exceeded_current_quota", r"billing_hard_limit", r"billing_not_active", r"exceeded your current quota",
-    r"credit balance", r"insufficient (?:balance|credit|fund)", r"(?:out of|not enough|no) credits?\b", r"payment required", r"requires more credits",
-    r"check your (?:plan and )?billing", r"billing details", r"specified api usage limits", r"spend(?:ing)? limit", r"account.{0,40}(?:suspended|deactivated|not active|arrears)",
-    r"organization.{0,20}(?:restricted|disabled)", r"key limit exceeded",
-)  # fmt: skip
+    r"insufficient_quota",
+    r"exceeded_current_quota",
+    r"billing_hard_limit",
+    r"billing_not_active",
+    r"exceeded your current quota",
+    r"credit balance",
+    r"insufficient (?:balance|credit|fund)",
+    r"(?:out of|not enough|no) credits?\b",
+    r"payment required",
+    r"requires more credits",
+    r"check your (?:plan and )?billing",
+    r"billing details",
+    r"specified api usage limits",
+    r"spend(?:ing)? limit",
+    r"account.{0,40}(?:suspended|deactivated|not active|arrears)",
+    r"organization.{0,20}(?:restricted|disabled)",
+    r"key limit exceeded",
+)
 _KEY = _any(
-    r"invalid[ _](?:x-)?api[ _-]?key", r"(?:x-)?api[ _-]?key (?:not valid|expired|is invalid|not found)", r"api_key_invalid", r"incorrect api key",
-    r"invalid_authentication", r"authentication_error", r"unrecognizedclient", r"expiredtoken", r"accessdenied", r"security token",
-    r"permission_denied", r"user location is not supported", r"unsupported_country",
-)  # fmt: skip
+    r"invalid[ _](?:x-)?api[ _-]?key",
+    r"(?:x-)?api[ _-]?key (?:not valid|expired|is invalid|not found)",
+    r"api_key_invalid",
+    r"incorrect api key",
+    r"invalid_authentication",
+    r"authentication_error",
+    r"unrecognizedclient",
+    r"expiredtoken",
+    r"accessdenied",
+    r"security token",
+    r"permission_denied",
+    r"user location is not supported",
+    r"unsupported_country",
+)
 _NO_MODEL = _any(
-    r"model_not_found", r"model_decommissioned", r"deploymentnotfound", r"unknown_model", r"model_not_available", r"no such model", r"unknown model", r"invalid model", r"model not (?:exist|found)",
-    r"models?\W.{0,90}(?:does not exist|do not exist|not found|is not found|has been (?:deprecated|decommissioned|removed|retired|shut down)|no longer (?:available|supported)|is not available|not a valid model)",
-    r"model identifier is invalid", r"on-demand throughput isn.t supported", r"deployment .{0,60}does not exist", r"not a valid model",
-    r"no endpoints found for (?!that)", r"end of (?:its )?life",
-)  # fmt: skip
+    r"model_not_found",
+    r"model_decommissioned",
+    r"deploymentnotfound",
+    r"unknown_model",
+    r"model_not_available",
+    r"no such model",
+    r"unknown model",
+    r"invalid model",
+    r"model not (?:exist|found)",
+    r"models?\W.{0,90}(?:does not exist|do not exist|not found|is not found|has been (?:deprecated|"
+    r"decommissioned|removed|retired|shut down)|no longer (?:available|supported)|is not available|"
+    r"not a valid model)",
+    r"model identifier is invalid",
+    r"on-demand throughput isn.t supported",
+    r"deployment .{0,60}does not exist",
+    r"not a valid model",
+    r"no endpoints found for (?!that)",
+    r"end of (?:its )?life",
+)
 _REFUSES = _any(
-    r"unsupported[_ ](?:parameter|value|field|param|content)", r"unknown[_ ](?:parameter|name|field)", r"unrecognized (?:request argument|field|parameter)", r"extra_forbidden",
-    r"extra inputs are not permitted", r"extraneous key", r"(?:does not|doesn.t|do not|don.t|cannot|can.t) (?:yet )?support(?!ed values)", r"\bnot (?:yet )?supported\b", r"unsupportedparams",
-    r"no endpoints found that", r"only supported by", r"cannot both be specified", r"is not enabled (?:for|on)", r"requires --enable", r"is deprecated for this model", r"not (?:permitted|allowed|available) (?:for|with|on|in) this model",
-    r"deprecated.{0,20}parameter", r"is incompatible with this model", r"only the default .{0,20}value is supported", r"not a multimodal model",
-)  # fmt: skip
-_BUSY = _any(r"throttling", r"overloaded", r"resource_exhausted", r"rate[ _]limit", r"too many requests", r"at capacity", r"capacity exceeded", r"servicequotaexceeded", r"model ?not ?ready")  # fmt: skip
+    r"unsupported[_ ](?:parameter|value|field|param|content)",
+    r"unknown[_ ](?:parameter|name|field)",
+    r"unrecognized (?:request argument|field|parameter)",
+    r"extra_forbidden",
+    r"extra inputs are not permitted",
+    r"extraneous key",
+    r"(?:does not|doesn.t|do not|don.t|cannot|can.t) (?:yet )?support(?!ed values)",
+    r"\bnot (?:yet )?supported\b",
+    r"unsupportedparams",
+    r"no endpoints found that",
+    r"only supported by",
+    r"cannot both be specified",
+    r"is not enabled (?:for|on)",
+    r"requires --enable",
+    r"is deprecated for this model",
+    r"not (?:permitted|allowed|available) (?:for|with|on|in) this model",
+    r"deprecated.{0,20}parameter",
+    r"is incompatible with this model",
+    r"only the default .{0,20}value is supported",
+    r"not a multimodal model",
+)
+_BUSY = _any(
+    r"throttling",
+    r"overloaded",
+    r"resource_exhausted",
+    r"rate[ _]limit",
+    r"too many requests",
+    r"at capacity",
+    r"capacity exceeded",
+    r"servicequotaexceeded",
+    r"model ?not ?ready",
+)
 #: what a 404 may be about that is no model and no address
 _LOST_STATE = _any(
-    r"previous_response", r"\b(?:response|conversation|file|item|container|vector store|prompt|cached ?content|thread)s? (?:with |')?.{0,80}not found",
-    r"no such (?:file|response|conversation|item|container)", r"encrypted.{0,30}could not be (?:verified|decrypted)", r"invalid.{0,30}signature",
-)  # fmt: skip
-#: in this order: a prompt that is too long is told of in words that limits of output have as well, a filter in those of a refusal
+    r"previous_response",
+    r"\b(?:response|conversation|file|item|container|vector store|prompt|cached ?content|thread)s? (?:with |"
+    r"')?.{0,80}not found",
+    r"no such (?:file|response|conversation|item|container)",
+    r"encrypted.{0,30}could not be (?:verified|decrypted)",
+    r"invalid.{0,30}signature",
+)
+#: in this order: a prompt that is too long is told of in words that limits of output have as well, a filter
+#: in those of a refusal
 _WORDS = (
-    (_TOO_LONG, Meaning.TOO_LONG), (_OUTPUT_LIMIT, Meaning.MODEL_REFUSES_FIELD), (_FILTERED, Meaning.FILTERED), (_CREDIT, Meaning.ACCOUNT),
-    (_KEY, Meaning.ACCOUNT), (_NO_MODEL, Meaning.ACCOUNT), (_REFUSES, Meaning.MODEL_REFUSES_FIELD), (_BUSY, Meaning.WAIT),
-)  # fmt: skip
+    (_TOO_LONG, Meaning.TOO_LONG),
+    (_OUTPUT_LIMIT, Meaning.MODEL_REFUSES_FIELD),
+    (_FILTERED, Meaning.FILTERED),
+    (_CREDIT, Meaning.ACCOUNT),
+    (_KEY, Meaning.ACCOUNT),
+    (_NO_MODEL, Meaning.ACCOUNT),
+    (_REFUSES, Meaning.MODEL_REFUSES_FIELD),
+    (_BUSY, Meaning.WAIT),
+)
 
 
 def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
@@ -114,16 +225,16 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
     Args:
         headers: of the reply; names in any case. body: bytes, or their JSON.
     """
-    data = parsed(body)
+    data = parsed(body) if isinstance(body, str | bytes) else body
+    error = data.get("error") if isinstance(data, Mapping) else None
+    good = 200 <= status < 300
+    if good and not error:
+        return Meaning.ANSWERED if body else Meaning.RETRY
+    code = str(error.get("code")) if isinstance(error, Mapping) else ""
+    if good and re.fullmatch(r"[45]\d\d", code):  # a gateway hands another's error on, with its status
+        return meaning(int(code), headers, data)
     words = f"{_header(headers, 'x-amzn-errortype') or ''} {' '.join(error_of(data))}"[:4000]
-    if 200 <= status < 300:
-        error = data.get("error") if isinstance(data, Mapping) else None
-        if not error:
-            return Meaning.ANSWERED if body else Meaning.RETRY
-        code = str(error.get("code")) if isinstance(error, Mapping) else ""
-        # a gateway hands another's error on, with its status
-        if re.fullmatch(r"[45]\d\d", code):
-            return meaning(int(code), headers, data)
+    if good:
         return _by_words(words, Meaning.RETRY)
     if status in (401, 402, 405, 410) or 300 <= status < 400:
         return Meaning.ACCOUNT

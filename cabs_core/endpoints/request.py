@@ -2,22 +2,24 @@
 
     request = Request.read(body, headers, "chat")
 
-**Session.** The key is, in this order: header `x-cabs-session` or `x-session-id`; in the body `metadata.session_id`,
-`conversation` (its id), a Claude Code session in `metadata.user_id`, the session of `previous_response_id`; else it is
-derived from the instructions and the first user message, with `prompt_cache_key` where that is given (which many
-conversations may share, so alone it is no session). Keys are kept as hashes, apart for every caller.
+**Session.** The key is, in this order: header `x-cabs-session` or `x-session-id`; in the body
+`metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id`, the session of
+`previous_response_id`; else it is derived from the instructions and the first user message, with
+`prompt_cache_key` where that is given (which many conversations may share, so alone it is no session). Keys
+are kept as hashes, apart for every caller.
 
-**Text** (`route_by`). `last_user`: the last user message; `first_user`: the first that has text; `conversation`: all user
-messages, one a line, the end of it. At most `LONGEST` characters are read. Images, audio and instructions are no text.
+**Text** (`route_by`). `last_user`: the last user message; `first_user`: the first that has text;
+`conversation`: all user messages, one a line, the end of it. At most `LONGEST` characters are read. Images,
+audio and instructions are no text.
 
 **Tokens** are measured in one way, for the whole request and for the part that stood in the request before
 (`tokens`): bytes of UTF-8 / 4, a fixed number for an image or a sound, some for a message.
 
-**State held at a provider** (`held`) are fields that mean something to the provider who gave them only, such as
-`previous_response_id`, the id of a file, or encrypted reasoning.
+**State held at a provider** (`held`) are fields that mean something to the provider who gave them only, such
+as `previous_response_id`, the id of a file, or encrypted reasoning.
 
-Logs and tables hold messages in more forms than requests do (`chat_text`): LangChain's, ShareGPT's, Gemini's and
-OpenTelemetry's `parts`, and any of them as JSON in a text.
+Logs and tables hold messages in more forms than requests do (`chat_text`): LangChain's, ShareGPT's, Gemini's
+and OpenTelemetry's `parts`, and any of them as JSON in a text.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cabs_core.endpoints.tokens import BYTES_A_TOKEN, MEDIA_TOKENS, pieces, text_bytes
+from cabs_core.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
 from cabs_core.endpoints.usage import count
 
 #: characters of a text that are read to route by it
@@ -37,9 +39,16 @@ LONGEST = 16_384
 HEADERS = ("x-cabs-session", "x-session-id")
 #: kinds of parts of a message that are not text -> what a model must take
 MEDIA = {
-    "image_url": "image", "input_image": "image", "image": "image", "computer_screenshot": "image",
-    "input_audio": "audio", "audio": "audio", "file": "file", "input_file": "file", "document": "file",
-}  # fmt: skip
+    "image_url": "image",
+    "input_image": "image",
+    "image": "image",
+    "computer_screenshot": "image",
+    "input_audio": "audio",
+    "audio": "audio",
+    "file": "file",
+    "input_file": "file",
+    "document": "file",
+}
 #: where the messages of a request, a log or a table stand
 MESSAGES = ("messages", "input", "prompt", "contents")
 #: fields of a body that say what is asked, and in which conversation
@@ -56,15 +65,31 @@ _INSTRUCTIONS = ("system", "instructions")
 _OUTPUTS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 #: names of roles -> user, assistant, tool or system
 _ROLES = {
-    "user": "user", "human": "user", "humanmessage": "user", "humanmessagechunk": "user",
-    "assistant": "assistant", "ai": "assistant", "aimessage": "assistant", "aimessagechunk": "assistant", "gpt": "assistant",
-    "model": "assistant", "bot": "assistant", "chatbot": "assistant",
-    "tool": "tool", "function": "tool", "toolmessage": "tool", "functionmessage": "tool", "ipython": "tool",
-    "system": "system", "developer": "system", "systemmessage": "system",
-}  # fmt: skip
+    "user": "user",
+    "human": "user",
+    "humanmessage": "user",
+    "humanmessagechunk": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "aimessage": "assistant",
+    "aimessagechunk": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "chatbot": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "toolmessage": "tool",
+    "functionmessage": "tool",
+    "ipython": "tool",
+    "system": "system",
+    "developer": "system",
+    "systemmessage": "system",
+}
 #: kinds of parts by which a tool answers
 _TOOL_RESULTS = ("tool_result", "tool_call_response", "function_response")
-#: fields of parts, tools and messages that a provider keeps the meaning of, as long as they hold a text or a list
+#: fields of parts, tools and messages that a provider keeps the meaning of, as long as they hold a text or a
+#: list
 _HELD = ("file_id", "vector_store_ids", "container", "encrypted_content", "signature", "thought_signature")
 _CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
 
@@ -75,7 +100,8 @@ class Request:
 
     Attributes:
         text: to route by; None: there is none. dialect: see `dialects`.
-        key: the session, hashed; derived: from the texts, so that only a later turn (`continued`) looks it up.
+        key: the session, hashed; derived: from the texts, so that only a later turn (`continued`) looks it
+            up.
         previous: id of the response that this request follows.
         continued: the request holds an earlier answer. in_tools: it answers a tool call of the model.
         abilities: what a model must take: some of image, audio, file, tools, json_schema.
@@ -127,8 +153,9 @@ class Request:
         first = next((text for text in users if not _is_blank(text)), None)
         if first is not None:
             opening = [*(text for role, text in turns if role == "system"), first]
-            derived = session_key(_digest([_text(body.get("prompt_cache_key")), *opening]), caller)
-        previous = _text(body.get("previous_response_id")) or None
+            shared = body.get("prompt_cache_key")
+            derived = session_key(_digest([shared if isinstance(shared, str) else "", *opening]), caller)
+        previous = body.get("previous_response_id")
         if not users:
             earlier = 0.0
         return cls(
@@ -136,7 +163,7 @@ class Request:
             dialect=dialect,
             key=derived if named is None else session_key(named, caller),
             derived=named is None,
-            previous=previous,
+            previous=previous if isinstance(previous, str) and previous else None,
             continued=any(role in ("assistant", "tool") for role, _ in turns),
             in_tools=bool(turns) and turns[-1][0] == "tool",
             abilities=frozenset(parts.abilities),
@@ -151,14 +178,9 @@ class _Parts:
     """Adds up what stands in the parts of a request: size, media, state of a provider."""
 
     def __init__(self) -> None:
-        self.bytes, self.media = 0.0, 0
+        self.tokens = 0.0
         self.abilities: set[str] = set()
         self.held: list[str] = []
-
-    @property
-    def tokens(self) -> float:
-        """So far."""
-        return self.bytes / BYTES_A_TOKEN + MEDIA_TOKENS * self.media
 
     def add(self, item: Any) -> None:
         """Count an item with everything in it."""
@@ -166,7 +188,7 @@ class _Parts:
         while waiting:
             item = waiting.pop()
             if isinstance(item, str):
-                self.bytes += text_bytes(item)
+                self.tokens += text_tokens(item)
             elif isinstance(item, list):
                 waiting += item
             elif isinstance(item, Mapping):
@@ -174,14 +196,14 @@ class _Parts:
                 if isinstance(kind, str) and kind in MEDIA:
                     self._medium(kind, item)
                 elif kind in ("function", "tool_use") or "parameters" in item or "input_schema" in item:
-                    self.bytes += len(json.dumps(item, default=str))
+                    self.tokens += text_tokens(json.dumps(item, default=str))
                 else:
-                    self.bytes += 16.0
+                    self.tokens += MESSAGE_TOKENS
                     self._note_state(kind, item)
                     waiting += [v for k, v in item.items() if k not in ("role", "type", "id")]
 
     def _medium(self, kind: str, item: Mapping[str, Any]) -> None:
-        self.media += 1
+        self.tokens += MEDIA_TOKENS
         self.abilities.add(MEDIA[kind])
         for holder in (item, item.get("file"), item.get("source"), item.get("image_url")):
             if isinstance(holder, Mapping) and isinstance(holder.get("file_id"), str):
@@ -237,8 +259,9 @@ def chat_text(value: Any, route_by: str = "last_user") -> str | None:
     """The text by which the server would route a request with these messages; None: there is none.
 
     Args:
-        value: a text; messages as OpenAI, Anthropic, LangChain, ShareGPT, Gemini or OpenTelemetry write them; an object that
-            holds them; or any of these as JSON. A text that is no messages in JSON is the text itself.
+        value: a text; messages as OpenAI, Anthropic, LangChain, ShareGPT, Gemini or OpenTelemetry write them;
+            an object that holds them; or any of these as JSON. A text that is no messages in JSON is the text
+            itself.
     """
     if isinstance(value, str):
         chat = _parsed_chat(value)
@@ -284,7 +307,8 @@ def _routed_by(users: list[str], route_by: str) -> str | None:
 
 
 def _turns(messages: Any) -> Iterator[tuple[str, str, Any]]:
-    """(role, its text, the item) of messages; role 'tool' for answers of tools, '' where there is none, in every dialect."""
+    """(role, its text, the item) of messages; role 'tool' for answers of tools, '' where there is none, in
+    every dialect."""
     if isinstance(messages, str):
         yield "user", messages, messages
         return
@@ -344,10 +368,6 @@ def _content(content: Any) -> str:
     return "\n".join(t for t in texts if isinstance(t, str))
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     """The session that a client named, or None."""
     about = body.get("metadata")
@@ -355,9 +375,13 @@ def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     conversation = body.get("conversation")
     if isinstance(conversation, Mapping):
         conversation = conversation.get("id")
-    claude = _CLAUDE.search(_text(about.get("user_id")))
+    user = about.get("user_id")
+    claude = _CLAUDE.search(user) if isinstance(user, str) else None
     candidates = (
-        *(headers.get(name) for name in HEADERS), about.get("session_id"), conversation,
-        body.get("litellm_session_id"), claude and claude[1],
-    )  # fmt: skip
+        *(headers.get(name) for name in HEADERS),
+        about.get("session_id"),
+        conversation,
+        body.get("litellm_session_id"),
+        claude and claude[1],
+    )
     return next((value for value in candidates if isinstance(value, str) and value.strip()), None)

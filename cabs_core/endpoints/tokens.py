@@ -8,6 +8,8 @@ from collections.abc import Iterator
 BYTES_A_TOKEN = 4.0
 #: tokens of an image or a sound
 MEDIA_TOKENS = 1_000
+#: tokens of a message beside its text
+MESSAGE_TOKENS = 4.0
 
 
 def pieces(text: str, characters: int = 1 << 16) -> Iterator[str]:
@@ -15,13 +17,8 @@ def pieces(text: str, characters: int = 1 << 16) -> Iterator[str]:
     return (text[at : at + characters] for at in range(0, len(text), characters))
 
 
-def text_bytes(text: str) -> int:
-    """Bytes of a text in UTF-8."""
-    if text.isascii():
-        return len(text)
-    return sum(len(piece.encode("utf-8", "replace")) for piece in pieces(text))
-
-
 def text_tokens(text: str) -> float:
-    """Tokens of a text: bytes / 4."""
-    return text_bytes(text) / BYTES_A_TOKEN
+    """Tokens of a text: bytes of UTF-8 / 4."""
+    if text.isascii():
+        return len(text) / BYTES_A_TOKEN
+    return sum(len(piece.encode("utf-8", "replace")) for piece in pieces(text)) / BYTES_A_TOKEN

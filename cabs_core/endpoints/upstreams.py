@@ -5,13 +5,13 @@
                price: {input: 2.5, cached: 1.25, output: 10}, context: 128000}
       local:  {url: http://127.0.0.1:8000/v1, free: true, input: [text], tools: false}
 
-The names are the router's models; `model` is what the upstream calls it (default: the same). `docs/upstreams.md` has
-every field; `cabs serve --check` checks a file.
+The names are the router's models; `model` is what the upstream calls it (default: the same).
+`docs/upstreams.md` has every field; `cabs serve --check` checks a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,9 +19,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.endpoints.request import MESSAGES, Request
-from cabs_core.endpoints.usage import Bill, CallPrice, Tokens, bill_of
+from cabs_core.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
 from cabs_core.errors import RouterError
 from cabs_core.secret import secret
+from cabs_core.units import SECONDS_PER_DAY
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
@@ -49,9 +50,10 @@ class Upstream(_Strict):
     )
     timeout: float = Field(60.0, gt=0, le=3600, description="Seconds to the first byte, and between bytes")
     price: CallPrice | None = Field(
-        None, description="USD per one million tokens: input, output, cached, cache_write, audio_input, "
+        None,
+        description="USD per one million tokens: input, output, cached, cache_write, audio_input, "
         "audio_output, reasoning",
-    )  # fmt: skip
+    )
     free: bool = Field(False, description="Calls cost nothing")
     speaks: tuple[Dialect, ...] = Field(
         ("chat",), min_length=1, description="Dialects of its API: chat, completions, responses, messages"
@@ -68,7 +70,9 @@ class Upstream(_Strict):
     json_schema: bool = Field(True, description="It takes requests for an answer by a JSON schema")
     params: dict[str, Any] = Field(
         default_factory=dict,
-        description="Set in every request to it, such as reasoning_effort: two efforts of one model are two models",
+        description=(
+            "Set in every request to it, such as reasoning_effort: two efforts of one model are two models"
+        ),
     )
     drop: tuple[str, ...] = Field((), description="Fields of a request that it refuses: they are left out")
     rename: dict[str, str] = Field(
@@ -107,18 +111,24 @@ class Upstream(_Strict):
             raise ValueError("give price or free, not both")
         return self
 
-    def key(self) -> str | None:
-        """The API key, from the environment."""
-        return secret(self.key_env) if self.key_env else None
-
     @property
     def place(self) -> tuple[str, str | None]:
         """Address and key: models of one place know what was said to any of them."""
         return self.url, self.key_env
 
-    def bill(self, usage: Any, estimate: Tokens | None = None) -> Bill:
-        """The bill of a call, by what was reported, else by an estimate (`usage.bill_of`)."""
-        return bill_of(usage, self.price, free=self.free, estimate=estimate)
+    def bill(self, usage: Any, estimate: Callable[[], Tokens] | None = None) -> Bill:
+        """The bill of a call.
+
+        Args:
+            usage: as reported. estimate: counts where it holds no sound ones; None: the call then has no
+                bill.
+        """
+        counted, guessed = tokens_of(usage), False
+        if counted is None and estimate is not None:
+            counted, guessed = estimate(), True
+        if counted is None:
+            return Bill()
+        return Bill(0.0 if self.free else counted.cost(self.price), counted, guessed)
 
     def usd(self, tokens_in: float, tokens_out: float) -> float:
         """What a call of so many tokens costs; 0 without a price."""
@@ -127,7 +137,8 @@ class Upstream(_Strict):
     def most_usd(self, request: Request) -> float:
         """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
 
-        Twice the tokens that the request is estimated to have, and as many out as it allows, else `MOST_OUTPUT`.
+        Twice the tokens that the request is estimated to have, and as many out as it allows, else
+        `MOST_OUTPUT`.
         """
         if self.free or self.price is None:
             return 0.0
@@ -139,7 +150,8 @@ class Upstream(_Strict):
         return (2.0 * request.tokens * into + output * out) / 1e6
 
     def body(self, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-        """A request as this model takes it: fields renamed and dropped, `params` set. name: the router's for the model."""
+        """A request as this model takes it: fields renamed and dropped, `params` set. name: the router's for
+        the model."""
         sent = {
             self.rename.get(field, field): value for field, value in body.items() if field not in self.drop
         }
@@ -148,10 +160,11 @@ class Upstream(_Strict):
     def headers(self, dialect: str) -> dict[str, str]:
         """Headers that carry the key, and the version of the dialect where it has one."""
         headers = {"anthropic-version": "2023-06-01"} if dialect == "messages" else {}
-        if not (key := self.key()):
+        if not (key := secret(self.key_env) if self.key_env else None):
             return headers
-        how = self.auth or ("x-api-key" if dialect == "messages" else "bearer")
-        return headers | ({"x-api-key": key} if how == "x-api-key" else {"authorization": f"Bearer {key}"})
+        if (self.auth or ("x-api-key" if dialect == "messages" else "bearer")) == "x-api-key":
+            return {**headers, "x-api-key": key}
+        return {**headers, "authorization": f"Bearer {key}"}
 
     def lacks(self, request: Request) -> str | None:
         """Why it cannot take a request, in words; None: it can."""
@@ -193,7 +206,7 @@ class Upstreams(_Strict):
     models: dict[str, Upstream]
     embeddings: dict[str, Upstream] = Field(default_factory=dict)
     attempts: int | None = Field(None, ge=1, le=100)
-    deadline: float = Field(120.0, gt=0, le=86_400)
+    deadline: float = Field(120.0, gt=0, le=SECONDS_PER_DAY)
     breaker: BreakerSettings = BreakerSettings()
 
 
@@ -219,8 +232,8 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
     """Read and check the file for a router's models.
 
     Raises:
-        RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in the
-            environment.
+        RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in
+            the environment.
     """
     path = Path(path)
     upstreams = load_upstreams(path)
@@ -231,8 +244,9 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
         )
     for part, models in (("models", upstreams.models), ("embeddings", upstreams.embeddings)):
         for name, upstream in models.items():
-            if upstream.key_env and not upstream.key():
+            if upstream.key_env and not secret(upstream.key_env):
                 raise RouterError(
-                    f"{path}: {part}.{name}.key_env is {upstream.key_env}, which is not set in the environment"
+                    f"{path}: {part}.{name}.key_env is {upstream.key_env}, which is not set in the "
+                    "environment"
                 )
     return upstreams

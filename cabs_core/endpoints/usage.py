@@ -1,8 +1,10 @@
-"""The bill of a call: tokens as the provider reports them, its own price where it names one, else ours, else an estimate.
+"""The bill of a call: tokens as the provider reports them, its own price where it names one, else ours, else
+an estimate.
 
-Providers count in different ways. `output` is the larger of what is called completion and what the total leaves beside the
-input, for some report reasoning in the total alone. Anthropic and Bedrock leave out of the input what came from the cache
-or was written to it; where a total is given it decides whether a count of the cache stands beside the input or in it.
+Providers count in different ways. `output` is the larger of what is called completion and what the total
+leaves beside the input, for some report reasoning in the total alone. Anthropic and Bedrock leave out of the
+input what came from the cache or was written to it; where a total is given it decides whether a count of the
+cache stands beside the input or in it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ MOST_TOKENS = 100_000_000
 #: USD; a bill of one call above it is no bill
 MOST_USD = 10_000.0
 _USD = 1e6
-#: names that providers give a count, in the order in which they are looked for; of `input` the first say that it holds the cache
+#: names that providers give a count, in the order in which they are looked for; of `input` the first say that
+#: it holds the cache
 _INPUT = ("prompt_tokens", "promptTokenCount", "input_tokens", "inputTokens")
 OUTPUT = ("completion_tokens", "output_tokens", "outputTokens")
 _TOTAL = ("total_tokens", "totalTokens", "totalTokenCount")
@@ -31,6 +34,7 @@ _CACHED_WITHIN = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentToke
 _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
 _WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens")
 _REASONING = ("reasoning_tokens", "thoughtsTokenCount", "thinking_tokens")
+_COSTS = frozenset({"cost", "estimated_cost", "cost_in_usd_ticks"})
 _DETAILS = (
     ("prompt_tokens_details", "input_tokens_details"),
     ("completion_tokens_details", "output_tokens_details"),
@@ -55,7 +59,8 @@ class CallPrice(Price):
 
 @dataclass(frozen=True)
 class Tokens:
-    """Counts of a call. cached, cache_write and audio_in are parts of input; reasoning and audio_out of output.
+    """Counts of a call. cached, cache_write and audio_in are parts of input; reasoning and audio_out of
+    output.
 
     usd: what the provider says that the call cost; None: it does not say.
     """
@@ -73,21 +78,23 @@ class Tokens:
         """USD: the provider's own figure, else by a price; None: there is neither."""
         if self.usd is not None or price is None:
             return self.usd
-        plain = max(self.input - self.cached - self.cache_write - self.audio_in, 0.0)
-        spoken = max(self.output - self.reasoning - self.audio_out, 0.0)
         parts = (
-            (plain, price.input), (self.cached, _or(price.cached, 0.5 * price.input)),
-            (self.cache_write, _or(price.cache_write, 1.25 * price.input)),
-            (self.audio_in, _or(price.audio_input, price.input)), (spoken, price.output),
-            (self.reasoning, _or(price.reasoning, price.output)),
-            (self.audio_out, _or(price.audio_output, price.output)),
-        )  # fmt: skip
-        return sum(tokens * usd for tokens, usd in parts) / _USD
+            (self.cached, price.cached, 0.5 * price.input),
+            (self.cache_write, price.cache_write, 1.25 * price.input),
+            (self.audio_in, price.audio_input, price.input),
+            (self.reasoning, price.reasoning, price.output),
+            (self.audio_out, price.audio_output, price.output),
+        )
+        new = max(self.input - self.cached - self.cache_write - self.audio_in, 0.0)
+        text = max(self.output - self.reasoning - self.audio_out, 0.0)
+        classes = sum(tokens * (default if usd is None else usd) for tokens, usd, default in parts)
+        return (new * price.input + text * price.output + classes) / _USD
 
 
 @dataclass(frozen=True)
 class Bill:
-    """cost in USD, None: not known. tokens: None: none were reported or estimated. estimated: nobody reported them."""
+    """cost in USD, None: not known. tokens: None: none were reported or estimated. estimated: nobody reported
+    them."""
 
     cost: float | None = None
     tokens: Tokens | None = None
@@ -104,31 +111,19 @@ class Bill:
         return None if self.tokens is None else self.tokens.output
 
 
-def bill_of(
-    usage: Any, price: CallPrice | None, *, free: bool = False, estimate: Tokens | None = None
-) -> Bill:
-    """The bill of a call.
-
-    Args:
-        usage: as reported. estimate: used where it holds no sound counts; None: the call then has no bill.
-    """
-    counted = tokens_of(usage) or estimate
-    if counted is None:
-        return Bill()
-    return Bill(0.0 if free else counted.cost(price), counted, counted is estimate)
-
-
 def estimated(tokens_in: float, written: float, most_output: float | None = None) -> Tokens:
-    """Counts where none were reported: of the request, and of so many bytes of text, at most what the request allows."""
+    """Counts where none were reported: of the request, and of so many bytes of text, at most what the request
+    allows."""
     output = float(math.ceil(written / BYTES_A_TOKEN))
     return Tokens(tokens_in, output if most_output is None else min(output, most_output))
 
 
 def tokens_of(usage: Any) -> Tokens | None:
-    """Counts from the usage of a reply, in the names of OpenAI, Anthropic, Bedrock or Gemini; None: it has no sound ones.
+    """Counts from the usage of a reply, in the names of OpenAI, Anthropic, Bedrock or Gemini; None: it has no
+    sound ones.
 
-    A count is a finite number from 0 to `MOST_TOKENS`. Without a sound count of the input there is none at all; a part
-    that is unsound counts 0, and no part is larger than its whole.
+    A count is a finite number from 0 to `MOST_TOKENS`. Without a sound count of the input there is none at
+    all; a part that is unsound counts 0, and no part is larger than its whole.
     """
     if not isinstance(usage, Mapping):
         return None
@@ -178,17 +173,18 @@ def _beside(
 
 
 def _own_cost(usage: Mapping[str, Any]) -> float | None:
-    """USD that the provider says a call cost (OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI); None: it does not."""
+    """USD that the provider says a call cost (OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI); None: it does
+    not."""
+    if not _COSTS & usage.keys():
+        return None
     cost = usage.get("cost")
     if isinstance(cost, Mapping):
         cost = cost.get("total_cost")
     ticks = _dollars(usage.get("cost_in_usd_ticks"), 1e-10)
-    usd = next(
-        (n for n in (_dollars(cost), _dollars(usage.get("estimated_cost")), ticks) if n is not None), None
-    )
-    if (
-        usd is not None and usage.get("is_byok") is True
-    ):  # the fee alone: the provider behind it bills by itself
+    candidates = (_dollars(cost), _dollars(usage.get("estimated_cost")), ticks)
+    usd = next((n for n in candidates if n is not None), None)
+    if usd is not None and usage.get("is_byok") is True:
+        # the fee alone: the provider behind it bills by itself
         behind = _dollars(_part(usage, "cost_details").get("upstream_inference_cost"))
         return None if behind is None else usd + behind
     return usd
@@ -216,7 +212,3 @@ def count(value: Any) -> float | None:
     if not 0 <= value <= MOST_TOKENS:  # also nan; an integer of any length compares
         return None
     return float(value)
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value

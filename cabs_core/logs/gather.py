@@ -14,9 +14,10 @@ from cabs_core.endpoints.request import chat_text
 from cabs_core.errors import DataError, counted, listed
 from cabs_core.logs import helicone, langfuse, litellm, openai, otel, vllm_sr
 from cabs_core.logs.calls import RULES, Call, Format, Record, joined, model_of, prompt_of, said
+from cabs_core.paths import suffix_of
 from cabs_core.tables import Place, Table, open_table
 from cabs_core.tables.dotted import shape
-from cabs_core.tables.files import files_of, suffix_of
+from cabs_core.tables.files import files_of
 from cabs_core.tables.records import read_records
 
 COLUMNS = ("prompt", "model", "score", "cost", "propensity", "session", "task", "time", "tokens")

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from cabs_core.units import SECONDS_PER_DAY
+
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
 Usd = Annotated[float, Field(ge=0, le=1e6)]
 _CONSTANTS = {"true": True, "false": False, "null": None}
@@ -193,7 +195,7 @@ class Collect(_Strict):
     limits: dict[str, Limit] = {}  #: {model: how fast it may be asked}
     attempts: int = Field(5, ge=1, le=20)  #: most times that a call is made when it fails
     #: seconds of nothing but failures after which a model is given up for this run
-    patience: float = Field(60.0, gt=0, le=86_400)
+    patience: float = Field(60.0, gt=0, le=SECONDS_PER_DAY)
 
     @field_validator("params", mode="before")
     @classmethod

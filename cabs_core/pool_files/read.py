@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from cabs_core.catalog import check_policy_name, sources
 from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
-from cabs_core.paths import data_dir, default_log, deployed_folder
+from cabs_core.paths import SPREADSHEETS, SUFFIXES, data_dir, default_log, deployed_folder, suffix_of
 from cabs_core.pool_files import plain_yaml
 from cabs_core.pool_files.config import LogFile, ModelPool, Source, policy_names
 
@@ -226,7 +226,7 @@ def _text(path: Path) -> str:
     try:
         if not path.is_file():
             problem = "is no file" if path.exists() else "does not exist"
-        elif path.suffix.lower() in (".csv", ".parquet", ".jsonl", ".xlsx"):
+        elif suffix_of(path) in {*SUFFIXES, *SPREADSHEETS} - {".json"}:  # which is YAML as well
             problem = "is a table: write a pool file (YAML) that names it under source.path, and give that"
         elif path.stat().st_size > 4 * plain_yaml.LARGEST:
             problem = "is larger than 4 MiB: this is not a pool file"

@@ -1,13 +1,14 @@
-"""A router that people deploy: the policy that won a replay, with everything from a prompt's text to a decision.
+"""A router that people deploy: the policy that won a replay, with everything from a prompt's text to a
+decision.
 
     from cabs_core.router import Router
     router = Router.load("router", log="router.events.sqlite")
     decision = router.route("prompt text")                   # .id .model .propensity .scores .costs
     router.feedback(decision.id, score=1.0, cost=2e-4)       # now, later, twice, or never
 
-`build` makes bundles from a pool's artifacts, `checks` compares them with the replay and with each other, `events` is
-the log, `learner` what follows from it, `promotion` replaces a bundle and takes it back, `server` forwards traffic,
-`litellm` does so inside LiteLLM.
+`build` makes bundles from a pool's artifacts, `checks` compares them with the replay and with each other,
+`events` is the log, `learner` what follows from it, `promotion` replaces a bundle and takes it back, `server`
+forwards traffic, `litellm` does so inside LiteLLM.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ import importlib
 from typing import Any
 
 _LAZY = {
-    "Router": "router", "Routed": "router", "EventLog": "events", "Learner": "learner", "Manifest": "bundle",
-    "read_manifest": "bundle", "Pacer": "pacer", "build_bundle": "build", "choose_policy": "build",
-    "check_bundle_matches_replay": "checks", "measure_latency": "checks", "compare_with_champion": "checks",
-    "promote": "promotion", "roll_back": "promotion",
-}  # fmt: skip
+    "Router": "router",
+    "Routed": "router",
+    "EventLog": "events",
+    "Learner": "learner",
+    "Manifest": "bundle",
+    "read_manifest": "bundle",
+    "Pacer": "pacer",
+    "build_bundle": "build",
+    "choose_policy": "build",
+    "check_bundle_matches_replay": "checks",
+    "measure_latency": "checks",
+    "compare_with_champion": "checks",
+    "promote": "promotion",
+    "roll_back": "promotion",
+}
 __all__ = sorted(_LAZY)
 
 

@@ -1,7 +1,8 @@
 """What calls cost by the event log, and where the bill of a provider says otherwise.
 
-`cabs doctor --invoice FILE` reads a CSV file with a line for each item: `day` (2026-11-25, or a time), `model`, `usd`, and
-`tokens` where it has them. Items of the same day and model are added. Days are UTC, as in the log.
+`cabs doctor --invoice FILE` reads a CSV file with a line for each item: `day` (2026-11-25, or a time),
+`model`, `usd`, and `tokens` where it has them. Items of the same day and model are added. Days are UTC, as in
+the log.
 
 The standard library reads the file: a machine that only serves has no other reader.
 """
@@ -20,6 +21,7 @@ from typing import Any
 from cabs_core.errors import RouterError
 from cabs_core.router.event_rows import SERVED
 from cabs_core.router.events import EventLog
+from cabs_core.units import SECONDS_PER_DAY
 
 #: share by which a log may differ from a bill: providers round each item
 TOLERANCE = 1e-3
@@ -31,7 +33,8 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass
 class Sum:
-    """Calls of a day and model. tokens: in and out, of calls whose tokens are known; unknown: answered calls without a cost."""
+    """Calls of a day and model. tokens: in and out, of calls whose tokens are known; unknown: answered calls
+    without a cost."""
 
     usd: float = 0.0
     tokens: float = 0.0
@@ -46,7 +49,8 @@ class Sum:
 
 
 def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
-    """Every call of a bundle: answered, their kept turns and those that named their model; USD of all, and of the parts.
+    """Every call of a bundle: answered, their kept turns and those that named their model; USD of all, and of
+    the parts.
 
     Sums of the log, so that rows that were compacted or taken back count.
     """
@@ -56,9 +60,11 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
         sql = f"""SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0),
             COALESCE(SUM(CASE WHEN status NOT IN ({marks}) THEN cost END), 0) FROM tallies WHERE bundle = ?"""
         answered, usd, failed = run(sql, (*SERVED, *SERVED, bundle)).fetchone()
-        sql = f"""SELECT mode = 'named', COUNT(*), COALESCE(SUM(cost), 0), SUM(CASE WHEN cost IS NULL THEN 1 ELSE 0 END),
+        sql = f"""SELECT mode = 'named', COUNT(*), COALESCE(SUM(cost), 0),
+            SUM(CASE WHEN cost IS NULL THEN 1 ELSE 0 END),
             SUM(CASE WHEN estimated = 1 THEN 1 ELSE 0 END), kept IS NOT NULL
-            FROM decisions WHERE bundle = ? AND status IN ({marks}) GROUP BY mode = 'named', kept IS NOT NULL"""
+            FROM decisions WHERE bundle = ? AND status IN ({marks})
+            GROUP BY mode = 'named', kept IS NOT NULL"""
         parts = {"kept": [0, 0.0], "named": [0, 0.0]}
         unknown = estimated = 0
         for named, count, cost, without, guessed, kept in run(sql, (bundle, *SERVED)).fetchall():
@@ -67,24 +73,33 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
                 part = parts["named" if named else "kept"]
                 part[0], part[1] = part[0] + int(count), part[1] + float(cost)
         return {
-            "calls": int(answered), "usd": float(usd), "failed_usd": float(failed), "unknown": unknown, "estimated": estimated,
+            "calls": int(answered),
+            "usd": float(usd),
+            "failed_usd": float(failed),
+            "unknown": unknown,
+            "estimated": estimated,
             **{name: {"calls": int(n), "usd": cost} for name, (n, cost) in parts.items()},
-        }  # fmt: skip
+        }
 
     result: dict[str, Any] = log.database.transaction(work)
     return result
 
 
 def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]:
-    """(answered calls that were routed, cost of them and of their failed attempts, expected cost of the fallback), USD.
+    """(answered calls that were routed, cost of them and of their failed attempts, expected cost of the
+    fallback), USD.
 
-    A turn that kept its model has no expectation of its own: the fallback's is what it cost, times the ratio that was
-    expected when its model was drawn. Calls without any expectation, and those that named their model, are left out.
+    A turn that kept its model has no expectation of its own: the fallback's is what it cost, times the ratio
+    that was expected when its model was drawn. Calls without any expectation, and those that named their
+    model, are left out.
     """
     sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
         COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed END), 0) FROM (
-            SELECT d.status, d.cost, CASE WHEN d.fixed_cost IS NOT NULL THEN d.fixed_cost WHEN d.kept IS NULL THEN NULL
-                WHEN d.arm = ? THEN d.cost WHEN k.expected_cost > 0 THEN d.cost * k.fixed_cost / k.expected_cost END AS fixed
+            SELECT d.status, d.cost, CASE
+                WHEN d.fixed_cost IS NOT NULL THEN d.fixed_cost
+                WHEN d.kept IS NULL THEN NULL
+                WHEN d.arm = ? THEN d.cost
+                WHEN k.expected_cost > 0 THEN d.cost * k.fixed_cost / k.expected_cost END AS fixed
             FROM decisions d LEFT JOIN decisions k ON k.id = d.kept AND k.id <> d.id
             WHERE d.bundle = ? AND d.retracted = 0 AND d.cost IS NOT NULL AND d.mode <> 'named') AS routed
         WHERE fixed IS NOT NULL"""
@@ -93,7 +108,8 @@ def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]
 
 
 def by_day(log: EventLog) -> dict[tuple[int, str], Sum]:
-    """{(day since 1970, model): its calls}, of all bundles; USD from sums that rows which were compacted are part of."""
+    """{(day since 1970, model): its calls}, of all bundles; USD from sums that rows which were compacted are
+    part of."""
 
     def work(run: Any) -> dict[tuple[int, str], Sum]:
         sums: dict[tuple[int, str], Sum] = defaultdict(Sum)
@@ -103,7 +119,7 @@ def by_day(log: EventLog) -> dict[tuple[int, str], Sum]:
         sql = """SELECT ts, arm, COALESCE(tokens_in, 0) + COALESCE(tokens_out, 0), COALESCE(estimated, 0),
             CASE WHEN cost IS NULL AND status IN ('answered', 'broken') THEN 1 ELSE 0 END FROM decisions"""
         for ts, arm, tokens, estimated, unknown in run(sql):
-            key = int(float(ts) // 86_400), str(arm)
+            key = int(float(ts) // SECONDS_PER_DAY), str(arm)
             sums[key].add(Sum(tokens=float(tokens), estimated=int(estimated), unknown=int(unknown)))
         return dict(sums)
 
@@ -126,7 +142,8 @@ def read_invoice(path: str | Path) -> dict[tuple[int, str], tuple[float, float |
             missing = [name for name in _COLUMNS[:3] if names.count(name) != 1]
             if missing:
                 raise RouterError(
-                    f"{path}: expected one column {missing[0]!r}; columns are: {', '.join(names) or 'none'}. A bill has day, model, "
+                    f"{path}: expected one column {missing[0]!r}; columns are: {', '.join(names) or 'none'}. "
+                    "A bill has day, model, "
                     "usd and, if it counts them, tokens"
                 )
             places = {name: names.index(name) for name in _COLUMNS if name in names}
@@ -160,7 +177,8 @@ def _day(text: str, at: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise RouterError(
-            f"{at}: day is {text!r:.60}; expected a date such as 2026-11-25, or a time such as 2026-11-25T00:00:00Z"
+            f"{at}: day is {text!r:.60}; expected a date such as 2026-11-25, or a time such as "
+            "2026-11-25T00:00:00Z"
         ) from None
     if when.tzinfo is not None:
         when = when.astimezone(UTC)
@@ -183,11 +201,14 @@ def compare_invoice(
     """Where log and bill differ by more than TOLERANCE, by day and model.
 
     Args:
-        names: {model of the log: what its provider calls it}, where these differ; models with the same name are one.
+        names: {model of the log: what its provider calls it}, where these differ; models with the same name
+            are one.
 
     Returns:
-        JSON values: usd_log and usd_invoice of the bill's days; rows (every difference: day, model, usd_log, usd_invoice,
-        tokens_log, tokens_invoice (None: the bill has none), calls, why), the largest first; matched: how many agree.
+        JSON values: usd_log and usd_invoice of the bill's days; rows (every difference: day, model, usd_log,
+            usd_invoice,
+        tokens_log, tokens_invoice (None: the bill has none), calls, why), the largest first; matched: how
+        many agree.
 
     Raises:
         RouterError: the bill cannot be read.
@@ -208,16 +229,24 @@ def compare_invoice(
             continue
         rows.append(
             {
-                "day": (_EPOCH + timedelta(days=day)).isoformat(), "model": model, "usd_log": ours.usd, "usd_invoice": usd,
-                "tokens_log": ours.tokens, "tokens_invoice": tokens, "calls": ours.calls,
+                "day": (_EPOCH + timedelta(days=day)).isoformat(),
+                "model": model,
+                "usd_log": ours.usd,
+                "usd_invoice": usd,
+                "tokens_log": ours.tokens,
+                "tokens_invoice": tokens,
+                "calls": ours.calls,
                 "why": _why(ours, theirs, {m for d, m in bill if d == day}),
             }
-        )  # fmt: skip
+        )
     rows.sort(key=lambda row: -abs(row["usd_log"] - row["usd_invoice"]))
     return {
-        "file": str(path), "usd_log": sum(s.usd for s in logged.values()), "usd_invoice": sum(usd for usd, _ in bill.values()),
-        "matched": matched, "rows": rows,
-    }  # fmt: skip
+        "file": str(path),
+        "usd_log": sum(s.usd for s in logged.values()),
+        "usd_invoice": sum(usd for usd, _ in bill.values()),
+        "matched": matched,
+        "rows": rows,
+    }
 
 
 def _near(a: float, b: float, least: float = CENTS) -> bool:
@@ -229,7 +258,10 @@ def _why(ours: Sum, theirs: tuple[float, float | None] | None, billed: Iterable[
     if theirs is None:
         return f"the bill has no such model on that day; it has {', '.join(sorted(billed)) or 'none'}"
     if not ours.calls:
-        return "the log has no call of it on that day: another program used the key, or the model has another name there"
+        return (
+            "the log has no call of it on that day: another program used the key, or the model has another "
+            "name there"
+        )
     known = [
         f"{count} of {ours.calls} calls {words}"
         for count, words in (

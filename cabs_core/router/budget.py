@@ -1,12 +1,13 @@
-"""What a budget buys: a replay of a policy in which the pacer chooses rho, to know it before the router is deployed.
+"""What a budget buys: a replay of a policy in which the pacer chooses rho, to know it before the router is
+deployed.
 
     rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
 
-`port_price` is the rival: one price of a dollar, learnt on the first requests and never moved (PORT, Wu and Silwal 2025, arXiv
-2509.02718; read in fzwark/PORT, `algo.py`).
+`port_price` is the rival: one price of a dollar, learnt on the first requests and never moved (PORT, Wu and
+Silwal 2025, arXiv 2509.02718; read in fzwark/PORT, `algo.py`).
 
-Here rewards and costs come at once and every model is up. `python -m benchmarks.deployment --budget` routes from the text, with
-late rewards and one model down for a while.
+Here rewards and costs come at once and every model is up. `python -m benchmarks.deployment --budget` routes
+from the text, with late rewards and one model down for a while.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from cabs_core.replay.engine import make_stream, replay
 from cabs_core.router.pacer import Pacer, first_rho
 from cabs_core.threads import one_blas_thread
 
-#: share of the requests on which PORT learns its price, and its largest price in score units per mean cost of a call
+#: share of the requests on which PORT learns its price, and its largest price in score units per mean cost of
+#: a call
 PORT_SHARE, PORT_LIMIT = 0.025, 100.0
 
 
@@ -37,9 +39,10 @@ class Paced:
     """Trials of one policy under one budget.
 
     Attributes:
-        target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs `[trials, n]` of
-            the answers (of a table with gaps, estimates of their means: `problem.gaps`); rhos `[trials, n]` that the
-            pacer asked for. clusters: `[n]` of the queries (`metrics.clusters`), or None.
+        target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs
+            `[trials, n]` of the answers (of a table with gaps, estimates of their means: `problem.gaps`);
+            rhos `[trials, n]` that the pacer asked for. clusters: `[n]` of the queries (`metrics.clusters`),
+            or None.
     """
 
     target: float
@@ -55,9 +58,13 @@ class Paced:
         error = crossed_error(self.order, self.scores, self.clusters)
         spent = float(self.costs.mean())
         return {
-            "target": self.target, "spent": spent, "off": spent / self.target - 1.0, "score": float(self.scores.mean()),
-            "se": error.se, "mean rho": float(self.rhos.mean()),
-        }  # fmt: skip
+            "target": self.target,
+            "spent": spent,
+            "off": spent / self.target - 1.0,
+            "score": float(self.scores.mean()),
+            "se": error.se,
+            "mean rho": float(self.rhos.mean()),
+        }
 
 
 def spending(
@@ -86,11 +93,12 @@ def spending(
 
 
 def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: float) -> float:
-    """The price rho in [0, limit] that minimises PORT's dual on m requests: m target rho + sum max_a (s_a - rho c_a).
+    """The price rho in [0, limit] that minimises PORT's dual on m requests: m target rho + sum max_a (s_a -
+    rho c_a).
 
-    The source has a budget, so a price, for every model, and its F(gamma) over the first share eps of the requests; with
-    one budget for all, one price is left. The dual is convex and its slope is the budget minus what argmax would spend,
-    so the minimum is where spending meets the budget: found by bisection.
+    The source has a budget, so a price, for every model, and its F(gamma) over the first share eps of the
+    requests; with one budget for all, one price is left. The dual is convex and its slope is the budget minus
+    what argmax would spend, so the minimum is where spending meets the budget: found by bisection.
 
     Args:
         scores, costs: `[m, K]` predicted score and cost in USD of every model. target: USD a request.
@@ -112,16 +120,24 @@ def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: floa
 
 
 def replay_port(
-    problem: ReplayProblem, target: float, *, limit: float, share: float = PORT_SHARE, trials: int = 3, seed: int = 0,
+    problem: ReplayProblem,
+    target: float,
+    *,
+    limit: float,
+    share: float = PORT_SHARE,
+    trials: int = 3,
+    seed: int = 0,
     pool: str = "",
-) -> Paced:  # fmt: skip
-    """PORT under a budget: the first `share` of the requests go to random arms, the others to argmax s - rho c.
+) -> Paced:
+    """PORT under a budget: the first `share` of the requests go to random arms, the others to argmax s - rho
+    c.
 
-    s are the kNN predictions of the problem, c its predicted costs (the source takes both from neighbours), rho is
-    `port_price` on the first requests. Trials see the orders that `replay_budget` sees.
+    s are the kNN predictions of the problem, c its predicted costs (the source takes both from neighbours),
+    rho is `port_price` on the first requests. Trials see the orders that `replay_budget` sees.
 
     Args:
-        limit: largest price. share: of the requests on which the price is learnt (eps of the source, .025 there).
+        limit: largest price. share: of the requests on which the price is learnt (eps of the source, .025
+            there).
 
     Raises:
         RouterError: the problem has no kNN predictions.
@@ -142,9 +158,14 @@ def replay_port(
         prices[trial, first:] = price
     cells = real_values(problem, 0.0)
     return Paced(
-        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], prices,
+        float(target),
+        order,
+        actions,
+        cells.score[order, actions],
+        cells.cost[order, actions],
+        prices,
         problem.clusters,
-    )  # fmt: skip
+    )
 
 
 def replay_budget(
@@ -162,9 +183,10 @@ def replay_budget(
     """Play a policy over the problem while the pacer moves rho towards a target in USD a request.
 
     Args:
-        rhos: range of rho, low < high; `Pacer` may go above it. start: first rho, at which the policy is built; None: the
-            lower end.
-        trials, seed, pool: orders and random streams as in `replay.replay`. options: over the policy's preset.
+        rhos: range of rho, low < high; `Pacer` may go above it. start: first rho, at which the policy is
+            built; None: the lower end.
+        trials, seed, pool: orders and random streams as in `replay.replay`. options: over the policy's
+            preset.
 
     Raises:
         RouterError: the policy was learnt for one rho, or the target or the range is impossible.
@@ -179,10 +201,16 @@ def replay_budget(
     with one_blas_thread():
         for trial in range(trials):
             router = build_policy(
-                policy, arms=problem.arms, dim=problem.dim, rho=first, offline=stream.offline, horizon=n,
-                binary_share=stream.share, keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
+                policy,
+                arms=problem.arms,
+                dim=problem.dim,
+                rho=first,
+                offline=stream.offline,
+                horizon=n,
+                binary_share=stream.share,
+                keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
                 **(options or {}),
-            )  # fmt: skip
+            )
             if router.algorithm.needs_outcomes or not router.algorithm.any_rho_now():
                 raise RouterError(
                     f"{policy} serves one rho, so no budget can move it: take one that serves any (hier_mix, "
@@ -198,9 +226,14 @@ def replay_budget(
                 pacer.spend(cost)
     cells = real_values(problem, 0.0)
     return Paced(
-        float(target), order, actions, cells.score[order, actions], cells.cost[order, actions], played,
+        float(target),
+        order,
+        actions,
+        cells.score[order, actions],
+        cells.cost[order, actions],
+        played,
         problem.clusters,
-    )  # fmt: skip
+    )
 
 
 def replay_budgets(
@@ -214,10 +247,12 @@ def replay_budgets(
     """One row per target: `Paced.row`, and what the best single model within the target would give.
 
     `alone` is the model of largest mean train score among those whose mean train cost is at most the target;
-    `score alone` is its mean score on the problem. `score port` and `off port`: what PORT reaches and misses (`replay_port`).
+    `score alone` is its mean score on the problem. `score port` and `off port`: what PORT reaches and misses
+    (`replay_port`).
 
     Args:
-        curve: what the policy spends by rho (`spending`, on validation): each budget starts at the rho that fits it.
+        curve: what the policy spends by rho (`spending`, on validation): each budget starts at the rho that
+            fits it.
         settings: of `replay_budget`.
     """
     scores, costs = problem.offline_scores.mean(axis=0), problem.offline_costs.mean(axis=0)
@@ -227,10 +262,18 @@ def replay_budgets(
         best = int(fits[np.argmax(scores[fits])]) if len(fits) else None
         if curve is not None:
             settings["start"] = first_rho(target, curve)
-        port = replay_port(
-            problem, target, limit=PORT_LIMIT / float(costs.mean()), pool=settings.get("pool", ""),
-            trials=settings.get("trials", 3), seed=settings.get("seed", 0),
-        ).row() if "knn" in problem.static_scores else None  # fmt: skip
+        port = (
+            replay_port(
+                problem,
+                target,
+                limit=PORT_LIMIT / float(costs.mean()),
+                pool=settings.get("pool", ""),
+                trials=settings.get("trials", 3),
+                seed=settings.get("seed", 0),
+            ).row()
+            if "knn" in problem.static_scores
+            else None
+        )
         rows.append(
             {
                 **replay_budget(problem, policy, target, **settings).row(),

@@ -46,8 +46,9 @@ class Choice:
 
     Attributes:
         policy, rho: what was chosen, at which rho.
-        rows: one dict per policy: policy, utility (mean clipped utility on validation), se (over queries), and
-            lead, lead_se: paired difference to the fallback, which is the best single model of the train split.
+        rows: one dict per policy: policy, utility (mean clipped utility on validation), se (over queries),
+            and lead, lead_se: paired difference to the fallback, which is the best single model of the train
+            split.
         failed: {policy: why} of candidates that could not be played.
     """
 
@@ -97,8 +98,14 @@ def choose_policy(
 
     def per_query(policy: str) -> np.ndarray:
         played = replay(
-            problem, policy, rho, trials, seed, latency_weight=latency_weight, options=(options or {}).get(policy)
-        )  # fmt: skip
+            problem,
+            policy,
+            rho,
+            trials,
+            seed,
+            latency_weight=latency_weight,
+            options=(options or {}).get(policy),
+        )
         utility = played.rewards if real is None else real[played.order, played.actions]
         total = np.zeros(problem.n)
         np.add.at(total, played.order.ravel(), utility.ravel())
@@ -119,10 +126,14 @@ def choose_policy(
         errors = [mean_error(x, clusters=problem.clusters).se for x in (values, lead)]
         rows.append(
             {
-                "policy": policy, "utility": float(values.mean()), "se": errors[0],
-                "lead": float(lead.mean()), "lead_se": errors[1], "n": problem.n,
+                "policy": policy,
+                "utility": float(values.mean()),
+                "se": errors[0],
+                "lead": float(lead.mean()),
+                "lead_se": errors[1],
+                "n": problem.n,
             }
-        )  # fmt: skip
+        )
     if not rows:
         raise RouterError(
             f"no policy could be played: {'; '.join(f'{p}: {why}' for p, why in failed.items())}"
@@ -148,12 +159,12 @@ def build_bundle(
 
     Args:
         inputs: folders of the artifacts that `Ingredients.read` reads, or these ingredients.
-        policy: its name; None: as the pool says (`router.policy`), else the best of the pool's on validation at this
-            rho.
+        policy: its name; None: as the pool says (`router.policy`), else the best of the pool's on validation
+            at this rho.
         rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
         mode: route, shadow or guarded.
-        free: arms that cost nothing, beside those of the pool. For other arms a mean cost of 0 is refused, because it
-            is usually a missing price.
+        free: arms that cost nothing, beside those of the pool. For other arms a mean cost of 0 is refused,
+            because it is usually a missing price.
         prompts: keep some train prompts for explanations.
         seen: further prompts that it was trained on, as texts or as their hashes in an event log.
 
@@ -176,17 +187,28 @@ def build_bundle(
     validation = given.problem("validation")
     unknown = unknown_arms(validation)
     choice = choose_policy(
-        validation, pool.policies if policy is None else [policy], rho, options=options,
-        seed=pool.replay.order_seed, latency_weight=pool.replay.latency_weight,
-    )  # fmt: skip
+        validation,
+        pool.policies if policy is None else [policy],
+        rho,
+        options=options,
+        seed=pool.replay.order_seed,
+        latency_weight=pool.replay.latency_weight,
+    )
     del validation
     test = given.problem("test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
     built = build_policy(
-        name, arms=test.arms, dim=test.dim, rho=rho, offline=stream.offline, horizon=test.n, binary_share=stream.share,
-        keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0), **options.get(name, {}),
-    )  # fmt: skip
+        name,
+        arms=test.arms,
+        dim=test.dim,
+        rho=rho,
+        offline=stream.offline,
+        horizon=test.n,
+        binary_share=stream.share,
+        keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0),
+        **options.get(name, {}),
+    )
     means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
         axis=0
     )
@@ -220,19 +242,31 @@ def build_bundle(
     if transformer:
         settings["dtype"] = encoding["dtype"]
     manifest = {
-        "pool": pool.name, "policy": name, "rho": rho, "rhos": sorted(pool.replay.rhos), "arms": arms,
-        "fallback": fallback, "encoder": settings,
+        "pool": pool.name,
+        "policy": name,
+        "rho": rho,
+        "rhos": sorted(pool.replay.rhos),
+        "arms": arms,
+        "fallback": fallback,
+        "encoder": settings,
         "identity": encoding["identity"] + ("-int8" if transformer and defaults.int8 else ""),
-        "epsilon": float(epsilon), "mode": mode,
+        "epsilon": float(epsilon),
+        "mode": mode,
         # predictions (from a log, from prices) are no evidence, nor are gaps that no prediction fits
         "evidence": {} if pool.logged or unknown or (provenance or {}).get("cold") else choice.evidence(),
         "provenance": {
-            **of_problem, "pool_settings": pool.content_hash(), "seed": seed,
-            "options": built.settings.model_dump(mode="json"), "spending": spends, "validation": choice.rows,
-            "versions": {p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")},
+            **of_problem,
+            "pool_settings": pool.content_hash(),
+            "seed": seed,
+            "options": built.settings.model_dump(mode="json"),
+            "spending": spends,
+            "validation": choice.rows,
+            "versions": {
+                p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")
+            },
             **(provenance or {}),
         },
-    }  # fmt: skip
+    }
     built.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
     with writing(target, manifest) as folder:
         built.save(folder / "policy")
@@ -266,7 +300,8 @@ def build_bundle(
 
 
 def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[str, Any]]:
-    """What a bundle says of every arm: name, mean score and cost (USD) on the train prompts, whether it is free.
+    """What a bundle says of every arm: name, mean score and cost (USD) on the train prompts, whether it is
+    free.
 
     Raises:
         RouterError: an arm costs nothing and is not declared free, or `free` names an unknown arm.
@@ -278,8 +313,10 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
     without = [a for a, c in zip(table.arms, costs, strict=True) if c <= 0.0 and a not in free]
     if without:
         raise RouterError(
-            f"{without[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its price in the "
-            f"pool file, or say there that it is free (router: {{free: [{without[0]}]}}; cabs export --free {without[0]!r})"
+            f"{without[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its "
+            "price in the "
+            f"pool file, or say there that it is free (router: {{free: [{without[0]}]}}; cabs export --free "
+            f"{without[0]!r})"
         )
     return [
         {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}

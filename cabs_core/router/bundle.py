@@ -1,17 +1,18 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
-    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
-    README.md     model card
+    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every
+    file README.md     model card
     requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
     oracles/      the predictors that the policy needs
     encoder/      character statistics, for the encoder that is fitted (tfidf-svd)
     neighbours/   train prompts for explanations, unless they were left out
     seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
-    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: its decisions can still be scored
+    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: its decisions can still be
+    scored
 
-Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in place:
-what is learnt lies beside it (`learner`).
+Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in
+place: what is learnt lies beside it (`learner`).
 """
 
 from __future__ import annotations
@@ -47,12 +48,13 @@ class Manifest:
 
     Attributes:
         pool, policy, rho: what was replayed. rhos: the pool's grid, whose range is a budget's (`Pacer`).
-        arms: one dict per arm: name, mean_score and mean_cost on the train split (USD a call), free: whether a
-            cost of 0 is meant.
+        arms: one dict per arm: name, mean_score and mean_cost on the train split (USD a call), free: whether
+            a cost of 0 is meant.
         fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
         epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.
         encoder: settings; identity: hash of weights, tokenizer and settings.
-        evidence: paired difference of the policy to the fallback on validation: mean, se, n; empty where the pool is a log.
+        evidence: paired difference of the policy to the fallback on validation: mean, se, n; empty where the
+            pool is a log.
         provenance: hashes of what it was made from, replay settings, versions.
         id: hash of all files and settings; a bundle made again from the same inputs has the same id.
     """
@@ -86,7 +88,8 @@ class Manifest:
 
 @contextmanager
 def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends well."""
+    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends
+    well."""
     with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary
         files = {
@@ -122,7 +125,8 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
     """The manifest of a bundle, after comparing every file with its hash.
 
     Raises:
-        ProvenanceError: no bundle, another format, or a file that is missing, altered or not listed; it is named.
+        ProvenanceError: no bundle, another format, or a file that is missing, altered or not listed; it is
+            named.
     """
     folder = Path(folder)
     path = folder / HEADER
@@ -136,7 +140,8 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
         ) from None
     except (OSError, ValueError) as error:
         raise ProvenanceError(
-            f"{folder} holds no readable router ({error}): make one with `cabs export --pool NAME --out {folder}`"
+            f"{folder} holds no readable router ({error}): make one with `cabs export --pool NAME --out "
+            f"{folder}`"
         ) from None
     if data.get("format") != FORMAT:
         later = isinstance(data.get("format"), int) and data["format"] > FORMAT

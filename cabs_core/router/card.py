@@ -8,7 +8,10 @@ from typing import Any
 from cabs_core.catalog import policy_record
 from cabs_core.router.bundle import HELD_OUT
 
-_COLD = "Nothing was measured yet: scores are what prices suggest (ten times the price, .1 more), costs are of 200 output tokens."
+_COLD = (
+    "Nothing was measured yet: scores are what prices suggest (ten times the price, .1 more), costs are of "
+    "200 output tokens."
+)
 _PREDICTED = " The pool's source is a log: where a model did not answer, its outcome is predicted."
 
 
@@ -24,7 +27,8 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "| model | mean score | mean cost, USD a call |",
         "|---|---|---|",
         *(
-            f"| {arm['name']} | {arm['mean_score']:.3f} | {'free' if arm['free'] else format(arm['mean_cost'], '.3g')} |"
+            f"| {arm['name']} | {arm['mean_score']:.3f} | "
+            f"{'free' if arm['free'] else format(arm['mean_cost'], '.3g')} |"
             for arm in manifest["arms"]
         ),
         "",
@@ -32,47 +36,58 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "",
         "## On validation",
         "",
-        f"Mean utility {evidence['mean']:+.4f} ± {evidence['se']:.4f} (standard error, paired over {evidence['n']} "
+        f"Mean utility {evidence['mean']:+.4f} ± {evidence['se']:.4f} (standard error, paired over "
+        f"{evidence['n']} "
         f"queries) against always `{manifest['fallback']}`, the best single model of the train split."
         if evidence
         else "Nothing was measured: these figures are the prior's, and say nothing about quality."
         if source.get("cold")
-        else "These figures chose the policy. They rest on predicted outcomes and flatter what predicts alike; the pool's "
+        else "These figures chose the policy. They rest on predicted outcomes and flatter what predicts "
+        "alike; the pool's "
         "report has estimates from held-out decisions.",
         "",
         *_validation(source["validation"], errors=bool(evidence)),
         "",
-        "The oracles were stopped and chosen on the same validation split, and the best of several policies looks "
-        "better there than it is: these figures are no verdict. The test split played no part in the choice; what it says "
-        f"stands in the pool's report (`cabs report --pool {manifest['pool']}`) and, at the time of an export, in "
+        "The oracles were stopped and chosen on the same validation split, and the best of several policies "
+        "looks "
+        "better there than it is: these figures are no verdict. The test split played no part in the choice; "
+        "what it says "
+        f"stands in the pool's report (`cabs report --pool {manifest['pool']}`) and, at the time of an "
+        "export, in "
         f"`{HELD_OUT}` beside this card.",
         "",
         "## How it behaves",
         "",
-        f"* Encoder `{manifest['encoder']['name']}`, content {manifest['identity']}; longer prompts are cut at "
+        f"* Encoder `{manifest['encoder']['name']}`, content {manifest['identity']}; longer prompts are cut "
+        "at "
         f"{manifest['encoder']['max_length']} tokens.",
-        f"* It plays a uniformly drawn model with probability {manifest['epsilon']:g}, so that its log can be evaluated.",
+        f"* It plays a uniformly drawn model with probability {manifest['epsilon']:g}, so that its log can "
+        "be evaluated.",
         f"* Mode {manifest['mode']}; where it does not route, `{manifest['fallback']}` answers.",
         "* It knows prices and scores as they were in the outcomes. "
         + (
             "It learns from the scores it is given, and believes them."
             if policy_record(manifest["policy"]).learns
-            else "It does not learn while it serves: scores it is given are recorded, for `cabs doctor` and the next training."
+            else "It does not learn while it serves: scores it is given are recorded, for `cabs doctor` and "
+            "the next training."
         ),
         "",
         "## Serving it",
         "",
-        "Neither an orchestrator nor torch is needed: in a virtual environment, `pip install --no-deps -r requirements.txt` "
+        "Neither an orchestrator nor torch is needed: in a virtual environment, `pip install --no-deps -r "
+        "requirements.txt` "
         "(this folder's), then `cabs-router serve --router .`.",
         "",
-        f"Made from problem {source['problem']}, pool settings {source['pool_settings']}, seed {source['seed']}.",
+        f"Made from problem {source['problem']}, pool settings {source['pool_settings']}, seed "
+        f"{source['seed']}.",
         "",
     ]
     return "\n".join(lines)
 
 
 def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]:
-    """The policies on validation; without standard errors where outcomes are predicted, whose error those do not know."""
+    """The policies on validation; without standard errors where outcomes are predicted, whose error those do
+    not know."""
     best = sorted(rows, key=lambda r: -r["utility"])
     if not errors:
         return [

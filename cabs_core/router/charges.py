@@ -2,9 +2,10 @@
 
     expected cost = price in x tokens in  +  predicted cost of the tokens out x factor of the model
 
-Tokens in are those of the whole request, so a long conversation costs what it costs and teaches nothing about a model.
-The predicted cost of the tokens out is that of the bundle's predictor less its part for the prompt. The factor of a
-model is the mean ratio of what its output cost to what was predicted, with `PRIOR` calls of ratio 1 before the first.
+Tokens in are those of the whole request, so a long conversation costs what it costs and teaches nothing about
+a model. The predicted cost of the tokens out is that of the bundle's predictor less its part for the prompt.
+The factor of a model is the mean ratio of what its output cost to what was predicted, with `PRIOR` calls of
+ratio 1 before the first.
 
 One outcome counts at most `LARGEST` times what was expected, so it moves a factor by less than
 (LARGEST - 1) / (PRIOR + 1) = 14.3 % upwards, and by less than 1 / (PRIOR + 1) = 4.8 % downwards.
@@ -13,17 +14,22 @@ One outcome counts at most `LARGEST` times what was expected, so it moves a fact
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cabs_core.endpoints.usage import MOST_USD
 from cabs_core.errors import RouterError
+from cabs_core.router.bundle import Manifest
+from cabs_core.router.options import RouterOptions
 
 PRIOR = 20.0
 LARGEST = 4.0
 #: least share of a predicted cost that is that of the output
 LEAST_OUTPUT = 0.1
+#: share of the price of a token in that a cached one saves, where the upstream file does not say
+SAVED = 0.5
 #: what a client may say that a call cost: at most so many times what is known or expected
 MOST_TIMES = 20.0
 
@@ -60,7 +66,8 @@ class Charges:
 
 
 def check_client_cost(cost: Any, *known: float | None) -> None:
-    """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or expected one, in USD."""
+    """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or
+    expected one, in USD."""
     most = min(MOST_TIMES * max((value for value in known if value is not None), default=0.0), MOST_USD)
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
         raise RouterError(
@@ -68,32 +75,76 @@ def check_client_cost(cost: Any, *known: float | None) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Charge:
+    """Expected cost of a request at every model, USD `[K]`.
+
+    Attributes:
+        cost: of the whole call. input: its known part, for the tokens in. output: what was predicted for the
+            tokens out, before what was learnt.
+    """
+
+    cost: np.ndarray
+    input: np.ndarray
+    output: np.ndarray
+
+
 class Prices:
     """Prices `[K]` of a router's models, USD per token in.
 
     Args:
-        arms: names. million: {name: USD per one million tokens in}; a model that is absent has no known price, and
-            its predicted cost stays as it is.
+        arms: names. million: {name: USD per one million tokens in}; a model that is absent has no known
+            price, and its predicted cost stays as it is.
+        means: {name: mean cost of a call, USD}, where the policy predicts none.
+        cached: {name: (USD per one million tokens in, the same when cached or None)}.
+
+    Attributes:
+        savings: `[K]` USD that a token in costs less when the provider has cached it; 0 where no price is
+            known.
     """
 
-    def __init__(self, arms: Sequence[str], million: Mapping[str, float]):
+    def __init__(
+        self,
+        arms: Sequence[str],
+        million: Mapping[str, float],
+        means: Sequence[float] = (),
+        cached: Mapping[str, tuple[float, float | None]] | None = None,
+    ):
         unknown = sorted(set(million) - set(arms))
         if unknown:
             raise RouterError(f"prices: unknown model {unknown[0]!r}; this router knows {', '.join(arms)}")
         values = np.array([million.get(arm, np.nan) for arm in arms], dtype=np.float64)
         if (values < 0).any() or np.isinf(values).any():
             raise RouterError("prices: expected USD >= 0 per one million tokens")
-        self.input = values / 1e6
+        self.priced = np.isfinite(values)
+        self.input = np.where(self.priced, values, 0.0) / 1e6
+        self.means = np.array(means, dtype=np.float64)
+        pairs = [(cached or {}).get(arm, (0.0, None)) for arm in arms]
+        saved = [SAVED * full if low is None else max(full - low, 0.0) for full, low in pairs]
+        self.savings = np.array(saved) / 1e6
 
-    def split(self, predicted: np.ndarray, own: float, tokens: float | None) -> tuple[Any, Any]:
-        """(known cost of the tokens in, predicted cost of the tokens out), USD `[K]`, before any factor.
+    @classmethod
+    def of(cls, manifest: Manifest, options: RouterOptions) -> Prices:
+        """Those of a bundle's models."""
+        means = [float(arm["mean_cost"]) for arm in manifest.arms]
+        return cls(manifest.names, options.prices or {}, means, options.cache_prices)
+
+    def charge(
+        self, predicted: np.ndarray | None, text_tokens: float, tokens: float | None, factors: np.ndarray
+    ) -> Charge | None:
+        """The expected cost of a request; None: neither the policy nor a price asks for costs.
 
         Args:
-            predicted: cost `[K]` that the bundle's predictor gives for the prompt's text.
-            own: tokens of that text. tokens: of the whole request; None: those of the text.
+            predicted: cost `[K]` that the bundle's predictor gives for the prompt's text; None: the policy
+                reads none.
+            text_tokens: of that text. tokens: of the whole request; None: those of the text.
+            factors: `[K]` of `Charges`.
         """
-        priced = np.isfinite(self.input)
-        price = np.where(priced, self.input, 0.0)
-        into = price * (own if tokens is None else tokens)
-        out = np.where(priced, np.maximum(predicted - price * own, LEAST_OUTPUT * predicted), predicted)
-        return into, out
+        if predicted is None:
+            if not self.priced.any():
+                return None
+            predicted = self.means
+        into = self.input * (text_tokens if tokens is None else tokens)
+        least = np.maximum(predicted - self.input * text_tokens, LEAST_OUTPUT * predicted)
+        out = np.where(self.priced, least, predicted)
+        return Charge(into + out * factors, into, out)

@@ -1,4 +1,5 @@
-"""Checks of a bundle: the replay's decisions, how long one takes, and whether it is better than the one deployed."""
+"""Checks of a bundle: the replay's decisions, how long one takes, and whether it is better than the one
+deployed."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def check_bundle_matches_replay(
     rounds: int | None = None,
     text_rounds: int = 200,
 ) -> Match:
-    """Play a problem through the bundle (text or embedding to decision to update) and compare with its replay.
+    """Play a problem through the bundle (text or embedding to decision to update) and compare with its
+    replay.
 
     Args:
         problem: the problem that the bundle was chosen for, with embeddings; outcomes arrive at once.
@@ -82,8 +84,15 @@ def check_bundle_matches_replay(
         raise ProvenanceError(f"problem {problem.pool}/{problem.name} has no embeddings: build it again")
     options = source["options"]
     played = replay(
-        problem, manifest.policy, manifest.rho, [0], source["seed"], pool=manifest.pool, threads=1, options=options
-    )  # fmt: skip
+        problem,
+        manifest.policy,
+        manifest.rho,
+        [0],
+        source["seed"],
+        pool=manifest.pool,
+        threads=1,
+        options=options,
+    )
     rows, expected = played.order[0], played.actions[0]
     rows = rows[: len(rows) if rounds is None else rounds]
     heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
@@ -103,18 +112,25 @@ def check_bundle_matches_replay(
             gap = float(np.abs(vectors[text_rows] - problem.embeddings[text_rows]).max())
             actions_from_texts = play_bundle(folder, heads, problem, text_rows, vectors)
     return Match(
-        len(rows), len(different), int(different[0]) if len(different) else None, largest,
-        len(text_rows), int((actions_from_texts != expected[: len(text_rows)]).sum()), gap,
-    )  # fmt: skip
+        len(rows),
+        len(different),
+        int(different[0]) if len(different) else None,
+        largest,
+        len(text_rows),
+        int((actions_from_texts != expected[: len(text_rows)]).sum()),
+        gap,
+    )
 
 
 def play_bundle(
     folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
 ) -> np.ndarray:
-    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one request at a time, with rewards at once.
+    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one request at a time, with
+    rewards at once.
 
-    What the requests predict is computed for some prompts together: of many train prompts, a search of neighbours for one
-    costs as much as for dozens. `_difference` and the prompts played from their texts see what one alone gives.
+    What the requests predict is computed for some prompts together: of many train prompts, a search of
+    neighbours for one costs as much as for dozens. `_difference` and the prompts played from their texts see
+    what one alone gives.
     """
     lengths = problem.prompt_lengths
     assert lengths is not None
@@ -131,7 +147,8 @@ def play_bundle(
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Largest difference between the policy's inputs for one prompt, computed alone, and those of the problem."""
+    """Largest difference between the policy's inputs for one prompt, computed alone, and those of the
+    problem."""
     embeddings, lengths = problem.embeddings, problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
     request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
@@ -150,7 +167,10 @@ def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
 
 @dataclass(frozen=True)
 class Latency:
-    """Time of whole decisions from text, milliseconds: the encoder, the rest, the sum. A machine's measurement."""
+    """Time of whole decisions from text, milliseconds: the encoder, the rest, the sum.
+
+    A machine's measurement.
+    """
 
     decisions: int
     encoder_p50: float
@@ -213,8 +233,9 @@ def compare_with_champion(
 ) -> Comparison:
     """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
 
-    Of a table with gaps, both learn from real answers alone, and the difference is estimated from these (`problem.gaps`). Where
-    missing answers cannot be known, the interval holds whatever they would be: utilities of 0 to 1.
+    Of a table with gaps, both learn from real answers alone, and the difference is estimated from these
+    (`problem.gaps`). Where missing answers cannot be known, the interval holds whatever they would be:
+    utilities of 0 to 1.
 
     Args:
         prompts: of the problem's queries, held out: seen by neither.
@@ -251,20 +272,29 @@ def compare_plays(
         return float(gap.mean()), replace(error, clusters=error.clusters * seen)
 
     (mean, error), (least, least_error), (most, most_error) = (
-        lead(utility, utility), lead(low, high), lead(high, low)
-    )  # fmt: skip
+        lead(utility, utility),
+        lead(low, high),
+        lead(high, low),
+    )
     old_mean, new_mean = float(utility[every, old].mean()), float(utility[every, new].mean())
     errors = (error, least_error, most_error)
     return judge(
-        old_mean, new_mean, mean, max(e.se for e in errors), problem.independent, margin,
+        old_mean,
+        new_mean,
+        mean,
+        max(e.se for e in errors),
+        problem.independent,
+        margin,
         reach=(max(e.reach("low") for e in errors), max(e.reach("high") for e in errors)),
-        collected=problem.asked / problem.n, unknown=(mean - least, most - mean),
+        collected=problem.asked / problem.n,
+        unknown=(mean - least, most - mean),
         how="paired" if problem.observed is None else "paired, from real answers",
-    )  # fmt: skip
+    )
 
 
 def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProblem, rho: float) -> np.ndarray:
-    """`[n]` arms of the problem that a bundle plays on these prompts in order, without its exploration floor."""
+    """`[n]` arms of the problem that a bundle plays on these prompts in order, without its exploration
+    floor."""
     manifest = read_manifest(folder)
     missing = [arm for arm in manifest.names if arm not in problem.arms]
     if missing:

@@ -1,10 +1,10 @@
 """A router before anything was measured: models and their prices alone.
 
-The prior says that dearer models are better: ten times the price is worth PER_DECADE of score, around MEAN. Policy
-`pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as scores arrive
-(`hier_mix` would trust it for thousands: a prior without noise looks certain); a uniform floor of exploration keeps the
-log evaluable. Its bundle has no evidence, so mode `guarded` answers with the fallback until the log gives some, and
-`shadow` always does. Contexts are fitted on prompts that are made up.
+The prior says that dearer models are better: ten times the price is worth PER_DECADE of score, around MEAN.
+Policy `pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as
+scores arrive (`hier_mix` would trust it for thousands: a prior without noise looks certain); a uniform floor
+of exploration keeps the log evaluable. Its bundle has no evidence, so mode `guarded` answers with the
+fallback until the log gives some, and `shadow` always does. Contexts are fitted on prompts that are made up.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def build_cold(
         rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
 
     Raises:
-        RouterError: fewer than two models, or one without a price. EncoderError: the encoder is not to be had.
+        RouterError: fewer than two models, or one without a price. EncoderError: the encoder is not to be
+            had.
     """
     models = list(upstreams)
     if len(models) < 2:

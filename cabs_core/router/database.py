@@ -1,7 +1,8 @@
 """The connection under an event log: SQLite (WAL) or PostgreSQL, one transaction at a time.
 
-A PostgreSQL server that was restarted is connected again by itself. What was under way is done once more, so work that
-is handed to `Database.transaction` must leave the same rows when its first run was committed after all.
+A PostgreSQL server that was restarted is connected again by itself. What was under way is done once more, so
+work that is handed to `Database.transaction` must leave the same rows when its first run was committed after
+all.
 
 No message holds the URL of a database, its password or its host.
 """
@@ -25,23 +26,34 @@ from cabs_core.errors import LogError, RouterError
 T = TypeVar("T")
 #: run(sql, values) -> cursor; placeholders are ?
 Run = Callable[..., Any]
-#: seconds after a failed attempt to connect in which no other is made: callers fail at once instead of waiting in turn
+#: seconds after a failed attempt to connect in which no other is made: callers fail at once instead of
+#: waiting in turn
 PAUSE = 0.25
 #: seconds that connecting may take, where the URL does not say
 CONNECT = 3
 #: why connecting fails, as libpq words it
 _REASONS = (
-    "Connection refused", "Connection timed out", "timeout expired", "could not translate host name",
-    "password authentication failed", "no pg_hba.conf entry", "is starting up", "is shutting down", "too many clients",
-    "does not exist", "server closed the connection unexpectedly", "invalid integer value",
-)  # fmt: skip
+    "Connection refused",
+    "Connection timed out",
+    "timeout expired",
+    "could not translate host name",
+    "password authentication failed",
+    "no pg_hba.conf entry",
+    "is starting up",
+    "is shutting down",
+    "too many clients",
+    "does not exist",
+    "server closed the connection unexpectedly",
+    "invalid integer value",
+)
 #: advisory lock of appending transactions in PostgreSQL: without it `seq` could become visible out of order
 _APPEND_LOCK = 0x6361_6273
 #: rows fetched at a time by `stream`
 _ROWS = 5_000
 #: bytes that a disk must have room for: some ten decisions
 _ROOM = 64 << 10
-#: pages of SQLite's write-ahead log after which an appending transaction itself moves them into the file, where nobody calls `sync`
+#: pages of SQLite's write-ahead log after which an appending transaction itself moves them into the file,
+#: where nobody calls `sync`
 _PAGES = 10_000
 
 
@@ -103,13 +115,17 @@ class Database:
             settings = dict(parse_dsn(self.place))
         except self._errors:  # its message may quote the password
             raise LogError(
-                "the URL of the event log cannot be read: expected postgresql://user:password@host:port/database, with "
+                "the URL of the event log cannot be read: expected "
+                "postgresql://user:password@host:port/database, with "
                 "special characters of the password percent-encoded"
             ) from None
         return {
-            "connect_timeout": CONNECT, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+            "connect_timeout": CONNECT,
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
             **settings,
-        }  # fmt: skip
+        }
 
     def _open(self) -> None:
         try:
@@ -153,16 +169,19 @@ class Database:
         text = str(error).strip()
         if self.dialect == "sqlite":
             return f"the event log {self.name} cannot be {what}: {text}"
-        # the driver's message of a failed connection quotes the URL, with a mistyped password: known reasons only
+        # the driver's message of a failed connection quotes the URL, with a mistyped password: known reasons
+        # only
         message = getattr(getattr(error, "diag", None), "message_primary", None)
         why = message or next((reason for reason in _REASONS if reason in text), type(error).__name__)
         return f"the event log in PostgreSQL cannot be {what}: {why}"
 
     def transaction(self, work: Callable[[Run], T], *, append: bool = False) -> T:
-        """work(run), committed as a whole or undone; done again once where the server had closed the connection.
+        """work(run), committed as a whole or undone; done again once where the server had closed the
+        connection.
 
         Args:
-            append: it writes; appending transactions happen one after the other, also those of other processes.
+            append: it writes; appending transactions happen one after the other, also those of other
+                processes.
 
         Raises:
             LogError: the database cannot be reached, or refuses (a full disk, say).
@@ -206,7 +225,9 @@ class Database:
                 cursor.close()
 
     def stream(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query, a few thousand in memory at a time. Other threads wait until the last one was taken.
+        """Rows of a query, a few thousand in memory at a time.
+
+        Other threads wait until the last one was taken.
 
         Raises:
             LogError: the database cannot be reached or read.
@@ -235,7 +256,8 @@ class Database:
                         self._db.rollback()
 
     def sync(self) -> None:
-        """Move what SQLite's write-ahead log holds into the file, beside appending transactions, which else wait some 10 ms for it."""
+        """Move what SQLite's write-ahead log holds into the file, beside appending transactions, which else
+        wait some 10 ms for it."""
         if self.dialect != "sqlite" or self.place == ":memory:":
             return
         uri = f"{Path(self.place).absolute().as_uri()}?mode=rw"
@@ -246,7 +268,8 @@ class Database:
             raise LogError(self._failure("synced", error)) from None
 
     def check_disk(self) -> None:
-        """Write and remove _ROOM bytes beside an SQLite file, whose own pages may have room though the disk has none.
+        """Write and remove _ROOM bytes beside an SQLite file, whose own pages may have room though the disk
+        has none.
 
         Raises:
             LogError: they cannot be written.

@@ -19,9 +19,11 @@ class Reach:
     """How far the log reaches for one model.
 
     Attributes:
-        n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2 with w = 1 / p where it answered.
+        n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2 with w = 1 / p where it
+            answered.
         half_width: of a 95 % interval of its mean score, importance-weighted; None below FEWEST.
-        needed: further scored decisions until FEWEST, at the rate so far; 0: it is reached; None: it has no score yet.
+        needed: further scored decisions until FEWEST, at the rate so far; 0: it is reached; None: it has no
+            score yet.
     """
 
     model: str
@@ -34,7 +36,8 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
     """How far a log reaches for one model.
 
     Args:
-        weights: 1 / p of its scored decisions. scores: theirs. scored: number of scored decisions of all models.
+        weights: 1 / p of its scored decisions. scores: theirs. scored: number of scored decisions of all
+            models.
     """
     w, s = np.asarray(weights, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0
@@ -53,12 +56,14 @@ def in_words(reaches: Sequence[Reach]) -> str:
     if len(ready) >= 2:
         models = ", ".join(f"{r.model} (±{r.half_width:.3f})" for r in ready)
         sentences.append(
-            f"the log can tell mean scores of {models} apart where they differ by more; make it a pool (source kind logs)"
+            f"the log can tell mean scores of {models} apart where they differ by more; make it a pool "
+            "(source kind logs)"
         )
     for r in reaches:
         if r.half_width is None:
             sentences.append(
-                f"{r.model}: no scored decision yet" if r.needed is None
+                f"{r.model}: no scored decision yet"
+                if r.needed is None
                 else f"{r.model}: about {r.needed:,} more scored decisions until the log can say anything"
-            )  # fmt: skip
+            )
     return "; ".join(sentences)

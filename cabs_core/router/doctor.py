@@ -18,9 +18,9 @@ from cabs_core.router.bills import all_calls, compare_invoice, saved
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.database import is_postgres
 from cabs_core.router.decidable import in_words, reach
-from cabs_core.router.event_rows import SECONDS_PER_DAY
 from cabs_core.router.events import BUDGET, LONGEST_LEASE, EventLog
 from cabs_core.router.recent_scores import in_a_sentence, recent_gaps
+from cabs_core.units import SECONDS_PER_DAY
 from cabs_core.utility import clipped_utility
 
 PARTS = 10
@@ -29,14 +29,18 @@ ACCOUNT = "refuses the router's key"
 #: seconds that a server may take to use a bundle that was put at its place
 TAKEOVER = 10.0
 #: seconds without a score after which a decision counts as `unscored_old`
-PATIENCE = 7 * 86_400.0
+PATIENCE = 7 * SECONDS_PER_DAY
 
 
 def examine(
-    folder: str | Path, log: str | Path | None = None, *, invoice: str | Path | None = None,
+    folder: str | Path,
+    log: str | Path | None = None,
+    *,
+    invoice: str | Path | None = None,
     names: Mapping[str, str] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Report counts and learning curves per arm, decisions without a reward, the holder of the lease, and problems.
+) -> dict[str, Any]:
+    """Report counts and learning curves per arm, decisions without a reward, the holder of the lease, and
+    problems.
 
     The log is read once, row by row: some 50 bytes a scored decision are kept.
 
@@ -44,13 +48,17 @@ def examine(
         invoice: bill of a provider, a CSV file (`bills`); names: {model: what its provider calls it}.
 
     Returns:
-        JSON values: bundle, learns, decisions and rewards of this bundle, kept_turns (calls of conversations that kept their
-        model), other_bundles (calls of others), bundles (of each: id, calls, time of the last), answered (all answered
-        calls, what they cost: `bills.all_calls`), gaps (recent scores against what is expected, by model: `recent_scores`),
-        invoice (where log and bill differ: `bills.compare_invoice`; None: no bill), arms (one dict each), curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
-        unscored, unscored_old, failed, failures (model, reason, calls and time of the last), saved (what routed calls cost
-        beside the expectation for the fallback, `model`; None: no prices), lease, checkpoint, problems (sentences; empty when
-        all is well).
+        JSON values: bundle, learns, decisions and rewards of this bundle, kept_turns (calls of conversations
+            that kept their
+        model), other_bundles (calls of others), bundles (of each: id, calls, time of the last), answered (all
+        answered
+        calls, what they cost: `bills.all_calls`), gaps (recent scores against what is expected, by model:
+            `recent_scores`),
+        invoice (where log and bill differ: `bills.compare_invoice`; None: no bill), arms (one dict each),
+        curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
+        unscored, unscored_old, failed, failures (model, reason, calls and time of the last), saved (what
+        routed calls cost beside the expectation for the fallback, `model`; None: no prices), lease,
+        checkpoint, problems (sentences; empty when all is well).
 
     Raises:
         ProvenanceError: the bundle is damaged. RouterError: there is no log.
@@ -66,7 +74,8 @@ def examine(
         if facts["invoice"] is not None and facts["invoice"]["rows"]:
             count, bill = len(facts["invoice"]["rows"]), facts["invoice"]
             facts["problems"].append(
-                f"log and invoice differ on {count} of {count + bill['matched']} days and models: {bill['usd_log']:.4f} USD "
+                f"log and invoice differ on {count} of {count + bill['matched']} days and models: "
+                f"{bill['usd_log']:.4f} USD "
                 f"in the log, {bill['usd_invoice']:.4f} in {bill['file']}"
             )
         return facts
@@ -75,7 +84,8 @@ def examine(
 
 
 class _Tally:
-    """What is known of one model's calls; scores, costs and 1 / probability of its scored decisions, in time order."""
+    """What is known of one model's calls; scores, costs and 1 / probability of its scored decisions, in time
+    order."""
 
     def __init__(self) -> None:
         self.calls = self.decisions = self.failed = 0
@@ -85,11 +95,16 @@ class _Tally:
         """One row of `arms`."""
         scored = len(self.scores)
         return {
-            "model": name, "decisions": self.decisions, "share": self.decisions / max(of, 1), "scored": scored,
+            "model": name,
+            "decisions": self.decisions,
+            "share": self.decisions / max(of, 1),
+            "scored": scored,
             "mean_score": float(np.mean(self.scores)) if scored else None,
             "mean_cost": float(np.mean(self.costs)) if scored else None,
-            "failed": self.failed, "calls": self.calls, "curve": _means(self.scores),
-        }  # fmt: skip
+            "failed": self.failed,
+            "calls": self.calls,
+            "curve": _means(self.scores),
+        }
 
 
 def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, Any]:
@@ -158,18 +173,33 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
         problems.append(f"every user of this machine can read the log: chmod 600 {events.place}*")
     count, spent, fixed = saved(events, manifest.id, manifest.fallback)
     return {
-        "bundle": manifest.id, "pool": manifest.pool, "policy": manifest.policy, "learns": learns, "rho": manifest.rho,
-        "log": events.name, "decisions": decisions, "kept_turns": calls - decisions,
+        "bundle": manifest.id,
+        "pool": manifest.pool,
+        "policy": manifest.policy,
+        "learns": learns,
+        "rho": manifest.rho,
+        "log": events.name,
+        "decisions": decisions,
+        "kept_turns": calls - decisions,
         "other_bundles": sum(n for name, n, _ in bundles if name != manifest.id),
         "bundles": [{"bundle": name, "calls": n, "last": ts} for name, n, ts in bundles],
-        "answered": all_calls(events, manifest.id), "gaps": [vars(gap) | {"left": gap.left} for gap in gaps], "rewards": len(scores), "arms": rows,
+        "answered": all_calls(events, manifest.id),
+        "gaps": [vars(gap) | {"left": gap.left} for gap in gaps],
+        "rewards": len(scores),
+        "arms": rows,
         "curve": {"score": _means(scores), "cost": _means(costs), "utility": _means(utilities)},
-        "unscored": unscored, "unscored_old": old, "failed": failed, "failures": failures,
-        "saved": {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback} if fixed else None,
+        "unscored": unscored,
+        "unscored_old": old,
+        "failed": failed,
+        "failures": failures,
+        "saved": {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback}
+        if fixed
+        else None,
         "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1]},
-        "checkpoint": checkpoint, "problems": problems,
+        "checkpoint": checkpoint,
+        "problems": problems,
         "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
-    }  # fmt: skip
+    }
 
 
 def _of_bundles(
@@ -179,7 +209,8 @@ def _of_bundles(
     here = (folder / HEADER).stat().st_ctime + TAKEOVER
     mine = next((ts or 0.0 for name, _, ts in bundles if name == bundle), 0.0)
     return [
-        f"{events.calls_since(name, here)} calls were decided by bundle {name} after {bundle} was put at {folder}: the server has "
+        f"{events.calls_since(name, here)} calls were decided by bundle {name} after {bundle} was put at "
+        f"{folder}: the server has "
         "not taken it up; its log and /readyz (with an admin's key) say why"
         for name, _, ts in bundles
         if name != bundle and ts is not None and ts > max(here, mine)

@@ -11,44 +11,90 @@ from typing import Any
 import numpy as np
 
 from cabs_core.router.database import Run
+from cabs_core.units import SECONDS_PER_DAY
 
 #: column -> type, {serial}, {real} and {blob} differ between the two databases
 DECISIONS = {
-    "seq": "{serial}", "id": "TEXT NOT NULL UNIQUE", "ts": "{real} NOT NULL", "bundle": "TEXT NOT NULL",
-    "arm": "TEXT NOT NULL", "p": "{real} NOT NULL", "rho": "{real} NOT NULL", "mode": "TEXT NOT NULL",
-    "expected_cost": "{real}", "prompt_hash": "TEXT NOT NULL", "prompt_length": "{real} NOT NULL", "call_id": "TEXT",
-    "response_id": "TEXT", "session": "TEXT", "kept": "TEXT", "caller": "TEXT", "input_cost": "{real}", "output_cost": "{real}",
-    "fixed_cost": "{real}", "cost": "{real}", "latency": "{real}", "tokens_in": "{real}", "tokens_out": "{real}",
-    "estimated": "INTEGER", "reason": "TEXT",
-    "status": "TEXT NOT NULL DEFAULT 'decided'", "retracted": "INTEGER NOT NULL DEFAULT 0",
-}  # fmt: skip
+    "seq": "{serial}",
+    "id": "TEXT NOT NULL UNIQUE",
+    "ts": "{real} NOT NULL",
+    "bundle": "TEXT NOT NULL",
+    "arm": "TEXT NOT NULL",
+    "p": "{real} NOT NULL",
+    "rho": "{real} NOT NULL",
+    "mode": "TEXT NOT NULL",
+    "expected_cost": "{real}",
+    "prompt_hash": "TEXT NOT NULL",
+    "prompt_length": "{real} NOT NULL",
+    "call_id": "TEXT",
+    "response_id": "TEXT",
+    "session": "TEXT",
+    "kept": "TEXT",
+    "caller": "TEXT",
+    "input_cost": "{real}",
+    "output_cost": "{real}",
+    "fixed_cost": "{real}",
+    "cost": "{real}",
+    "latency": "{real}",
+    "tokens_in": "{real}",
+    "tokens_out": "{real}",
+    "estimated": "INTEGER",
+    "reason": "TEXT",
+    "status": "TEXT NOT NULL DEFAULT 'decided'",
+    "retracted": "INTEGER NOT NULL DEFAULT 0",
+}
 BODIES = {
-    "seq": "{key}", "pmf": "TEXT NOT NULL", "target": "TEXT NOT NULL", "available": "TEXT",
-    "embedding": "{blob}", "decision": "TEXT NOT NULL", "prompt": "TEXT",
-}  # fmt: skip
+    "seq": "{key}",
+    "pmf": "TEXT NOT NULL",
+    "target": "TEXT NOT NULL",
+    "available": "TEXT",
+    "embedding": "{blob}",
+    "decision": "TEXT NOT NULL",
+    "prompt": "TEXT",
+}
 REWARDS = {
-    "seq": "{serial}", "decision_id": "TEXT NOT NULL", "ts": "{real} NOT NULL", "score": "{real} NOT NULL",
-    "cost": "{real} NOT NULL", "source": "TEXT NOT NULL", "key": "TEXT NOT NULL UNIQUE", "teaches": "INTEGER NOT NULL",
-    "turn": "TEXT", "retracted": "INTEGER NOT NULL DEFAULT 0",
-}  # fmt: skip
+    "seq": "{serial}",
+    "decision_id": "TEXT NOT NULL",
+    "ts": "{real} NOT NULL",
+    "score": "{real} NOT NULL",
+    "cost": "{real} NOT NULL",
+    "source": "TEXT NOT NULL",
+    "key": "TEXT NOT NULL UNIQUE",
+    "teaches": "INTEGER NOT NULL",
+    "turn": "TEXT",
+    "retracted": "INTEGER NOT NULL DEFAULT 0",
+}
 TABLES = {
-    "decisions": DECISIONS, "bodies": BODIES, "rewards": REWARDS,
+    "decisions": DECISIONS,
+    "bodies": BODIES,
+    "rewards": REWARDS,
     "tallies": {
-        "day": "INTEGER NOT NULL", "bundle": "TEXT NOT NULL", "arm": "TEXT NOT NULL", "status": "TEXT NOT NULL",
-        "n": "BIGINT NOT NULL", "cost": "{real} NOT NULL", "rewards": "BIGINT NOT NULL",
+        "day": "INTEGER NOT NULL",
+        "bundle": "TEXT NOT NULL",
+        "arm": "TEXT NOT NULL",
+        "status": "TEXT NOT NULL",
+        "n": "BIGINT NOT NULL",
+        "cost": "{real} NOT NULL",
+        "rewards": "BIGINT NOT NULL",
         "PRIMARY KEY": "(day, bundle, arm, status)",
     },
     "folded": {
-        "bundle": "TEXT NOT NULL", "arm": "TEXT NOT NULL", "last": "BIGINT NOT NULL", "seqs": "{blob} NOT NULL",
+        "bundle": "TEXT NOT NULL",
+        "arm": "TEXT NOT NULL",
+        "last": "BIGINT NOT NULL",
+        "seqs": "{blob} NOT NULL",
     },
     "reserved": {"name": "TEXT PRIMARY KEY", "usd": "{real} NOT NULL", "ends": "{real} NOT NULL"},
     "lease": {"name": "TEXT PRIMARY KEY", "holder": "TEXT NOT NULL", "expires": "{real} NOT NULL"},
     "about": {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"},
-}  # fmt: skip
+}
 INDEXES = (
-    ("decisions", "call_id"), ("decisions", "response_id"), ("decisions", "session"), ("decisions", "kept"),
+    ("decisions", "call_id"),
+    ("decisions", "response_id"),
+    ("decisions", "session"),
+    ("decisions", "kept"),
     ("rewards", "decision_id"),
-)  # fmt: skip
+)
 TYPES = {
     "sqlite": {
         "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -65,10 +111,11 @@ TYPES = {
 }
 #: facts that come with the end of a call
 ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "reason")
-#: statuses of a call that served its request: to the end, or until the client left. Others were attempts of it
+#: statuses of a call that served its request: to the end, or until the client left. Others were attempts of
+#: it
 SERVED = ("answered", "broken")
-SECONDS_PER_DAY = 86_400.0
-#: columns by which rows are looked up, and the longest name that they hold as it is: PostgreSQL's index takes 2,704 bytes
+#: columns by which rows are looked up, and the longest name that they hold as it is: PostgreSQL's index takes
+#: 2,704 bytes
 NAMED = frozenset({"id", "call_id", "response_id", "session", "kept"})
 LONGEST_NAME = 512
 COLUMNS = ", ".join([*(f"d.{c}" for c in DECISIONS), *(f"b.{c}" for c in BODIES if c != "seq")])
@@ -77,14 +124,15 @@ FROM = "decisions d LEFT JOIN bodies b ON b.seq = d.seq"
 
 @dataclass(frozen=True)
 class Logged:
-    """A decision as it stands in the log; arrays are decoded, `decision` is JSON text for `Decision.from_dict`.
+    """A decision as it stands in the log; arrays are decoded, `decision` is JSON text for
+    `Decision.from_dict`.
 
-    session: its conversation, as `sessions` names it. kept: id of the decision whose model this turn of a conversation
-    kept; pmf and target are empty then, and decision is ''. caller: name of the key that asked for it. input_cost: the part
-    of expected_cost that was known before the call, that of the tokens in; output_cost: predicted for the tokens out,
-    before what was learnt (`charges`); fixed_cost: what the fallback was expected to
-    cost; USD. tokens_in, tokens_out: as the upstream counted them. estimated: cost was not reported, so it was put
-    together from characters and prices. reason: why the call failed.
+    session: its conversation, as `sessions` names it. kept: id of the decision whose model this turn of a
+    conversation kept; pmf and target are empty then, and decision is ''. caller: name of the key that asked
+    for it. input_cost: the part of expected_cost that was known before the call, that of the tokens in;
+    output_cost: predicted for the tokens out, before what was learnt (`charges`); fixed_cost: what the
+    fallback was expected to cost; USD. tokens_in, tokens_out: as the upstream counted them. estimated: cost
+    was not reported, so it was put together from characters and prices. reason: why the call failed.
     """
 
     seq: int
@@ -126,8 +174,8 @@ class Logged:
 class Reward:
     """A reward as it stands in the log.
 
-    teaches: the first of its decision that was not taken back; later ones are kept and not learnt. turn: the turn of the
-    conversation that was scored, where it is not the decision itself.
+    teaches: the first of its decision that was not taken back; later ones are kept and not learnt. turn: the
+    turn of the conversation that was scored, where it is not the decision itself.
     """
 
     seq: int
@@ -143,8 +191,16 @@ class Reward:
 
 
 def tally(
-    run: Run, ts: float, bundle: str, arm: str, status: str, *, n: int = 0, cost: float = 0.0, rewards: int = 0
-) -> None:  # fmt: skip
+    run: Run,
+    ts: float,
+    bundle: str,
+    arm: str,
+    status: str,
+    *,
+    n: int = 0,
+    cost: float = 0.0,
+    rewards: int = 0,
+) -> None:
     run(
         "INSERT INTO tallies (day, bundle, arm, status, n, cost, rewards) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (day, bundle, arm, status) DO UPDATE SET n = tallies.n + excluded.n, "
@@ -166,8 +222,9 @@ def body_of(row: dict[str, Any]) -> list[Any]:
         "target": json.dumps(np.asarray(row["target"]).tolist()),
         "available": None if available is None else json.dumps([int(x) for x in available]),
         "embedding": None if embedding is None else np.ascontiguousarray(embedding, dtype="<f4").tobytes(),
-        "decision": row["decision"], "prompt": row.get("prompt"),
-    }  # fmt: skip
+        "decision": row["decision"],
+        "prompt": row.get("prompt"),
+    }
     return [values[name] for name in BODIES if name != "seq"]
 
 

@@ -1,14 +1,16 @@
 """The event log: every decision before it is answered, every reward once, in SQLite (WAL) or PostgreSQL.
 
-`decisions` and `rewards` hold all that happened, each numbered by `seq` in the order of the commits; `bodies` holds of a
-decision what learning and explanations need and counting does not. What a router has learnt is a function of its bundle
-and of this log (`learner`). A row changes when its call ends (`finish`) and when it is taken back (`retention.retract`);
-it leaves only by `retention.compact`. `tallies` are sums kept with every row, so that nobody counts a large table;
-`folded` are the plays of rows that were removed. `reserved` is what calls under way may cost (`reservations`). `lease` says which process saves what was learnt; `about` holds the
+`decisions` and `rewards` hold all that happened, each numbered by `seq` in the order of the commits; `bodies`
+holds of a decision what learning and explanations need and counting does not. What a router has learnt is a
+function of its bundle and of this log (`learner`). A row changes when its call ends (`finish`) and when it is
+taken back (`retention.retract`); it leaves only by `retention.compact`. `tallies` are sums kept with every
+row, so that nobody counts a large table; `folded` are the plays of rows that were removed. `reserved` is what
+calls under way may cost (`reservations`). `lease` says which process saves what was learnt; `about` holds the
 log's own name, how often something was taken back, and the encoders of its bundles.
 
-A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as well, which
-names the decision in `kept`, and has no body: it is no draw, so no estimate and no learning sees it.
+A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as
+well, which names the decision in `kept`, and has no body: it is no draw, so no estimate and no learning sees
+it.
 
 Prompts are not kept unless asked for: their SHA-256 and their embedding are.
 """
@@ -37,7 +39,6 @@ from cabs_core.router.event_rows import (
     INDEXES,
     NAMED,
     REWARDS,
-    SECONDS_PER_DAY,
     SERVED,
     TABLES,
     TYPES,
@@ -50,6 +51,7 @@ from cabs_core.router.event_rows import (
     reward_of,
     tally,
 )
+from cabs_core.units import SECONDS_PER_DAY
 
 #: longest time that a lease is taken for, seconds
 LONGEST_LEASE = 60.0
@@ -128,12 +130,13 @@ class EventLog:
         return {str(name).removeprefix(_ENCODER): str(value) for name, value in rows}
 
     def checkpoints(self, bundle: str | Path) -> Path | None:
-        """Folder of checkpoints learnt from this log: beside its file, or for a database beside the bundle. None: nowhere."""
+        """Folder of checkpoints learnt from this log: beside its file, or for a database beside the bundle.
+        None: nowhere."""
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
         return None if self.place == ":memory:" else learned_folder(self.place)
 
-    # -- decisions --------------------------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------------------------
 
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
         """Append decisions (columns of `decisions` and `bodies`; arrays as arrays). All of them or none.
@@ -187,7 +190,8 @@ class EventLog:
         """The newest decision with this id, response_id, call_id or session; None: there is none.
 
         Args:
-            caller: only among those that it asked for: names that clients choose are theirs alone. None: everybody's.
+            caller: only among those that it asked for: names that clients choose are theirs alone. None:
+                everybody's.
         """
         ((column, value),) = where.items()
         assert column in NAMED
@@ -214,13 +218,15 @@ class EventLog:
         return [logged_of(row) for row in self._all(sql, (after,))]
 
     def mean_cost(self, decision_id: str) -> float | None:
-        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: none is known."""
+        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: none is
+        known."""
         sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
         (mean,) = self._one(sql, (decision_id, decision_id))
         return None if mean is None else float(mean)
 
     def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
-        """(number of the newest decision, {arm: times that copies of these bundles drew it after `after`})."""
+        """(number of the newest decision, {arm: times that copies of these bundles drew it after
+        `after`})."""
         marks = ", ".join("?" * len(bundles))
 
         def work(run: Run) -> tuple[int, dict[str, int]]:
@@ -230,7 +236,8 @@ class EventLog:
             if last <= after:
                 return max(last, after), {}
             sql = (
-                "SELECT arm, COUNT(*) FROM decisions WHERE seq > ? AND seq <= ? AND kept IS NULL AND retracted = 0 "
+                "SELECT arm, COUNT(*) FROM decisions WHERE seq > ? AND seq <= ? AND kept IS NULL AND "
+                "retracted = 0 "
                 f"AND bundle IN ({marks}) GROUP BY arm"
             )
             counts = {str(arm): int(n) for arm, n in run(sql, (after, last, *bundles)).fetchall()}
@@ -242,7 +249,7 @@ class EventLog:
 
         return self.database.transaction(work)
 
-    # -- rewards ----------------------------------------------------------------------------------------------
+    # -- rewards ---------------------------------------------------------------------------------------------
 
     def add_reward(
         self, decision_id: str, score: float, cost: float, source: str, key: str, *, turn: str | None = None
@@ -299,8 +306,8 @@ class EventLog:
         """What the next rewards after number `after` teach copies of these bundles.
 
         Returns:
-            (decisions with their rewards, in order; how many rewards were looked at, at most `limit`; number of the
-            last one).
+            (decisions with their rewards, in order; how many rewards were looked at, at most `limit`; number
+            of the last one).
         """
         marks = ", ".join("?" * len(bundles))
 
@@ -321,7 +328,8 @@ class EventLog:
         return self.database.transaction(work)
 
     def scored(self) -> Iterator[tuple[Logged, Reward]]:
-        """Every decision whose score teaches, with it, in order of the decisions; a part of them in memory at a time."""
+        """Every decision whose score teaches, with it, in order of the decisions; a part of them in memory at
+        a time."""
         sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
             FROM decisions d JOIN bodies b ON b.seq = d.seq JOIN rewards r ON r.decision_id = d.id
             WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0 ORDER BY d.seq"""
@@ -330,7 +338,8 @@ class EventLog:
             yield logged_of(row[width:]), reward_of(row[:width])
 
     def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
-        """(arm, status, ts, rho, whether it was drawn, score, cost, p) of a bundle's calls, in order; a few in memory.
+        """(arm, status, ts, rho, whether it was drawn, score, cost, p) of a bundle's calls, in order; a few
+        in memory.
 
         score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
         """
@@ -340,7 +349,8 @@ class EventLog:
         return self.database.stream(sql, (bundle,))
 
     def recent_scores(self, bundle: str, arm: str, limit: int) -> list[tuple[str, float, np.ndarray, float]]:
-        """(hash, length, embedding of the prompt, score) of a model's newest draws whose score teaches, newest score first."""
+        """(hash, length, embedding of the prompt, score) of a model's newest draws whose score teaches,
+        newest score first."""
         sql = """SELECT d.prompt_hash, d.prompt_length, b.embedding, r.score FROM rewards r
             JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
             WHERE d.bundle = ? AND d.arm = ? AND d.retracted = 0 AND r.teaches = 1 AND r.retracted = 0
@@ -351,9 +361,11 @@ class EventLog:
         ]
 
     def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
-        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, the most frequent first."""
-        sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions WHERE bundle = ? AND retracted = 0
-            AND status IN ('error', 'timeout', 'refused') GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
+        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, the most frequent
+        first."""
+        sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
+            WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
+            GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
         return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle, limit))]
 
     def scored_prompts(self) -> set[str]:
@@ -368,11 +380,15 @@ class EventLog:
         """Number of the newest reward; 0: none."""
         return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM rewards WHERE retracted = 0")[0])
 
-    # -- sums -------------------------------------------------------------------------------------------------
+    # -- sums ------------------------------------------------------------------------------------------------
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """(arm, status, number of calls), in order of the arms' names, from the tallies: also what was compacted."""
-        sql = "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, status"
+        """(arm, status, number of calls), in order of the arms' names, from the tallies: also what was
+        compacted."""
+        sql = (
+            "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, "
+            "status"
+        )
         return [(arm, status, int(n)) for arm, status, n in self._all(sql)]
 
     def bundles(self) -> list[tuple[str, int, float | None]]:
@@ -401,10 +417,12 @@ class EventLog:
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
     def totals(self, day: int) -> tuple[int, float]:
-        """(requests that were served, what all calls cost in USD) of those decided on a UTC day, counted from 1970."""
+        """(requests that were served, what all calls cost in USD) of those decided on a UTC day, counted from
+        1970."""
         marks = ", ".join("?" * len(SERVED))
         sql = (
-            f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM tallies "
+            f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "
+            "tallies "
             "WHERE day = ? AND status NOT IN ('decided', 'unused')"
         )
         requests, cost = self._one(sql, (*SERVED, day))
@@ -416,13 +434,14 @@ class EventLog:
         row = self._one(sql, (bundle,))
         return float(row[0]) if row else None
 
-    # -- lease ------------------------------------------------------------------------------------------------
+    # -- lease -----------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float, name: str = "learner") -> bool:
-        """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another holder's has not expired.
+        """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another holder's
+        has not expired.
 
-        One that ends later than any lease can was taken while a clock was ahead: it holds nobody off. Hosts that share a
-        database ask its clock, not their own.
+        One that ends later than any lease can was taken while a clock was ahead: it holds nobody off. Hosts
+        that share a database ask its clock, not their own.
         """
         seconds = min(seconds, LONGEST_LEASE)
 
@@ -438,7 +457,8 @@ class EventLog:
         return self.database.transaction(work, append=True)
 
     def lease(self, name: str = "learner") -> tuple[str, float] | None:
-        """(holder, seconds until it expires: below 0 where it has, above LONGEST_LEASE where a clock was ahead) or None."""
+        """(holder, seconds until it expires: below 0 where it has, above LONGEST_LEASE where a clock was
+        ahead) or None."""
 
         def work(run: Run) -> tuple[str, float] | None:
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (name,)).fetchone()
@@ -452,7 +472,7 @@ class EventLog:
             return time.time()
         return float(run("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
 
-    # -- whether it works, and what a server says of itself -------------------------------------------------------
+    # -- whether it works, and what a server says of itself --------------------------------------------------
 
     def check(self) -> None:
         """Write something that changes nothing. Raises LogError: the log cannot be written now."""
@@ -461,7 +481,10 @@ class EventLog:
 
     def note(self, name: str, value: str) -> None:
         """Keep a text under a name in `about`; it replaces the one before."""
-        sql = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        sql = (
+            "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = "
+            "excluded.value"
+        )
         self.database.transaction(lambda run: run(sql, (name, value)), append=True)
 
     def noted(self, name: str) -> str | None:
@@ -469,7 +492,7 @@ class EventLog:
         row = self._one("SELECT value FROM about WHERE name = ?", (name,))
         return str(row[0]) if row else None
 
-    # -- all of it --------------------------------------------------------------------------------------------
+    # -- all of it -------------------------------------------------------------------------------------------
 
     def copy_to(self, path: str | Path) -> Path:
         """Write the whole log into a new SQLite file."""

@@ -16,12 +16,18 @@ _EASY = (
     "What colour is the sky at noon on day {a}?",
     "Name {a} fruits.",
 )
-_HARD = ("Prove that {a} divides n^{b} - n for all n.", "Integrate x^{a} exp(-x) from 0 to {b}.",
-         "How many primes lie between {a} and {b}?")  # fmt: skip
+_HARD = (
+    "Prove that {a} divides n^{b} - n for all n.",
+    "Integrate x^{a} exp(-x) from 0 to {b}.",
+    "How many primes lie between {a} and {b}?",
+)
 
 
 def write_example(path: str | Path, questions: int = 600, seed: int = 0) -> Path:
-    """Write the table: columns question, model, correct, usd. All models do well on easy questions, few on hard."""
+    """Write the table: columns question, model, correct, usd.
+
+    All models do well on easy questions, few on hard.
+    """
     rng = random.Random(seed)
     with open(path, "w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)

@@ -1,12 +1,13 @@
 """Which model or router fulfils a goal: chosen on validation, confirmed on test, and said in one sentence.
 
-    answer = answer_goal(Goal(quality=0.95, of="gpt-4o"), validation, test, ["ridge", "hier_mix"], rhos=[0, 100, 1000])
-    print(answer.sentence)
+    answer = answer_goal(Goal(quality=0.95, of="gpt-4o"), validation, test, ["ridge", "hier_mix"], rhos=[0,
+    100, 1000]) print(answer.sentence)
 
-A candidate is a single model, or a policy at one rho. On validation, the best candidate is taken that is likely to be
-confirmed. Only that one is looked at on test, so its one-sided 95 % bounds hold as they are, without a correction for
-the number of candidates. Where none is likely, the closest on test is named, with bounds that are corrected, and nothing is
-promised. Bounds are those of `metrics.uncertainty`: of a mean score, of a share within a latency, of a mean cost.
+A candidate is a single model, or a policy at one rho. On validation, the best candidate is taken that is
+likely to be confirmed. Only that one is looked at on test, so its one-sided 95 % bounds hold as they are,
+without a correction for the number of candidates. Where none is likely, the closest on test is named, with
+bounds that are corrected, and nothing is promised. Bounds are those of `metrics.uncertainty`: of a mean
+score, of a share within a latency, of a mean cost.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Outcome:
     """What a candidate did on a problem.
 
     Attributes:
-        score, cost, quick: `[trials, n]` by query: scores, USD, and 1.0 where the answer came within the goal's latency
-            (ones without such a goal).
+        score, cost, quick: `[trials, n]` by query: scores, USD, and 1.0 where the answer came within the
+            goal's latency (ones without such a goal).
         clusters: `[n]` of the queries, or None. seen: how much of them it was seen on (`metrics.seen_share`).
     """
 
@@ -67,11 +68,13 @@ class Wish:
     """One condition of a goal on a candidate: the measured value, and how sure it is.
 
     Attributes:
-        name: quality, budget or latency. found: relative to what is asked for, so that 1 just fulfils it (a budget: spent
-            divided by allowed).
-        sure: one-sided 95 % bound of `found`: the lower one, of a budget the upper one; None: nothing is known.
-        held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told, None where nobody
-            can say. heaviest: of a budget whose bound is not known, the share of all money that the dearest prompt is.
+        name: quality, budget or latency. found: relative to what is asked for, so that 1 just fulfils it (a
+            budget: spent divided by allowed).
+        sure: one-sided 95 % bound of `found`: the lower one, of a budget the upper one; None: nothing is
+            known.
+        held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
+            None where nobody can say. heaviest: of a budget whose bound is not known, the share of all money
+            that the dearest prompt is.
     """
 
     name: str
@@ -87,12 +90,13 @@ class Answer:
     """The answer to a goal.
 
     Attributes:
-        goal: as it was asked. policy: of the router, None for a single model. rho: of the router. choice: what to call the
-            answer: the model, or the policy.
+        goal: as it was asked. policy: of the router, None for a single model. rho: of the router. choice:
+            what to call the answer: the model, or the policy.
         confirmed: every wish holds on test with 95 % confidence.
-        score, cost: on test, cost in USD per 1,000 requests. against: the model that it is compared with; its figures.
-        queries, independent: of test, and how many independent observations these are. closest: none was likely to be confirmed,
-            and this one is the closest.
+        score, cost: on test, cost in USD per 1,000 requests. against: the model that it is compared with; its
+            figures.
+        queries, independent: of test, and how many independent observations these are. closest: none was
+            likely to be confirmed, and this one is the closest.
         wishes: the conditions on test. sentence: all of it in words.
     """
 
@@ -124,7 +128,8 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> Answer:
         anyway: answer although the artifacts are of older data, or of data that failed a check since.
 
     Raises:
-        ProvenanceError: the pool's chain has not been run, or not on the data at hand. DataError: see `answer_goal`.
+        ProvenanceError: the pool's chain has not been run, or not on the data at hand. DataError: see
+            `answer_goal`.
     """
     targets = {name: chain.stage(name) for name in ("replay_problem", "tuning")}
     if not anyway:
@@ -159,8 +164,10 @@ def answer_goal(
     """The best candidate for a goal.
 
     Args:
-        policies: deployable ones. rhos: cost sensitivities that they are tried at; the goal's own value is added.
-        validation, test: of a table with gaps, qualities rest on real answers, and where nothing can be known they are bounds.
+        policies: deployable ones. rhos: cost sensitivities that they are tried at; the goal's own value is
+            added.
+        validation, test: of a table with gaps, qualities rest on real answers, and where nothing can be known
+            they are bounds.
         options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
 
     Raises:
@@ -169,7 +176,8 @@ def answer_goal(
     best_of_all = goal.of == BEST and BEST not in test.arms
     if goal.of is not None and goal.of not in test.arms and not best_of_all:
         raise DataError(
-            f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms)}, and {BEST}: the best of them"
+            f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms)}, and {BEST}: the best of "
+            "them"
         )
     if goal.latency is not None and (test.latencies is None or validation.latencies is None):
         raise DataError(
@@ -212,9 +220,12 @@ def answer_goal(
         if slack >= 0 and worth > promising:
             best, promising = candidate, worth
         near.append((_closeness(gaps, worth), candidate))
-    looked_at = [best] if best else candidates[: test.K] + [
-        c for _, c in sorted(near, key=lambda pair: pair[0], reverse=True) if c[0] is not None
-    ][:_NEAREST]  # fmt: skip
+    looked_at = (
+        [best]
+        if best
+        else candidates[: test.K]
+        + [c for _, c in sorted(near, key=lambda pair: pair[0], reverse=True) if c[0] is not None][:_NEAREST]
+    )
     # "the best of all" is the best on the held-out queries as well
     bases = {reference: outcome(test, (None, None, reference))}
     if best_of_all:
@@ -223,7 +234,8 @@ def answer_goal(
         bases[first] = alone[first]
 
     def on_test(candidate: _Candidate) -> tuple[tuple[float, float], Outcome, str, tuple[Wish, ...]]:
-        """(closeness, outcome, the model compared with, wishes): against that of the bases which asks for most."""
+        """(closeness, outcome, the model compared with, wishes): against that of the bases which asks for
+        most."""
         tail = LEVEL / len(looked_at)
         found = []
         for name, other in bases.items():
@@ -237,9 +249,22 @@ def answer_goal(
     base = bases[against]
     figures = [float(a.mean()) for a in (got.score, 1000 * got.cost, base.score, 1000 * base.cost)]
     draft = Answer(
-        goal.text, name, policy, rho, best is not None and all(w.held for w in wishes), figures[0], figures[1], against,
-        figures[2], figures[3], wishes, test.n, test.independent, best is None, "",
-    )  # fmt: skip
+        goal.text,
+        name,
+        policy,
+        rho,
+        best is not None and all(w.held for w in wishes),
+        figures[0],
+        figures[1],
+        against,
+        figures[2],
+        figures[3],
+        wishes,
+        test.n,
+        test.independent,
+        best is None,
+        "",
+    )
     choice_label = name if policy is None else label(policy)
     return Answer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label)})
 
@@ -271,7 +296,8 @@ def _gaps(goal: Goal, got: Outcome, base: Outcome) -> list[_Gap]:
 
 
 def _closeness(gaps: Sequence[_Gap], worth: float) -> tuple[float, float]:
-    """(how much the wish that is missed most lacks, at most 0, of its target; worth): the larger, the closer."""
+    """(how much the wish that is missed most lacks, at most 0, of its target; worth): the larger, the
+    closer."""
     return min([0.0, *(float(gap.mean()) / max(target, 1e-300) for _, gap, target, _ in gaps)]), worth
 
 
@@ -295,9 +321,11 @@ def _wish(
     error, mean = _error(gap, got, unit), float(gap.mean())
     target = target if target > 0 else 1e-300
     times = times_needed(mean, error)
-    more = None if times is None or times > 1e4 else max(
-        math.ceil((times - 1) * test.asked * test.independent / test.n), 1
-    )  # fmt: skip
+    more = (
+        None
+        if times is None or times > 1e4
+        else max(math.ceil((times - 1) * test.asked * test.independent / test.n), 1)
+    )
     heaviest = None
     if name == "budget":
         cost = got.cost.mean(axis=0)
@@ -349,12 +377,18 @@ def _sentence(goal: Goal, a: Answer, choice_label: str) -> str:
     advice = "nothing in the table comes closer"
     heavy = next((w.heaviest for w in failed if w.heaviest), None)
     if heavy is not None:
-        advice = f"one prompt is {100 * heavy:.0f} % of all the money, so that nobody can tell the mean cost from these prompts"
+        advice = (
+            f"one prompt is {100 * heavy:.0f} % of all the money, so that nobody can tell the mean cost from "
+            "these prompts"
+        )
     elif all(m is not None for m in more):
         advice = f"about {_round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
     named = " and the ".join(w.name for w in failed)
     closest = "Closest comes" if a.closest else "Most promising was"
-    return f"It cannot be said that the {named} asked for is kept. {closest} {choice_label}: {figures} on {queries}; {advice}."
+    return (
+        f"It cannot be said that the {named} asked for is kept. {closest} {choice_label}: {figures} on "
+        f"{queries}; {advice}."
+    )
 
 
 def _in_words(goal: Goal, a: Answer, wish: Wish) -> str:

@@ -1,7 +1,7 @@
 """From embeddings to requests: exactly the predictions that the bundle's policy asks for.
 
-A bundle holds the oracles cut down to what its policy needs (`cut_oracles`), and computes no more than that for a
-decision. What an explanation shows beyond it is computed when asked for.
+A bundle holds the oracles cut down to what its policy needs (`cut_oracles`), and computes no more than that
+for a decision. What an explanation shows beyond it is computed when asked for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def needs_of(policy: SafePolicy) -> Reads:
 
 
 def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
-    """The oracles cut down to what `needs` asks for, plus one predictor of scores and one of costs for explanations."""
+    """The oracles cut down to what `needs` asks for, plus one predictor of scores and one of costs for
+    explanations."""
     chosen = dict(oracles.chosen)
     if not needs.scores:
         chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
@@ -64,7 +65,8 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
 
 
 class Prediction:
-    """What is expected of every model for one text; what the policy does not read is computed when first asked for.
+    """What is expected of every model for one text; what the policy does not read is computed when first
+    asked for.
 
     Attributes:
         request: what the policy reads; available arms and rho are not set yet.
@@ -95,7 +97,7 @@ class Prediction:
 
 
 class Heads:
-    """Requests of one policy from embeddings and prompt lengths (characters)."""
+    """Predictions that one policy asks for, from embeddings and prompt lengths (characters)."""
 
     def __init__(self, oracles: Oracles, needs: Reads):
         self.oracles, self.needs = oracles, needs

@@ -24,8 +24,8 @@ class Ingredients:
 
     Attributes:
         outcomes: the table of n prompts. split: `[n]` of train, validation or test. embeddings: `[n, e]`.
-        problem: the replay problem of `validation` or `test`; called when it is needed, for each is as large as the
-            train split. oracles: likewise.
+        problem: the replay problem of `validation` or `test`; called when it is needed, for each is as large
+            as the train split. oracles: likewise.
         options: {policy: tuned settings}. encoding: `identity` and `dtype` of the embeddings.
     """
 

@@ -1,12 +1,13 @@
 """What a router has learnt: a function of its bundle and of the event log, and nothing else.
 
-    learner = Learner(bundle_folder, manifest, log, heads, folder="router.learned")
+    learner = Learner(Bundle.read("router"), log, folder="router.learned")
     learner.catch_up()      # apply what is new in the log, in order
     learner.save()          # a checkpoint: the policy and how far it has read, in one atomic step
 
-A learner never decides. Where a score or a row was taken back (`EventLog.revision`), it starts again from the bundle. Copies of it in several processes that read the same log hold the same state, byte for byte;
-a checkpoint only shortens the way there. Rewards are applied in the order of their numbers, each once, because the
-number of the last one is saved with the state.
+A learner never decides. Where a score or a row was taken back (`EventLog.revision`), it starts again from the
+bundle. Copies of it in several processes that read the same log hold the same state, byte for byte: a
+checkpoint only shortens the way there. Rewards are applied in the order of their numbers, each once, because
+the number of the last one is saved with the state.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import ProvenanceError
 from cabs_core.policies import load_policy
 from cabs_core.policies.requests import Decision
-from cabs_core.router.bundle import Manifest
 from cabs_core.router.charges import Charges
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import EventLog
-from cabs_core.router.heads import Heads
+from cabs_core.router.loaded import Bundle
 from cabs_core.utility import clipped_utility
 
 FORMAT = 2
@@ -59,8 +59,8 @@ class Learner:
     """Applies the events of a log to a bundle's policy, in order.
 
     Args:
-        bundle: folder of the bundle; manifest: what it says.
-        log: where events come from; heads: give what a late reward needs of its prompt.
+        bundle: whose policy learns; its heads give what a late reward needs of its prompt.
+        log: where events come from.
         folder: where checkpoints of all bundles lie; None: nothing is saved or read.
 
     Attributes:
@@ -68,16 +68,9 @@ class Learner:
         learnt, passed: rewards that taught the policy, and that did not (other bundle, second of a decision).
     """
 
-    def __init__(
-        self,
-        bundle: str | Path,
-        manifest: Manifest,
-        log: EventLog,
-        heads: Heads,
-        folder: str | Path | None = None,
-    ):
-        self.bundle, self.manifest, self.log, self.heads = Path(bundle), manifest, log, heads
-        self.folder = None if folder is None else Path(folder) / manifest.id
+    def __init__(self, bundle: Bundle, log: EventLog, folder: str | Path | None = None):
+        self.bundle, self.manifest, self.heads, self.log = bundle.folder, bundle.manifest, bundle.heads, log
+        self.folder = None if folder is None else Path(folder) / self.manifest.id
         self.version = 0
         self.revision = log.revision
         self._restore()
@@ -109,7 +102,8 @@ class Learner:
                 self.evidence = Evidence(**data["evidence"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ProvenanceError(
-                f"{path} is no checkpoint of bundle {self.manifest.id} and log {log} ({error!r}): move {self.folder} "
+                f"{path} is no checkpoint of bundle {self.manifest.id} and log {log} ({error!r}): move "
+                f"{self.folder} "
                 "away; it is made again from the event log"
             ) from None
         self.policy = load_policy(self.folder / "policy")
@@ -184,16 +178,26 @@ class Learner:
         with atomic_directory(self.folder, contents) as temporary:
             self.policy.save(temporary / "policy")
             content = {
-                "format": FORMAT, "bundle": self.manifest.id, "counted": self.counted, "applied": self.applied,
-                "charges": self.charges.state(), "log": self.log.id, "revision": self.revision, "fallback": self.manifest.fallback, "learnt": self.learnt, "passed": self.passed, "evidence": vars(self.evidence),
-            }  # fmt: skip
+                "format": FORMAT,
+                "bundle": self.manifest.id,
+                "counted": self.counted,
+                "applied": self.applied,
+                "charges": self.charges.state(),
+                "log": self.log.id,
+                "revision": self.revision,
+                "fallback": self.manifest.fallback,
+                "learnt": self.learnt,
+                "passed": self.passed,
+                "evidence": vars(self.evidence),
+            }
             (temporary / "learned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         return self.folder
 
     def trusted(self, z: float) -> bool:
         """Whether the policy beats the fallback by more than z standard errors.
 
-        Live evidence decides once there are 30 rewards of it; until then that of the bundle (validation) does.
+        Live evidence decides once there are 30 rewards of it; until then that of the bundle (validation)
+        does.
         """
         live = self.evidence.summary()
         evidence = live if live["n"] >= 30 else self.manifest.evidence

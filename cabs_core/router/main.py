@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from cabs_core.command import CommandGroup
-from cabs_core.router.cli import doctor, feedback, log, rollback, route, serve
+from cabs_core.router.cli import feedback, log, rollback, route, serve
+from cabs_core.router.doctor_cli import doctor
 
 
 @click.group(

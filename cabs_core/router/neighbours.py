@@ -42,9 +42,11 @@ class Neighbours:
         """At most `KEPT` train prompts, drawn without replacement where there are more."""
         rows = np.sort(np.random.default_rng([seed, 40]).permutation(len(texts))[:KEPT])
         return cls(
-            np.asarray(embeddings)[rows].astype(np.float16), [texts[i][:CHARACTERS] for i in rows],
-            np.asarray(scores)[rows].astype(np.float32), list(arms),
-        )  # fmt: skip
+            np.asarray(embeddings)[rows].astype(np.float16),
+            [texts[i][:CHARACTERS] for i in rows],
+            np.asarray(scores)[rows].astype(np.float32),
+            list(arms),
+        )
 
     def save(self, folder: Path) -> None:
         """Write arrays and texts into `folder`."""
@@ -65,15 +67,17 @@ class Neighbours:
             return cls(stored["embeddings"], data["texts"], stored["scores"], data["arms"])
 
     def nearest(self, embedding: np.ndarray, count: int) -> list[dict[str, Any]]:
-        """The `count` nearest prompts (Euclidean), nearest first, with the scores of the models that answered them."""
+        """The `count` nearest prompts (Euclidean), nearest first, with the scores of the models that answered
+        them."""
         distance = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
         order = np.argsort(distance, kind="stable")[: max(0, int(count))]
         return [
             {
-                "text": self.texts[i], "distance": float(np.sqrt(distance[i])),
+                "text": self.texts[i],
+                "distance": float(np.sqrt(distance[i])),
                 "scores": {
                     arm: float(v) for arm, v in zip(self.arms, self.scores[i], strict=True) if not np.isnan(v)
                 },
             }
             for i in order
-        ]  # fmt: skip
+        ]

@@ -1,15 +1,16 @@
 """A budget in dollars instead of rho: a controller that moves rho until spending meets the target.
 
-rho is the price of a dollar, so it is the multiplier of the budget. ParetoBandit's pacer moves it by the smoothed
-excess of each call. This one moves it by the debt: all that was spent minus all that was allowed. No expensive call is
-forgotten, so total spending meets the target wherever some rho in reach can meet it.
+rho is the price of a dollar, so it is the multiplier of the budget. ParetoBandit's pacer moves it by the
+smoothed excess of each call. This one moves it by the debt: all that was spent minus all that was allowed. No
+expensive call is forgotten, so total spending meets the target wherever some rho in reach can meet it.
 
-rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until none is left.
-What was spent today is read from the log (`follow`), so a restart, a promotion or another worker changes nothing; the
-target is one, not a limit: for that see `server.cap`.
-A target below what calls cost at the highest rho cannot be met: `Pacer.problem` says so, before traffic from what was
-replayed, and with traffic from what was spent there.
-The allowance of a call is the target per request, or the part of a target per day that accrued since the call before.
+rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until
+none is left. What was spent today is read from the log (`follow`), so a restart, a promotion or another
+worker changes nothing; the target is one, not a limit: for that see `server.cap`.
+A target below what calls cost at the highest rho cannot be met: `Pacer.problem` says so, before traffic from
+what was replayed, and with traffic from what was spent there.
+The allowance of a call is the target per request, or the part of a target per day that accrued since the call
+before.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import numpy as np
 
 from cabs_core.errors import RouterError
 from cabs_core.router.bundle import Manifest
+from cabs_core.router.options import RouterOptions
+from cabs_core.units import SECONDS_PER_DAY
 
-SECONDS_PER_DAY = 86_400.0
 #: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
 REACH = 2.0
-#: calls at the highest rho after which their cost is told, and calls after which expectations say nothing more
+#: calls at the highest rho after which their cost is told, and calls after which expectations say nothing
+#: more
 TELLING = 30
 
 
@@ -34,8 +37,8 @@ def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
     """The rho at which a policy spends `target` USD a request; a pacer that starts there runs up little debt.
 
     Args:
-        curve: {'rhos': rising, 'usd': mean cost of a request at each}, see `budget.spending`. It is made to fall with
-            rho and interpolated; a target beyond its ends gives the rho of that end.
+        curve: {'rhos': rising, 'usd': mean cost of a request at each}, see `budget.spending`. It is made to
+            fall with rho and interpolated; a target beyond its ends gives the rho of that end.
     """
     falling = np.minimum.accumulate(np.asarray(curve["usd"], dtype=np.float64))
     return float(np.interp(-target, -falling, np.asarray(curve["rhos"], dtype=np.float64)))
@@ -51,32 +54,6 @@ def dollars_of_a_call(usd: float) -> str:
     return np.format_float_positional(usd, precision=3, fractional=False, trim="-")
 
 
-def pacer_of(
-    manifest: Manifest,
-    *,
-    per_request: float | None,
-    per_day: float | None,
-    epsilon: float,
-    mode: str,
-    fallback: str,
-) -> Pacer:
-    """The pacer of a router; args as of `Router`."""
-    curve, costs = (
-        manifest.provenance.get("spending"),
-        {arm["name"]: float(arm["mean_cost"]) for arm in manifest.arms},
-    )
-    least = min(costs.values()) if not curve else float(min(curve["usd"]))
-    least = (
-        costs[fallback]
-        if mode == "shadow"
-        else (1 - epsilon) * least + epsilon * float(np.mean([*costs.values()]))
-    )
-    start = first_rho(per_request, curve) if curve and per_request is not None else manifest.rho
-    return Pacer(
-        per_request=per_request, per_day=per_day, low=min(manifest.rhos), high=max(manifest.rhos), start=start, least=least
-    )  # fmt: skip
-
-
 class Pacer:
     """Chooses the rho of the next request from what every call cost.
 
@@ -84,8 +61,8 @@ class Pacer:
         per_request, per_day: target in USD, exactly one of them.
         low, high: range of rho that was replayed, score units per USD, 0 <= low < high; rho goes from low to
             low + REACH x (high - low). start: first level.
-        step: share of (high - low) that rho moves for a debt of one call. drift: share of that by which the level
-            moves with every call.
+        step: share of (high - low) that rho moves for a debt of one call. drift: share of that by which the
+            level moves with every call.
         least: expected cost of a request at the highest rho, USD; None: not known.
         clock: seconds; for targets per day.
 
@@ -124,11 +101,41 @@ class Pacer:
         self._last = clock()
         self._day, self._day_calls, self._day_spent = int(self._last // SECONDS_PER_DAY), 0, 0.0
 
+    @classmethod
+    def of(cls, manifest: Manifest, options: RouterOptions, *, any_rho: bool) -> Pacer | None:
+        """The pacer of a router; None: it has no budget.
+
+        Args:
+            options: filled in for the bundle. any_rho: whether the policy serves any rho.
+
+        Raises:
+            RouterError: the policy serves one rho only; and as of the class.
+        """
+        target, per_day, epsilon = options.budget_per_request, options.budget_per_day, options.epsilon or 0.0
+        if target is None and per_day is None:
+            return None
+        if not any_rho:
+            raise RouterError(
+                f"{manifest.policy} learnt utilities at rho = {manifest.rho:g}, so no budget can move rho: "
+                "export a policy "
+                "that serves any rho (static ones, hier_mix, cabs_mix, or target='score')"
+            )
+        curve = manifest.provenance.get("spending")
+        costs = {arm["name"]: float(arm["mean_cost"]) for arm in manifest.arms}
+        cheapest = float(min(curve["usd"])) if curve else min(costs.values())
+        least = (1 - epsilon) * cheapest + epsilon * float(np.mean([*costs.values()]))
+        if options.mode == "shadow":
+            least = costs[manifest.fallback]
+        start = first_rho(target, curve) if curve and target is not None else manifest.rho
+        low, high = min(manifest.rhos), max(manifest.rhos)
+        return cls(per_request=target, per_day=per_day, low=low, high=high, start=start, least=least)
+
     def spend(self, cost: float, *, answered: bool = True) -> float:
         """A call cost so much (USD >= 0); returns the rho of the next request.
 
         Args:
-            answered: it answered its request; False: another attempt does, and this one brings no allowance of its own.
+            answered: it answered its request; False: another attempt does, and this one brings no allowance
+                of its own.
         """
         self._turn(int(self._clock() // SECONDS_PER_DAY))
         self._day_calls, self._day_spent = self._day_calls + int(answered), self._day_spent + cost
@@ -137,8 +144,8 @@ class Pacer:
     def follow(self, day: int, calls: int, spent: float) -> None:
         """Totals of the log for a day (UTC, counted from 1970): what others spent counts as well.
 
-        At the first call of a process they are what was spent before it started; a target per day has then been
-        accruing since midnight.
+        At the first call of a process they are what was spent before it started; a target per day has then
+        been accruing since midnight.
         """
         self._turn(day)
         if day != self._day or calls <= self._day_calls:  # what this process knows and the log does not yet
@@ -166,7 +173,8 @@ class Pacer:
         costs = None
         if calls >= TELLING and spent > allowed:
             costs = (
-                f"{calls} calls cost {dollars_of_a_call(spent / calls)} USD each where {dollars_of_a_call(allowed / calls)} "
+                f"{calls} calls cost {dollars_of_a_call(spent / calls)} USD each where "
+                f"{dollars_of_a_call(allowed / calls)} "
                 "were allowed"
             )
         elif (
@@ -179,7 +187,8 @@ class Pacer:
         if costs is None:
             return None
         return (
-            f"the budget of {target} cannot be reached: at the pacer's end (rho {self.high:g}) {costs}; raise it, add a "
+            f"the budget of {target} cannot be reached: at the pacer's end (rho {self.high:g}) {costs}; "
+            "raise it, add a "
             "cheaper model, or set a limit with --budget-cap-per-day"
         )
 

@@ -1,8 +1,9 @@
-"""Whether a challenger may take the champion's place, replacing a deployed bundle in one step, and taking that back.
+"""Whether a challenger may take the champion's place, replacing a deployed bundle in one step, and taking
+that back.
 
-Promotion is a test of non-inferiority: the challenger must be shown to be no worse than the champion less a margin
-(`router.margin` of the pool file, utility a request). "Not shown to be worse" would promote almost anything that was
-compared on few prompts: with 1,000 scored calls, a router .06 worse in seven logs of ten.
+Promotion is a test of non-inferiority: the challenger must be shown to be no worse than the champion less a
+margin (`router.margin` of the pool file, utility a request). "Not shown to be worse" would promote almost
+anything that was compared on few prompts: with 1,000 scored calls, a router .06 worse in seven logs of ten.
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from cabs_core.errors import RouterError
 from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.router.bundle import HEADER, contents_of, read_manifest
 
-#: in standard errors: a challenger that is just as good is promoted with probability .9 once `needed` prompts are there
+#: in standard errors: a challenger that is just as good is promoted with probability .9 once `needed` prompts
+#: are there
 _POWER = 1.2816
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Challenger minus champion on the same held-out decisions: mean clipped utility, its error, a 95 % interval.
+    """Challenger minus champion on the same held-out decisions: mean clipped utility, its error, a 95 %
+    interval.
 
     Attributes:
-        queries: decisions compared; of a table independent prompts. margin: loss of utility a request that is accepted.
+        queries: decisions compared; of a table independent prompts. margin: loss of utility a request that is
+            accepted.
         promote: low > -margin, and the challenger is not measurably worse. reason: in words.
-        needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as far as these
-            can tell.
+        needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as
+            far as these can tell.
     """
 
     queries: int
@@ -62,15 +66,19 @@ def judge(
     unknown: tuple[float, float] = (0.0, 0.0),
     how: str = "paired",
 ) -> Comparison:
-    """Compare two routers whose utilities on `queries` decisions differ by `difference` with standard error `se`.
+    """Compare two routers whose utilities on `queries` decisions differ by `difference` with standard error
+    `se`.
 
     Args:
         champion, challenger: mean utilities. margin: > 0.
         half_width: of the 95 % interval in standard errors, after a number of decisions.
-        reach: (below, above) of the interval, where it is not that of the usual error (`metrics.Error.reach`).
+        reach: (below, above) of the interval, where it is not that of the usual error
+            (`metrics.Error.reach`).
         collected: prompts or decisions that have to be collected for one of these.
-        least: decisions without which there is no valid interval, so no promotion. how: the estimate, in a word.
-        unknown: how much smaller and larger the difference may be, whatever number of decisions, for answers that are not known.
+        least: decisions without which there is no valid interval, so no promotion. how: the estimate, in a
+            word.
+        unknown: how much smaller and larger the difference may be, whatever number of decisions, for answers
+            that are not known.
     """
     below, above = reach or (half_width(float(queries)) * se,) * 2
     low, high = difference - unknown[0] - below, difference + unknown[1] + above
@@ -80,7 +88,10 @@ def judge(
     # as many, too, as show that a loss of everything is rarer than the margin
     wanted = math.ceil(max(count, least, math.log(LEVEL) / math.log1p(-min(margin, 0.99)) if reach else 0.0))
     promote = queries >= least and low > -margin and high >= 0.0
-    words = f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} held-out decisions)"
+    words = (
+        f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} "
+        "held-out decisions)"
+    )
     if promote:
         words += f"; not worse by more than {margin:g}"
     elif queries >= least and high < 0.0:
@@ -89,7 +100,8 @@ def judge(
         words += f"; cannot tell whether it is worse by more than {margin:g}: the champion stays. "
         if sum(unknown) > margin:
             words += (
-                f"The table lacks answers that they chose, and whatever these would be, the difference is from {difference - unknown[0]:+.4f} "
+                "The table lacks answers that they chose, and whatever these would be, the difference is "
+                f"from {difference - unknown[0]:+.4f} "
                 f"to {difference + unknown[1]:+.4f}: ask these models on the prompts that lack them"
             )
         else:
@@ -117,7 +129,8 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
     A server that watches `folder` sees the old bundle or the new one.
 
     Raises:
-        StorageError: `folder`, or the place of the earlier bundle, holds anything but a router; both stay as they are.
+        StorageError: `folder`, or the place of the earlier bundle, holds anything but a router; both stay as
+            they are.
     """
     candidate, folder = Path(candidate), Path(folder)
     old = previous(folder) if Path(folder).name else folder

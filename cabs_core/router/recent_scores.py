@@ -1,12 +1,14 @@
-"""Whether a model's recent scores have left what the bundle expects of it on the same prompts, by more than error.
+"""Whether a model's recent scores have left what the bundle expects of it on the same prompts, by more than
+error.
 
-The last RECENT scored draws of each model are compared with the score that the bundle predicts for their prompts. Prompts
-are the units: scores of one prompt are averaged first. As in `checks.compare_with_champion`, one more prompt is counted that
-went the other way, so that a few equal scores are no certainty, and the levels of K models are shared out (Bonferroni).
+The last RECENT scored draws of each model are compared with the score that the bundle predicts for their
+prompts. Prompts are the units: scores of one prompt are averaged first. As in `checks.compare_with_champion`,
+one more prompt is counted that went the other way, so that a few equal scores are no certainty, and the
+levels of K models are shared out (Bonferroni).
 
-A router asks the model of which it expects most, so what it expects of the models that it asks is too much on average, and
-of those that it asks for exploration too little: SLACK is taken off. What is off by more is told, whether the model changed or
-the bundle's predictions were never right.
+A router asks the model of which it expects most, so what it expects of the models that it asks is too much on
+average, and of those that it asks for exploration too little: SLACK is taken off. What is off by more is
+told, whether the model changed or the bundle's predictions were never right.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ SLACK = 0.05
 
 @dataclass(frozen=True)
 class Gap:
-    """Recent scores of a model minus what the bundle expects: mean over prompts, half its interval at LEVEL, number of prompts."""
+    """Recent scores of a model minus what the bundle expects: mean over prompts, half its interval at LEVEL,
+    number of prompts."""
 
     model: str
     mean: float
@@ -75,7 +78,8 @@ def in_a_sentence(gap: Gap, *, learns: bool, policy: str, pool: str) -> str:
     """What is seen, and what would follow it."""
     how = "better" if gap.mean > 0 else "worse"
     seen = (
-        f"{gap.model} answers {how} than the bundle expects: its last scored calls ({gap.prompts} prompts) differ by "
+        f"{gap.model} answers {how} than the bundle expects: its last scored calls ({gap.prompts} prompts) "
+        "differ by "
         f"{gap.mean:+.3f} ± {gap.half_width:.3f}"
     )
     if learns:

@@ -1,8 +1,8 @@
 """A router on an object store: `s3://bucket/prefix`, or any other fsspec URL.
 
-A bundle there is the same files under one prefix, the header `router.json` last. What serves it works on a local copy in
-`$CABS_HOME/routers/remote`, whose files are compared with the header's hashes, and looks for another header now and then;
-a store that is slow or away delays a new router and nothing else.
+A bundle there is the same files under one prefix, the header `router.json` last. What serves it works on a
+local copy in `$CABS_HOME/routers/remote`, whose files are compared with the header's hashes, and looks for
+another header now and then; a store that is slow or away delays a new router and nothing else.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import json
 import logging
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
+from cabs_core.bucket import Bucket
 from cabs_core.errors import CabsError, ProvenanceError, RouterError, StorageError
 from cabs_core.paths import cabs_home
 from cabs_core.router.bundle import HEADER, read_manifest
@@ -40,7 +38,8 @@ def fetch(url: str) -> Path:
     Raises:
         StorageError: the store cannot be read.
         RouterError: there is no router.
-        ProvenanceError: what lies there is damaged, or is being replaced at this moment; an earlier copy stays.
+        ProvenanceError: what lies there is damaged, or is being replaced at this moment; an earlier copy
+            stays.
     """
     url, folder = url.rstrip("/"), local_folder(url.rstrip("/"))
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -52,15 +51,15 @@ def fetch(url: str) -> Path:
             candidate = Path(temporary) / "router"
             candidate.mkdir()
             (candidate / HEADER).write_bytes(header)
-            fs, root = _store(url)
+            bucket = _bucket(url)
             for name in read_manifest(candidate, verify=False).files:
                 target = candidate / name
                 if candidate.resolve() not in target.resolve().parents:
                     raise ProvenanceError(f"{url}/{HEADER} names a file outside the bundle: {name!r}")
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with _reaching(url):
+                with bucket.reaching(name):
                     try:
-                        fs.get_file(f"{root}/{name}", str(target))
+                        bucket.fs.get_file(bucket.path(name), str(target))
                     except FileNotFoundError:
                         raise ProvenanceError(
                             f"{url}/{name} is missing: the router is being replaced, or was uploaded in part"
@@ -70,7 +69,10 @@ def fetch(url: str) -> Path:
 
 
 def fetch_or_keep(url: str) -> Path:
-    """`fetch`, or the copy from before where the store is away now; the log says so. Raises what `fetch` raises."""
+    """`fetch`, or the copy from before where the store is away now; the log says so.
+
+    Raises what `fetch` raises.
+    """
     try:
         return fetch(url)
     except CabsError as error:
@@ -82,35 +84,32 @@ def fetch_or_keep(url: str) -> Path:
 
 
 def publish(bundle: str | Path, url: str) -> str:
-    """Upload a bundle, the header last, and take away what the one before had beside; returns the bundle's id.
+    """Upload a bundle, the header last, and take away what the one before had beside; returns the bundle's
+    id.
 
     A machine that reads meanwhile keeps its copy, because hashes and header do not fit until the end.
 
     Raises:
-        StorageError: the store cannot be written, its bucket does not exist, or something other than a router lies there.
+        StorageError: the store cannot be written, its bucket does not exist, or something other than a router
+            lies there.
     """
     url, bundle = url.rstrip("/"), Path(bundle)
     manifest = read_manifest(bundle)
-    fs, root = _store(url)
-    with _reaching(url):
-        if not fs.exists(root.split("/", 1)[0]) and not url.startswith("memory://"):
-            raise StorageError(
-                f"there is no bucket {root.split('/', 1)[0]!r} for {url}: make it, or mend the name"
-            )
-        there = {str(p)[len(root) :].lstrip("/") for p in fs.find(root)} if fs.exists(root) else set()
+    bucket = _bucket(url)
+    with bucket.reaching():
+        below = bucket.fs.find(bucket.root) if bucket.fs.exists(bucket.root) else []
+        there = {str(path).removeprefix(bucket.root).lstrip("/") for path in below}
         if there and HEADER not in there:
             raise StorageError(f"{url} holds {sorted(there)[0]!r} and no router: name an empty place")
-        for name in [*manifest.files, HEADER]:
-            fs.makedirs(f"{root}/{name}".rsplit("/", 1)[0], exist_ok=True)
-            fs.put_file(str(bundle / name), f"{root}/{name}")
-        old = there - {HEADER, *manifest.files}
-        if old:
-            fs.rm([f"{root}/{name}" for name in sorted(old)])
+        bucket.put(bundle, [*manifest.files, HEADER])
+        if old := sorted(there - {HEADER, *manifest.files}):
+            bucket.fs.rm([bucket.path(name) for name in old])
     return manifest.id
 
 
 class Follower:
-    """A thread that brings the local copy up to date; whatever watches the folder takes the new router from there."""
+    """A thread that brings the local copy up to date; whatever watches the folder takes the new router from
+    there."""
 
     def __init__(self, url: str, every: float = EVERY):
         self.url, self.every, self.failures = url, every, 0
@@ -136,10 +135,10 @@ class Follower:
 
 
 def _header(url: str) -> bytes:
-    fs, root = _store(url)
-    with _reaching(url):
+    bucket = _bucket(url)
+    with bucket.reaching(HEADER):
         try:
-            data: bytes = fs.cat_file(f"{root}/{HEADER}")
+            data: bytes = bucket.fs.cat_file(bucket.path(HEADER))
         except FileNotFoundError:
             raise RouterError(
                 f"there is no router at {url}: `cabs export --pool NAME --out {url}` puts one there"
@@ -151,26 +150,5 @@ def _header(url: str) -> bytes:
     return data
 
 
-def _store(url: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs  # noqa: PLC0415  (a router in a folder needs none)
-
-        fs, root = url_to_fs(url, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
-        raise StorageError(
-            f"{url} cannot be opened: {error}. It needs an fsspec driver: pip install s3fs for s3://bucket/prefix"
-        ) from error
-    return fs, str(root).rstrip("/")
-
-
-@contextmanager
-def _reaching(url: str) -> Iterator[None]:
-    try:
-        yield
-    except CabsError:
-        raise
-    except Exception as error:  # each driver has errors of its own
-        raise StorageError(
-            f"{url} cannot be read or written ({type(error).__name__}: {str(error)[:300]}): check the bucket, the "
-            "credentials and the endpoint of this machine (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL)"
-        ) from error
+def _bucket(url: str) -> Bucket:
+    return Bucket(url, "the router", listings=False)

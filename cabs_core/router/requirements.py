@@ -1,8 +1,9 @@
-"""What a machine that only serves a bundle installs: the list that is written into the bundle as requirements.txt.
+"""What a machine that only serves a bundle installs: the list that is written into the bundle as
+requirements.txt.
 
-A list and not an extra, because an extra can only add to the dependencies of a distribution, and those of this one make
-the whole project. Every package is named with the version that made the bundle, with all that it depends on, so that
-`pip install --no-deps` needs to find nothing else.
+A list and not an extra, because an extra can only add to the dependencies of a distribution, and those of
+this one make the whole project. Every package is named with the version that made the bundle, with all that
+it depends on, so that `pip install --no-deps` needs to find nothing else.
 """
 
 from __future__ import annotations
@@ -21,9 +22,22 @@ NAME = "requirements.txt"
 OWN = "cabs-routing"
 #: what every router imports: decisions, the event log, the command line, the server
 _ALWAYS = (
-    "aiohttp", "click", "filelock", "httptools", "numba", "numpy", "packaging", "pydantic", "pyyaml", "safetensors", "scipy",
-    "starlette", "threadpoolctl", "uvicorn", *(() if sys.platform == "win32" else ("uvloop",)),
-)  # fmt: skip
+    "aiohttp",
+    "click",
+    "filelock",
+    "httptools",
+    "numba",
+    "numpy",
+    "packaging",
+    "pydantic",
+    "pyyaml",
+    "safetensors",
+    "scipy",
+    "starlette",
+    "threadpoolctl",
+    "uvicorn",
+    *(() if sys.platform == "win32" else ("uvloop",)),
+)
 _TRANSFORMER = ("onnxruntime", "tokenizers")
 _FITTED = ("scikit-learn",)
 
@@ -41,10 +55,12 @@ def serving_requirements(policy: str, encoder: str) -> str:
         [policy_record(policy).path, *([record.path] if record is not None and fitted else [])]
     )
     lines = [
-        "# What serves this router, with the versions that made it and nothing else: no orchestrator, no torch.",
+        "# What serves this router, with the versions that made it and nothing else: no orchestrator, no "
+        "torch.",
         f"#   pip install --no-deps -r {NAME}",
         f"# {OWN} itself may be a wheel that you built: add --find-links FOLDER.",
-        "# A log on PostgreSQL also needs psycopg2-binary, a router on an object store s3fs (or another fsspec driver).",
+        "# A log on PostgreSQL also needs psycopg2-binary, a router on an object store s3fs (or another "
+        "fsspec driver).",
     ]
     if policy_record(policy).family == "neural":
         lines.append(
@@ -54,7 +70,8 @@ def serving_requirements(policy: str, encoder: str) -> str:
 
 
 def closure(roots: Iterable[str]) -> list[str]:
-    """Names of distributions, sorted: the roots and all that they depend on here, without extras and without this one.
+    """Names of distributions, sorted: the roots and all that they depend on here, without extras and without
+    this one.
 
     Raises:
         RouterError: one of them is not installed.

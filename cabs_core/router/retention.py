@@ -19,8 +19,9 @@ BATCH = 2_000
 def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: bool = False) -> list[Reward]:
     """Take scores of a decision (or of a turn that kept it) back, or the decision itself.
 
-    What is learnt from the log and estimated by it is then that of a log which never held them. The rows stay, marked,
-    until they are compacted; what the calls cost stays counted. The same source may score the decision again.
+    What is learnt from the log and estimated by it is then that of a log which never held them. The rows
+    stay, marked, until they are compacted; what the calls cost stays counted. The same source may score the
+    decision again.
 
     Args:
         source: only its scores. row: the decision as well, with the turns that kept its model.
@@ -64,9 +65,9 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
 def compact(log: EventLog, before: float) -> dict[str, int]:
     """Remove what neither learning nor estimates need of the time before `before` (seconds since 1970).
 
-    Removed are decisions that were never scored, turns that kept a model, and what was taken back, unless their
-    conversation went on since. Every scored decision stays whole. That a removed one was played stays known, so what is
-    learnt from the log does not change. Others may append meanwhile.
+    Removed are decisions that were never scored, turns that kept a model, and what was taken back, unless
+    their conversation went on since. Every scored decision stays whole. That a removed one was played stays
+    known, so what is learnt from the log does not change. Others may append meanwhile.
 
     Returns:
         {'removed': decisions and turns, 'left': of all}.

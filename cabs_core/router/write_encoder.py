@@ -1,4 +1,5 @@
-"""The encoder that a bundle is written with: a transformer for ONNX Runtime, or the arrays of one that was fitted."""
+"""The encoder that a bundle is written with: a transformer for ONNX Runtime, or the arrays of one that was
+fitted."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
     installed = files.identity(encoder, encoding["dtype"])
     if installed != encoding["identity"]:
         raise ProvenanceError(
-            f"the embeddings were made with encoder {encoder.name!r} of content {encoding['identity']}, here it is {installed} "
+            f"the embeddings were made with encoder {encoder.name!r} of content {encoding['identity']}, here "
+            f"it is {installed} "
             f"({files.folder}): install the same weights and tokenizer, or embed again"
         )
     torch_encoder = TransformerEncoder(files, max_length=encoder.max_length, normalize=encoder.normalize)
@@ -51,7 +53,8 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
 def check_int8(
     folder: Path, settings: dict[str, Any], problem: ReplayProblem, prompts: Sequence[str], rho: float
 ) -> None:
-    """Play the validation problem from int8 vectors and from the stored ones, at most INT8_PROMPTS of its queries.
+    """Play the validation problem from int8 vectors and from the stored ones, at most INT8_PROMPTS of its
+    queries.
 
     Raises:
         RouterError: mean utility falls by more than INT8_LOSS.
@@ -87,7 +90,8 @@ def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, 
     installed = kind.identity(encoder, train_prompts)
     if installed != identity:
         raise ProvenanceError(
-            f"the embeddings were made by {encoder.name} fitted on other prompts ({identity}, here {installed}): embed again"
+            f"the embeddings were made by {encoder.name} fitted on other prompts ({identity}, here "
+            f"{installed}): embed again"
         )
     arrays, values = kind(train_prompts, encoder.normalize).state()
     folder.mkdir()

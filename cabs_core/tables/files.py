@@ -13,13 +13,10 @@ from typing import IO
 import pyarrow as pa
 
 from cabs_core.errors import DataError, listed
+from cabs_core.paths import PACKED, SPREADSHEETS, SUFFIXES, suffix_of
 
-#: endings of tables; each may be followed by one of `PACKED`
-SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json")
-#: ending of a packed file -> what Arrow calls the packing
-PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 _SPREADSHEET = "a spreadsheet: save it as CSV (UTF-8, comma separated)"
-_HINTS = {".xlsx": _SPREADSHEET, ".xls": _SPREADSHEET, ".ods": _SPREADSHEET} | dict.fromkeys(
+_HINTS = dict.fromkeys(SPREADSHEETS, _SPREADSHEET) | dict.fromkeys(
     (".zip", ".tar", ".7z", ".xz"), "unpack it"
 )
 #: first bytes -> what such a file is
@@ -32,12 +29,6 @@ _MAGIC = {
     b"\xfe\xff": "UTF-16 text",
     b"PAR1": "a parquet file",
 }
-
-
-def suffix_of(path: Path) -> str:
-    """The ending that says what a table is, in lower case, without that of its packing: `.csv` of `t.CSV.gz`."""
-    packed = path.suffix.lower() in PACKED
-    return (Path(path.stem) if packed else path).suffix.lower()
 
 
 def files_of(path: Path) -> list[Path]:

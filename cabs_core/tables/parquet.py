@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.paths import PACKED
 from cabs_core.tables.dotted import at, column_of
-from cabs_core.tables.files import PACKED, opened, readable
+from cabs_core.tables.files import opened, readable
 from cabs_core.tables.table import Table
 
 _ROWS = 16_384  # read at a time

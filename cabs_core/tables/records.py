@@ -11,8 +11,9 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.errors import DataError
+from cabs_core.paths import suffix_of
 from cabs_core.tables.dotted import at
-from cabs_core.tables.files import opened, readable, suffix_of
+from cabs_core.tables.files import opened, readable
 from cabs_core.tables.table import Table
 
 _DEEPEST, _MOST_NAMES = 4, 10_000

@@ -49,7 +49,9 @@ def _register() -> None:
     from cabs_core.chain.collect_cli import collect, judge
     from cabs_core.chain.trace_cli import trace
     from cabs_core.policies.cli import policies
-    from cabs_core.router.cli import doctor, export, feedback, log, rollback, route, serve
+    from cabs_core.router.cli import feedback, log, rollback, route, serve
+    from cabs_core.router.doctor_cli import doctor
+    from cabs_core.router.export_cli import export
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
     from cabs_dagster.cli.plan import plan

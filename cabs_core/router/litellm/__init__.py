@@ -1,13 +1,15 @@
-"""The router inside LiteLLM's Router or proxy: one model group, a deployment for each model (extra [litellm]).
+"""The router inside LiteLLM's Router or proxy: one model group, a deployment for each model (extra
+[litellm]).
 
     from cabs_core.router.litellm import CabsLogger
     logger = CabsLogger("router", log="router.events.sqlite")
     litellm.callbacks = [logger]
     await logger.check(router, "cabs")             # at start: prices known, events arrive
 
-`model_info.id` of a deployment is the router's model. LiteLLM hands over the deployments that are healthy and not
-cooling down; one comes back. Every attempt is a decision of its own, also a retry after a failure. An error in here
-never stops a call: the deployments go back as they came, and the error is counted, and logged at most once a minute.
+`model_info.id` of a deployment is the router's model. LiteLLM hands over the deployments that are healthy and
+not cooling down; one comes back. Every attempt is a decision of its own, also a retry after a failure. An
+error in here never stops a call: the deployments go back as they came, and the error is counted, and logged
+at most once a minute.
 """
 
 from cabs_core.router.litellm.logger import CabsLogger

@@ -16,13 +16,14 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.endpoints.request import Request, session_key
 from cabs_core.endpoints.usage import OUTPUT, Tokens, count, tokens_of
-from cabs_core.errors import CabsError, RouterError, UnknownDecision
+from cabs_core.errors import CabsError, HeldElsewhere, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
-from cabs_core.router.router import NAMES, Router
+from cabs_core.router.logged import NAMES
+from cabs_core.router.router import Router
 from cabs_core.router.server.keeper import Keeper
-from cabs_core.router.sessions import route_conversation
+from cabs_core.router.sessions import at_holder, route_conversation
 
 logger = logging.getLogger("cabs.litellm")
 _MARK = "cabs"
@@ -34,13 +35,14 @@ OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
 class CabsLogger(CustomLogger):
     """Chooses the deployment of every call in a model group and logs how it ended.
 
-    Given a folder, it follows it: a router that is promoted there is taken up, what other processes log is learnt, and
-    one of them writes checkpoints (`server.keeper`).
+    Given a folder, it follows it: a router that is promoted there is taken up, what other processes log is
+    learnt, and one of them writes checkpoints (`server.keeper`).
 
     Args:
         router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
-        owner: whose a decision is on the proxy: of the key that asked (its hash), of that key's team or of its user; of the
-            key where it has none. Owners have sessions and scores of their own; the proxy's admins may score all.
+        owner: whose a decision is on the proxy: of the key that asked (its hash), of that key's team or of
+            its user; of the key where it has none. Owners have sessions and scores of their own; the proxy's
+            admins may score all.
         **options: of `Router`; without `log` it is the one beside the bundle.
     """
 
@@ -68,8 +70,11 @@ class CabsLogger(CustomLogger):
         free_arms = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
         self.free = free_arms | set(free)
         self.errors = 0
-        #: (decision, model) of the attempts of recent calls, by owner and id of the call, which a client may choose
+        #: (decision, model) of the attempts of recent calls, by owner and id of the call, which a client may
+        #: choose
         self.attempts: dict[tuple[str | None, str], list[tuple[str, str]]] = {}
+        #: {model: address, key and provider of its deployment}
+        self.places: dict[str, tuple[Any, ...]] = {}
         self._last_report = -_QUIET
 
     @property
@@ -93,7 +98,12 @@ class CabsLogger(CustomLogger):
         request_kwargs: dict[str, Any] | None = None,
         parent_otel_span: Any = None,
     ) -> list[dict[str, Any]]:
-        """One of the deployments; all of them where none is a model of the router, or something went wrong."""
+        """One of the deployments; all of them where none is a model of the router, or something went wrong.
+
+        Raises:
+            ServiceUnavailableError: LiteLLM's 503: none of them holds what the request names of a provider's
+                state.
+        """
         try:
             named = {_arm(d): d for d in healthy_deployments}
             by_arm = {arm: d for arm, d in named.items() if arm is not None and arm in self.router.arms}
@@ -101,8 +111,13 @@ class CabsLogger(CustomLogger):
                 return healthy_deployments
             keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
             call, caller = keywords.get("litellm_call_id"), self.caller_in(keywords)
+            self.places |= {arm: _place(deployment) for arm, deployment in by_arm.items()}
+            turn = _conversation(messages, keywords, self.router.options.route_by, caller)
+            turn, at_place = await asyncio.to_thread(
+                at_holder, self.router, turn, list(by_arm), self.places, caller
+            )
+            by_arm = {arm: by_arm[arm] for arm in at_place or by_arm}
             by_arm = await self._left(by_arm, caller, call)
-            turn = _conversation(messages, keywords, self.router.route_by, caller)
             routed = await asyncio.to_thread(
                 route_conversation, self.router, turn, available=list(by_arm), call_id=call, caller=caller
             )
@@ -112,6 +127,8 @@ class CabsLogger(CustomLogger):
             if call:
                 self._remember(caller, call, routed.id, routed.model)
             return [by_arm[routed.model]]
+        except HeldElsewhere as error:  # any other deployment would answer with an error of its own
+            raise litellm.ServiceUnavailableError(str(error), llm_provider="cabs", model=model) from None
         except Exception as error:  # routing must never stop a call
             self._failed("a deployment was not chosen", error)
             return healthy_deployments
@@ -136,8 +153,13 @@ class CabsLogger(CustomLogger):
         return {"x-cabs-decision": name} if name else None
 
     async def async_post_call_failure_hook(
-        self, request_data: dict[str, Any], original_exception: Exception, user_api_key_dict: Any, *args: Any, **kwargs: Any
-    ) -> None:  # fmt: skip
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
         """The proxy gives up on a call: its last attempt is closed."""
         try:
             caller = self.caller_of(user_api_key_dict)
@@ -168,8 +190,9 @@ class CabsLogger(CustomLogger):
     ) -> dict[str, dict[str, Any]]:
         """The deployments that this call has not tried, all where it tried each; attempts before are closed.
 
-        The proxy asks again for a retry under the same id, offers what has just failed, and reports the failure of one
-        attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and cools its model down.
+        The proxy asks again for a retry under the same id, offers what has just failed, and reports the
+        failure of one attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and
+        cools its model down.
         """
         tried_arms = set()
         for name, arm in self.attempts.get((caller, call or ""), []):
@@ -201,10 +224,15 @@ class CabsLogger(CustomLogger):
             if cost is not None and (cost < 0 or (cost == 0 and logged.arm not in self.free)):
                 cost = None
             await asyncio.to_thread(
-                self.router.finish, name, status=status, cost=cost,
-                latency=max((end - start).total_seconds(), 0.0), response_id=getattr(response, "id", None),
-                tokens_in=None if tokens is None else tokens.input, tokens_out=None if tokens is None else tokens.output,
-            )  # fmt: skip
+                self.router.finish,
+                name,
+                status=status,
+                cost=cost,
+                latency=max((end - start).total_seconds(), 0.0),
+                response_id=getattr(response, "id", None),
+                tokens_in=None if tokens is None else tokens.input,
+                tokens_out=None if tokens is None else tokens.output,
+            )
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
@@ -226,13 +254,15 @@ class CabsLogger(CustomLogger):
             logger.warning("%s (%d errors so far): %s: %s", what, self.errors, type(error).__name__, error)
 
     async def check(self, router: Any, group: str) -> None:
-        """Self-test at start: every deployment is a model with a price, and a mocked call's events arrive here.
+        """Self-test at start: every deployment is a model with a price, and a mocked call's events arrive
+        here.
 
         Args:
             router: LiteLLM's `Router`; group: name of the model group.
 
         Raises:
-            RouterError: a deployment that is no model of the router, no price, or no event within ten seconds.
+            RouterError: a deployment that is no model of the router, no price, or no event within ten
+                seconds.
         """
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]
@@ -240,7 +270,8 @@ class CabsLogger(CustomLogger):
             {str(n) for n in names if n not in self.router.arms} | (set(self.router.arms) - set(names))
         ):
             raise RouterError(
-                f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not both; the router "
+                f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not "
+                "both; the router "
                 f"knows {', '.join(self.router.arms)}: set model_info.id of every deployment to one of them"
             )
         for deployment in deployments:
@@ -248,7 +279,8 @@ class CabsLogger(CustomLogger):
             prices = [info.get("input_cost_per_token"), info.get("output_cost_per_token")]
             if not any(prices) and _arm(deployment) not in self.free:
                 raise RouterError(
-                    f"LiteLLM knows no price of {_arm(deployment)!r} and would count 0 USD: set input_cost_per_token and "
+                    f"LiteLLM knows no price of {_arm(deployment)!r} and would count 0 USD: set "
+                    "input_cost_per_token and "
                     "output_cost_per_token in its litellm_params, or name it in free"
                 )
         if self not in litellm.callbacks:
@@ -265,12 +297,14 @@ class CabsLogger(CustomLogger):
                 return
             await asyncio.sleep(0.1)
         raise RouterError(
-            f"a mocked call through model group {group!r} left no event ({self.errors - before} errors): the version of "
+            f"a mocked call through model group {group!r} left no event ({self.errors - before} errors): the "
+            "version of "
             "LiteLLM may call its callbacks otherwise; 1.106.0 to 1.106.2 are known to work"
         )
 
     def add_feedback_endpoint(self) -> None:
-        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for keys it accepts.
+        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for keys it
+        accepts.
 
         call_id is what the proxy returns in `x-litellm-call-id`.
         """
@@ -295,7 +329,9 @@ class CabsLogger(CustomLogger):
         app.post("/cabs/feedback")(feedback)
 
     def score(self, body: dict[str, Any], key: Any) -> str:
-        """Record the score of a decision that is the key's; of any for an admin of the proxy. As of `Router.feedback_by`.
+        """Record the score of a decision that is the key's; of any for an admin of the proxy.
+
+        As of `Router.feedback_by`.
 
         Args:
             body: {one of `NAMES`: text, score, and maybe cost}. key: LiteLLM's `UserAPIKeyAuth`.
@@ -320,6 +356,13 @@ def _arm(deployment: dict[str, Any]) -> str | None:
     return (deployment.get("model_info") or {}).get("id")
 
 
+def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
+    """Deployments of one place know what was said to any of them."""
+    about = deployment.get("litellm_params") or {}
+    provider = about.get("custom_llm_provider") or str(about.get("model")).partition("/")[0]
+    return provider, about.get("api_base"), about.get("api_key")
+
+
 def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> Request:
     """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
     request = keywords.get("proxy_server_request")
@@ -332,7 +375,8 @@ def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller
 
 
 def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens | None]:
-    """(USD, counts) of a call: what the provider says, else LiteLLM's figure and the output that it leaves out.
+    """(USD, counts) of a call: what the provider says, else LiteLLM's figure and the output that it leaves
+    out.
 
     LiteLLM prices `completion_tokens`, which do not hold the reasoning of every provider (`endpoints.usage`).
     """

@@ -1,15 +1,17 @@
 """The endpoints, and how the server is started.
 
 POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
-                            model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the upstream does
+                            model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the
+                            upstream does
 POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
 POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
 GET  /v1/models, /v1/models/{id}
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
-POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded, duplicate; 404, 409.
-                            A static policy records and does not learn, and the answer says so
-POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were taken back
-GET  /healthz               it lives
+POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded,
+                            duplicate; 404, 409. A static policy records and does not learn, and the answer
+                            says so
+POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were
+taken back GET  /healthz               it lives
 GET  /readyz                yes (200) or no (503), for anybody; an admin is told why
 GET  /metrics               for admins, or at an address of its own (`--metrics`) without a key
 
@@ -26,6 +28,8 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +50,12 @@ from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.event_rows import Logged
 from cabs_core.router.events import BUDGET, EventLog
+from cabs_core.router.logged import NAMES
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.remote import Follower
-from cabs_core.router.router import NAMES, Router
+from cabs_core.router.router import Router
 from cabs_core.router.server.bodies import body_of
+from cabs_core.router.server.call import Answer, Ask
 from cabs_core.router.server.callers import (
     ADMIN_KEYS,
     KEYS,
@@ -61,7 +68,7 @@ from cabs_core.router.server.callers import (
     request_id,
 )
 from cabs_core.router.server.cap import Cap
-from cabs_core.router.server.forwarding import Answer, Ask, Forwarder
+from cabs_core.router.server.forwarding import Forwarder
 from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.keeper import Keeper
 from cabs_core.router.server.lifetime import address_of, end_with_parent, run_server
@@ -77,7 +84,8 @@ from cabs_core.secret import secret
 from cabs_core.threads import one_blas_thread
 
 SETTINGS = "CABS_SERVE_SETTINGS"
-#: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment after the answer
+#: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment
+#: after the answer
 LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 #: seconds that an answer waits for what was taken back to be learnt no more
 RELEARNT = 2.0
@@ -108,15 +116,16 @@ def make_app(
     Args:
         folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
         source: URL that the folder is a copy of, looked at for a new router.
-        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: no key is asked for.
+        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: no key is asked
+            for.
         every, checkpoint: seconds, of the keeper.
         fail_closed: 503 where the router itself fails, instead of the fallback model.
         client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.
         otel: send spans over OTLP. metrics: the address at which figures need no key, HOST:PORT.
-        **options: of `Router`.
+        **options: of `RouterOptions`.
     """
     place = default_log(folder) if log is None else log
-    endpoints = Upstreams(models={})
+    endpoints, settings = Upstreams(models={}), RouterOptions(**options)
     forwarder: Forwarder | None = None
     cap = None if budget_cap_per_day is None else Cap(budget_cap_per_day)
 
@@ -126,7 +135,8 @@ def make_app(
         read = Upstreams(models={}) if upstreams is None else read_upstreams(upstreams, names)
         prices = None if upstreams is None else prices_of(read, names)
         cached = {n: (m.price.input, m.price.cached) for n, m in read.models.items() if m.price}
-        router = Router.load(folder, log=log, encoder=encoder, prices=prices, cache_prices=cached, **options)
+        priced = replace(settings, prices=prices, cache_prices=cached)
+        router = Router(folder, priced, log=log, encoder=encoder)
         if read != endpoints:
             endpoints = read
             if forwarder is not None:
@@ -199,7 +209,8 @@ def make_app(
 
 
 class Ends:
-    """ASGI middleware: what a request has begun, in `request.state.ends`, ends when its answer was sent or could not be."""
+    """ASGI middleware: what a request has begun, in `request.state.ends`, ends when its answer was sent or
+    could not be."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -215,7 +226,8 @@ class Ends:
 
 
 def from_environment() -> Starlette:
-    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their variables."""
+    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their
+    variables."""
     end_with_parent()
     prepare_process()
     keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
@@ -234,15 +246,24 @@ def serve(
         read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
     os.environ[SETTINGS] = json.dumps(settings)
     run_server(
-        "cabs_core.router.server.app:from_environment", host=host, port=port, workers=workers, metrics=metrics,
-        grace=grace, access_log=False, log_config=log_config(log_format), http=BoundedProtocol, ws="none",
-        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are not enough
+        "cabs_core.router.server.app:from_environment",
+        host=host,
+        port=port,
+        workers=workers,
+        metrics=metrics,
+        grace=grace,
+        access_log=False,
+        log_config=log_config(log_format),
+        http=BoundedProtocol,
+        ws="none",
+        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are
+        # not enough
         timeout_worker_healthcheck=60,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
-    )  # fmt: skip
+    )
 
 
-# -- endpoints ------------------------------------------------------------------------------------------------------
+# -- endpoints -----------------------------------------------------------------------------------------------
 
 
 def _refused(
@@ -293,9 +314,12 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
         if answer.status_code >= 400:
             counters.add("refused_total", status=str(answer.status_code))
             logger.info(
-                "%s %s: %d", request.method, request.url.path, answer.status_code,
+                "%s %s: %d",
+                request.method,
+                request.url.path,
+                answer.status_code,
                 extra={"request_id": name, "seconds": round(seconds, 6)},
-            )  # fmt: skip
+            )
         answer.headers["x-request-id"] = name
         return answer
 
@@ -303,7 +327,10 @@ def _guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
 
 
 def _who(request: Request) -> Caller:
-    """Who sent a request; whoever reaches the address of the figures may read them, and nothing else. Raises Refused."""
+    """Who sent a request; whoever reaches the address of the figures may read them, and nothing else.
+
+    Raises Refused.
+    """
     state, here = request.app.state, request.scope.get("server") or ("", 0)
     if state.metrics is None or here[1] != state.metrics[1]:
         return caller_of(request, state.keys, state.admins)
@@ -346,17 +373,25 @@ async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Route
     body, router = await body_of(request), state.keeper.router
     model = body.get("model", "cabs")
     match = _MODEL.fullmatch(model) if isinstance(model, str) else None
-    ask = Ask(
-        body, dialect, dict(request.headers), request.state.id, _caller(request).name,
-        None if match is None or match[1] is None else float(match[1]),
-        size=request.state.size, scope=request.state.ends, room=request.state.room,
-    )  # fmt: skip
     if match:
-        return ask, None, router
+        rho = None if match[1] is None else float(match[1])
+        return await _ask(request, body, dialect, rho), None, router
     if isinstance(model, str) and model in state.forwarder.upstreams.models:
-        return ask, model, router
+        return await _ask(request, body, dialect), model, router
     known = ", ".join(router.arms)
     raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {known}")
+
+
+async def _ask(request: Request, body: dict[str, Any], dialect: str, rho: float | None = None) -> Ask:
+    state, caller, headers = request.app.state, _caller(request).name, dict(request.headers)
+    ends, route_by = (
+        time.monotonic() + state.forwarder.upstreams.deadline,
+        state.keeper.router.options.route_by,
+    )
+    read = partial(asked.Request.read, body, headers, dialect, route_by=route_by, caller=caller)
+    turn = await state.gate.beside(request.state.size, read)
+    here, size = request.state, request.state.size
+    return Ask(body, dialect, headers, here.id, caller, rho, ends, turn, size, here.ends, here.room)
 
 
 def _answered(answer: Answer) -> Response:
@@ -372,10 +407,7 @@ async def embeddings(request: Request) -> Response:
     if not isinstance(name, str) or name not in upstreams:
         expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
         raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
-    ask = Ask(
-        body, "embeddings", dict(request.headers), request.state.id, _caller(request).name,
-        size=request.state.size, scope=request.state.ends, room=request.state.room,
-    )  # fmt: skip
+    ask = await _ask(request, body, "embeddings")
     return _answered(await state.forwarder.named(state.keeper.router, name, ask))
 
 
@@ -408,7 +440,8 @@ async def decide(request: Request) -> Response:
     unknown = sorted(set(body) - {"text", *asked.FIELDS, "available", "rho", "budget", "call_id"})
     if unknown:
         raise RouterError(
-            f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of a request that "
+            f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of "
+            "a request that "
             "say which conversation it is; available, rho, call_id"
         )
     router, source = state.keeper.router, _caller(request).name
@@ -422,24 +455,23 @@ async def decide(request: Request) -> Response:
     begin = time.perf_counter()
     if isinstance(body.get("text"), str):
         body["text"] = body["text"][: asked.LONGEST]  # as much as is read of a conversation
-    common = {"available": available, "rho": body.get("rho"), "call_id": call_id, "caller": source}
+    common = {"rho": body.get("rho"), "call_id": call_id, "caller": source}
     if "text" in body:
-        routed = await state.forwarder.beside(router.route, body["text"], budget=body.get("budget"), **common)
+        decide = partial(router.route, body["text"], budget=body.get("budget"), available=available)
     elif not set(body) & set(asked.MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     else:
-        turn = await state.gate.beside(
-            request.state.size, asked.Request.read, body, dict(request.headers), route_by=router.route_by, caller=source
-        )  # fmt: skip
-        routed = await state.forwarder.beside(route_conversation, router, turn, **common)
+        ask = await _ask(request, body, "chat")
+        router.mask(available)  # names models of this router
+        arms = router.arms if available is None else available
+        turn, at_place = await state.forwarder.holders(router, ask.request, arms, source)
+        decide = partial(route_conversation, router, turn, available=at_place or available)
+    routed = await state.forwarder.beside(decide, **common)
     scores, costs = await state.forwarder.beside(lambda: (routed.scores, routed.costs))
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
-    return JSONResponse(
-        {
-            "id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho,
-            "probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept,
-        }
-    )  # fmt: skip
+    answer = {"id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho}
+    answer |= {"probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept}
+    return JSONResponse(answer)
 
 
 async def feedback(request: Request) -> Response:
@@ -461,14 +493,21 @@ async def feedback(request: Request) -> Response:
             raise RouterError("cost: the router counts costs itself; --client-costs takes them from clients")
         check_client_cost(cost, logged.cost, logged.expected_cost)
     result = await state.forwarder.beside(
-        router.feedback, logged.id, score=body.get("score"), cost=cost, source=caller.name,
+        router.feedback,
+        logged.id,
+        score=body.get("score"),
+        cost=cost,
+        source=caller.name,
         key=None if key is None else f"{caller.name}:{key}",
-    )  # fmt: skip
+    )
     return JSONResponse(router.about_feedback(result), 409 if result == "conflict" else 200)
 
 
 async def _owned(request: Request, body: dict[str, Any]) -> Logged:
-    """The decision that a body names among the caller's, for an admin among all. Raises UnknownDecision: there is none."""
+    """The decision that a body names among the caller's, for an admin among all.
+
+    Raises UnknownDecision: there is none.
+    """
     state, caller = request.app.state, _caller(request)
     named = _named(body, caller.name)
     (what,) = named
@@ -485,7 +524,8 @@ async def _owned(request: Request, body: dict[str, Any]) -> Logged:
 async def retract(request: Request) -> Response:
     """POST /v1/feedback/retract: take back the scores that the caller's key gave.
 
-    The policy learns again in the background, once for all that came meanwhile; the answer waits for it a moment.
+    The policy learns again in the background, once for all that came meanwhile; the answer waits for it a
+    moment.
     """
     state, body = request.app.state, await body_of(request)
     if unknown := sorted(set(body) - set(NAMES)):
@@ -517,7 +557,12 @@ async def health(request: Request) -> Response:
     """GET /healthz: this process lives."""
     router = request.app.state.keeper.router
     return JSONResponse(
-        {"status": "ok", "bundle": router.manifest.id, "policy": router.manifest.policy, "mode": router.mode}
+        {
+            "status": "ok",
+            "bundle": router.manifest.id,
+            "policy": router.manifest.policy,
+            "mode": router.options.mode,
+        }
     )
 
 
@@ -538,8 +583,9 @@ async def show_metrics(request: Request) -> Response:
         raise Refused(403, f"figures of all callers are for a key of {ADMIN_KEYS}", "permission_error")
     router, forwarder = state.keeper.router, state.forwarder
     gauges: list[tuple[str, dict[str, str], float]] = [
-        ("learnt_rewards", {}, router.learner.learnt), ("keeper_failures_total", {}, state.keeper.failures),
-    ]  # fmt: skip
+        ("learnt_rewards", {}, router.learner.learnt),
+        ("keeper_failures_total", {}, state.keeper.failures),
+    ]
     if state.follower is not None:
         gauges.append(("follower_failures_total", {}, state.follower.failures))
     for name, breaker in forwarder.breakers.items():

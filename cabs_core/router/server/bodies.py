@@ -57,7 +57,8 @@ async def body_of(request: Request) -> dict[str, Any]:
 
 
 async def _beside(gate: Gate, size: int, work: Callable[[list[bytes | bytearray]], T], holder: Any) -> T:
-    """`Gate.beside` of work on a body: an error that a thread raises would keep the body alive with its frames."""
+    """`Gate.beside` of work on a body: an error that a thread raises would keep the body alive with its
+    frames."""
 
     def safely() -> T | Refused:
         try:
@@ -76,7 +77,10 @@ def _too_large() -> Refused:
 
 
 def bound_body(holder: list[bytes | bytearray]) -> int:
-    """Bytes that the values of a body will take, which is exchanged for what may be parsed. Raises Refused."""
+    """Bytes that the values of a body will take, which is exchanged for what may be parsed.
+
+    Raises Refused.
+    """
     content = bounded(holder.pop())
     holder.append(content)
     text = len(content) if content.isascii() else _width(content) * len(content.translate(None, _CONTINUED))
@@ -85,7 +89,10 @@ def bound_body(holder: list[bytes | bytearray]) -> int:
 
 
 def parse_body(holder: list[bytes | bytearray]) -> dict[str, Any]:
-    """The JSON object in a body, which is taken out of its holder so that it goes as soon as it was read. Raises Refused."""
+    """The JSON object in a body, which is taken out of its holder so that it goes as soon as it was read.
+
+    Raises Refused.
+    """
     try:
         text = holder.pop().decode("utf-8-sig", "surrogatepass")
         body = json.loads(text)
@@ -97,7 +104,10 @@ def parse_body(holder: list[bytes | bytearray]) -> dict[str, Any]:
 
 
 def bounded(content: bytes | bytearray, *, commas: bool = True) -> bytes | bytearray:
-    """JSON that may be parsed: the same, with its few characters outside ASCII escaped. Raises Refused: it is too much."""
+    """JSON that may be parsed: the same, with its few characters outside ASCII escaped.
+
+    Raises Refused: it is too much.
+    """
     check_values(content, commas=commas)
     _check_texts(content)
     return _narrow(content)
@@ -116,7 +126,8 @@ def _check_texts(content: bytes | bytearray) -> None:
 
 
 def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
-    """Refused where JSON has more than `limits.VALUES` values, or some that lie deeper than `limits.DEPTH`; nothing is parsed.
+    """Refused where JSON has more than `limits.VALUES` values, or some that lie deeper than `limits.DEPTH`;
+    nothing is parsed.
 
     Args:
         commas: False: only objects and lists count, as of answers, where a million numbers are embeddings.
@@ -141,7 +152,8 @@ def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
 
 
 def _narrow(content: bytes | bytearray) -> bytes | bytearray:
-    """Large UTF-8 text of JSON whose few characters outside ASCII are escaped, which else make all others as wide.
+    """Large UTF-8 text of JSON whose few characters outside ASCII are escaped, which else make all others as
+    wide.
 
     Raises:
         Refused: there are more, and the text would take more than `limits.READING`.

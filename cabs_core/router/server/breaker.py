@@ -1,12 +1,13 @@
 """A circuit breaker for one upstream: whether it may be asked now, from how its last calls went.
 
 closed     it is asked
-open       it is not, for `cooldown` seconds or as long as its `Retry-After` asks for; twice as long after each failed trial
-half-open  one call at a time may try; the first that succeeds closes it
+open       it is not, for `cooldown` seconds or as long as its `Retry-After` asks for; twice as long after
+each failed trial half-open  one call at a time may try; the first that succeeds closes it
 
-It opens when at least `failures` calls in the last `window` seconds failed, and they are at least half of the calls: one
-caller's bad luck moves nobody else's traffic. A refused key or a model that is gone opens it at once. Failures that followed one request through every model that it tried
-say nothing about a model and are not reported here (`forwarding`).
+It opens when at least `failures` calls in the last `window` seconds failed, and they are at least half of the
+calls: one caller's bad luck moves nobody else's traffic. A refused key or a model that is gone opens it at
+once. Failures that followed one request through every model that it tried say nothing about a model and are
+not reported here (`forwarding`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Breaker:
     """State of one upstream in this process; used from one thread.
 
     Args:
-        failures: least number of failures that open it, >= 1. window, cooldown: seconds. clock: seconds, monotonic.
+        failures: least number of failures that open it, >= 1. window, cooldown: seconds. clock: seconds,
+            monotonic.
         longest: most seconds that it stays open without a trial.
 
     Attributes:
@@ -41,7 +43,7 @@ class Breaker:
     ):
         self.failures, self.window, self.cooldown, self.longest = failures, window, cooldown, longest
         self._clock = clock
-        self._calls: deque[tuple[float, bool]] = deque()
+        self._calls: deque[tuple[float, bool]] = deque(maxlen=1000)
         self._until: float | None = None
         self._rest = cooldown
         self._trial: float | None = None
@@ -64,16 +66,19 @@ class Breaker:
 
     def begin(self) -> None:
         """A call is made; half-open, it is the trial."""
-        if self.state == "half-open" and self._trial is None:
-            self._trial = self._clock()
+        if self._until is None or self._trial is not None:
+            return
+        if (now := self._clock()) >= self._until:
+            self._trial = now
 
     def succeeded(self) -> None:
         """A call was answered."""
-        if self._until is not None and self._clock() >= self._until:
+        now = self._clock()
+        if self._until is not None and now >= self._until:
             self._until, self._rest = None, self.cooldown
             self._calls.clear()
         self._trial = None
-        self._add(True)
+        self._calls.append((now, True))
 
     def failed(self, reason: str, retry_after: float | None = None, *, at_once: bool = False) -> None:
         """A call failed for a reason that lies with the upstream.
@@ -82,12 +87,14 @@ class Breaker:
             retry_after: seconds that it asked for. at_once: no call can work now, so one failure opens.
         """
         now, self.reason = self._clock(), reason
-        self._add(False)
+        self._calls.append((now, False))
         if self._until is not None:
             if now >= self._until:  # the trial failed
                 self._rest = min(2.0 * self._rest, self.longest)
                 self._open(now, retry_after)
             return
+        while now - self._calls[0][0] > self.window:
+            self._calls.popleft()
         bad = sum(not good for _, good in self._calls)
         if at_once or (bad >= self.failures and 2 * bad >= len(self._calls)):
             self._rest = self.cooldown
@@ -101,9 +108,3 @@ class Breaker:
         self._until = now + min(max(self._rest, retry_after or 0.0), self.longest)
         self._trial = None
         self.opened += 1
-
-    def _add(self, good: bool) -> None:
-        now = self._clock()
-        self._calls.append((now, good))
-        while self._calls and (now - self._calls[0][0] > self.window or len(self._calls) > 1000):
-            self._calls.popleft()

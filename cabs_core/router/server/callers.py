@@ -3,8 +3,9 @@
 CABS_SERVER_KEYS=name=key,...         keys of callers; each scores its own decisions
 CABS_SERVER_ADMIN_KEYS=name=key,...   keys that may score every decision and read /metrics as well
 
-Without any key the server answers on this machine alone, and only what a program on it sends: a page in a browser is
-told by its `Origin`, by a `Host` that is not this machine (DNS rebinding), or by a body that does not say that it is JSON.
+Without any key the server answers on this machine alone, and only what a program on it sends: a page in a
+browser is told by its `Origin`, by a `Host` that is not this machine (DNS rebinding), or by a body that does
+not say that it is JSON.
 """
 
 from __future__ import annotations
@@ -78,12 +79,16 @@ def check_host(host: str, keys: dict[str, str]) -> None:
     """RouterError where the server would listen beyond this machine without asking for a key."""
     if not is_local(host) and not keys:
         raise RouterError(
-            f"--host {host} listens beyond this machine, so it asks for a key: set {KEYS}=name=key, or stay on 127.0.0.1"
+            f"--host {host} listens beyond this machine, so it asks for a key: set {KEYS}=name=key, or stay "
+            "on 127.0.0.1"
         )
 
 
 def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) -> Caller:
-    """Who sent a request. Raises Refused: a wrong key or none, or, without keys, no program on this machine."""
+    """Who sent a request.
+
+    Raises Refused: a wrong key or none, or, without keys, no program on this machine.
+    """
     headers = request.headers
     if not keys and not admins:
         host, origin = headers.get("host", ""), headers.get("origin")

@@ -2,10 +2,10 @@
 
     python -m cabs_core.router.server.echo --port 9000
 
-It repeats the prompt in the four dialects of `dialects`, and reports token counts in streams only when asked for them.
-Words in the name of a model ask for trouble (`WORDS`); `POST /behave {"model": "words"}` changes a model's while it runs,
-`GET /bill` says what it has charged: {model: [calls, tokens in, tokens out]}, and `GET /seen` what the last call of each
-model brought: {model: {headers, body}}.
+It repeats the prompt in the four dialects of `dialects`, and reports token counts in streams only when asked
+for them. Words in the name of a model ask for trouble (`WORDS`); `POST /behave {"model": "words"}` changes a
+model's while it runs, `GET /bill` says what it has charged: {model: [calls, tokens in, tokens out]}, and
+`GET /seen` what the last call of each model brought: {model: {headers, body}}.
 """
 
 from __future__ import annotations
@@ -26,9 +26,19 @@ from starlette.routing import Route
 
 #: word -> status that it answers
 STATUSES = {
-    "broken": 500, "limited": 429, "revoked": 401, "unpaid": 402, "forbidden": 403, "unknown": 404, "large": 413,
-    "toolong": 400, "refuses": 400, "redirects": 302, "empty": 204, "overloaded": 529,
-}  # fmt: skip
+    "broken": 500,
+    "limited": 429,
+    "revoked": 401,
+    "unpaid": 402,
+    "forbidden": 403,
+    "unknown": 404,
+    "large": 413,
+    "toolong": 400,
+    "refuses": 400,
+    "redirects": 302,
+    "empty": 204,
+    "overloaded": 529,
+}
 #: word -> usage that it reports
 USAGES: dict[str, Any] = {
     "negative": {"prompt_tokens": -10, "completion_tokens": 5},
@@ -36,21 +46,39 @@ USAGES: dict[str, Any] = {
     "digits": {"prompt_tokens": int("9" * 400), "completion_tokens": 5},
     "uncounted": None,
     "cached": {
-        "prompt_tokens": 10_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 9_000},
+        "prompt_tokens": 10_000,
+        "completion_tokens": 100,
+        "prompt_tokens_details": {"cached_tokens": 9_000},
     },
     "beside": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1_015},
-    "thinks": {"prompt_tokens": 10, "completion_tokens": 50, "completion_tokens_details": {"reasoning_tokens": 45}},
-}  # fmt: skip
+    "thinks": {
+        "prompt_tokens": 10,
+        "completion_tokens": 50,
+        "completion_tokens_details": {"reasoning_tokens": 45},
+    },
+}
 WORDS = {
-    "slow": "waits a second", "hangs": "never answers", "html": "HTML with 200", "cut": "half an answer with 200",
-    "wrong": "an error object with 200", "breaks": "breaks off a stream", "early": "ends a stream without its end",
-    "errors": "an error as the first event", "falls": "an error after the first piece",
-    "together": "an error with the first piece", "flaps": "500 every other call",
-    "often": "500 at every twentieth call", "drips": "waits between the pieces of a stream",
-    "endless": "a stream goes on for ever", "seldom": "500 at 2 of 100 calls", "comments": "comments for a second, then a stream",
-    "forgets": "knows no earlier response", "calls": "calls the first tool", **{w: f"HTTP {s}" for w, s in STATUSES.items()},
+    "slow": "waits a second",
+    "hangs": "never answers",
+    "html": "HTML with 200",
+    "cut": "half an answer with 200",
+    "wrong": "an error object with 200",
+    "breaks": "breaks off a stream",
+    "early": "ends a stream without its end",
+    "errors": "an error as the first event",
+    "falls": "an error after the first piece",
+    "together": "an error with the first piece",
+    "flaps": "500 every other call",
+    "often": "500 at every twentieth call",
+    "drips": "waits between the pieces of a stream",
+    "endless": "a stream goes on for ever",
+    "seldom": "500 at 2 of 100 calls",
+    "comments": "comments for a second, then a stream",
+    "forgets": "knows no earlier response",
+    "calls": "calls the first tool",
+    **{w: f"HTTP {s}" for w, s in STATUSES.items()},
     **dict.fromkeys(USAGES, "odd or special usage"),
-}  # fmt: skip
+}
 _MESSAGES = {"toolong": ("context_length_exceeded", "maximum context length is 8192 tokens")}
 _NUMBERS, _CALLS = itertools.count(1), itertools.count(1)
 _BEHAVES: dict[str, str] = {}
@@ -71,9 +99,11 @@ def _text(body: dict[str, Any], dialect: str) -> str:
 
 
 def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[str, Any]:
-    other = None if usage is None else {
-        "input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"],
-    }  # fmt: skip
+    other = (
+        None
+        if usage is None
+        else {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]}
+    )
     details = {} if usage is None else usage.get("prompt_tokens_details", {})
     if dialect == "messages":
         if other is not None and details:
@@ -82,15 +112,22 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
         if other is not None and "total_tokens" in usage:  # it has no total: all that was written is output
             other["output_tokens"] = usage["total_tokens"] - usage["prompt_tokens"]
         return {
-            "id": name, "type": "message", "role": "assistant", "model": model, "content": [{"type": "text", "text": text}],
-            "stop_reason": "end_turn", "stop_sequence": None, "usage": other,
-        }  # fmt: skip
+            "id": name,
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+            "content": [{"type": "text", "text": text}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": other,
+        }
     if dialect == "responses":
         if other is not None:
             other |= {
                 "total_tokens": usage.get("total_tokens", other["input_tokens"] + other["output_tokens"]),
-                "input_tokens_details": {"cached_tokens": 0, **details}, "output_tokens_details": {"reasoning_tokens": 0},
-            }  # fmt: skip
+                "input_tokens_details": {"cached_tokens": 0, **details},
+                "output_tokens_details": {"reasoning_tokens": 0},
+            }
         part = {"type": "output_text", "text": text, "annotations": []}
         message = {
             "id": "msg_1",
@@ -100,9 +137,18 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
             "content": [part],
         }
         return {
-            "id": name, "object": "response", "created_at": 0, "status": "completed", "model": model, "output": [message],
-            "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "usage": other,
-        }  # fmt: skip
+            "id": name,
+            "object": "response",
+            "created_at": 0,
+            "status": "completed",
+            "model": model,
+            "output": [message],
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "error": None,
+            "usage": other,
+        }
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
     choice |= (
         {"text": text} if dialect == "completions" else {"message": {"role": "assistant", "content": text}}
@@ -154,9 +200,14 @@ def _pieces(dialect: str, name: str, model: str, text: str, usage: Any, with_usa
         ]
         for i, part in enumerate(parts):
             delta = {
-                "type": "response.output_text.delta", "sequence_number": i + 1, "item_id": "msg_1", "output_index": 0,
-                "content_index": 0, "delta": part, "logprobs": [],
-            }  # fmt: skip
+                "type": "response.output_text.delta",
+                "sequence_number": i + 1,
+                "item_id": "msg_1",
+                "output_index": 0,
+                "content_index": 0,
+                "delta": part,
+                "logprobs": [],
+            }
             events.append(event(delta, "response.output_text.delta"))
         done = {"type": "response.completed", "sequence_number": len(parts) + 1, "response": whole}
         return [*events, event(done, "response.completed")]

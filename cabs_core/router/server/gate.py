@@ -1,4 +1,7 @@
-"""What each key has under way in a worker: requests, and bytes of large bodies. One key takes no other's share."""
+"""What each key has under way in a worker: requests, and bytes of large bodies.
+
+One key takes no other's share.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class Gate:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cabs-read")
 
     async def beside(self, size: int, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """work(*arguments, **keywords), whose time grows with `size` bytes: of large ones one at a time beside the loop."""
+        """work(*arguments, **keywords), whose time grows with `size` bytes: of large ones one at a time
+        beside the loop."""
         if size <= limits.SMALL_BODY:
             return work(*arguments, **keywords)
         loop = asyncio.get_running_loop()
@@ -49,11 +53,17 @@ class Gate:
 
     @contextmanager
     def request(self, key: str) -> Iterator[None]:
-        """A request of a key, from its head to the end of its answer. Raises Refused: the key has too many."""
+        """A request of a key, from its head to the end of its answer.
+
+        Raises Refused: the key has too many.
+        """
         if self.requests[key] >= limits.REQUESTS_BY_KEY:
             raise Refused(
-                429, f"the key has {limits.REQUESTS_BY_KEY} requests under way at this worker", "rate_limit_error", 1
-            )  # fmt: skip
+                429,
+                f"the key has {limits.REQUESTS_BY_KEY} requests under way at this worker",
+                "rate_limit_error",
+                1,
+            )
         self.requests[key] += 1
         try:
             yield

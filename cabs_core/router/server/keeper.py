@@ -15,7 +15,8 @@ from cabs_core.router.router import Router
 LEASE_SECONDS = 15.0
 #: seconds after which a bundle or file that could not be used is tried again: what it lacked may be there now
 AGAIN = 5.0
-#: how much longer than it took it rests before it learns the log again: who takes scores back all the time slows nobody
+#: how much longer than it took it rests before it learns the log again: who takes scores back all the time
+#: slows nobody
 RESTS = 3.0
 logger = logging.getLogger("cabs.serve")
 
@@ -24,13 +25,15 @@ class Keeper:
     """A thread of one worker. `router` is the one to decide with; it changes when a bundle is promoted.
 
     Args:
-        make: a router on the folder as it is now; given encoder and log of the router before it, to share them.
+        make: a router on the folder as it is now; given encoder and log of the router before it, to share
+            them.
         also: a further file that `make` reads; a router is made again when it changes.
         every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
             only the holder of the lease writes. tick: called at every look, with the router.
 
     Attributes:
-        waits: why a bundle or file that was put there is not used, in words; None: all that is there is in use.
+        waits: why a bundle or file that was put there is not used, in words; None: all that is there is in
+            use.
     """
 
     def __init__(
@@ -71,7 +74,8 @@ class Keeper:
         self.router.log.close()
 
     def _follow(self) -> None:
-        """Learn what is new; where something was taken back, all of the log again, beside this thread and once for many."""
+        """Learn what is new; where something was taken back, all of the log again, beside this thread and
+        once for many."""
         router = self.router
         router.follow(again=False)
         busy = self._relearning is not None and self._relearning.is_alive()
@@ -128,7 +132,10 @@ class Keeper:
             # requests may still use the old router, so its log stays open: the new one goes on with it
             fresh = self.make(encoder=self.router.encoder, log=self.router.log)
         except Exception as error:  # a damaged bundle, a model without an endpoint, a log that is away
-            text = f"the change of {' or '.join(map(str, self.files))} is not used, what was there before stays: {error}"
+            text = (
+                f"the change of {' or '.join(map(str, self.files))} is not used, what was there before "
+                f"stays: {error}"
+            )
             if text != self.waits:
                 self.failures += 1
                 logger.error("%s", text)

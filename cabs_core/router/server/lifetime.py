@@ -1,4 +1,5 @@
-"""How the server begins and ends: its sockets, its workers, and the time that streams have when it is told to stop."""
+"""How the server begins and ends: its sockets, its workers, and the time that streams have when it is told to
+stop."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def run_server(
         metrics: a second address of the same application. options: of `uvicorn.Config`.
 
     Raises:
-        RouterError: the second address cannot be listened on. SystemExit: the first, or the application cannot start.
+        RouterError: the second address cannot be listened on. SystemExit: the first, or the application
+            cannot start.
     """
     config = uvicorn.Config(
         app, factory=True, host=host, port=port, workers=workers, timeout_graceful_shutdown=grace, **options
@@ -58,7 +60,8 @@ def run_server(
 
 
 def end_with_parent() -> None:
-    """Have this process end as by SIGTERM when the process that started it as a worker ends, killed or not."""
+    """Have this process end as by SIGTERM when the process that started it as a worker ends, killed or
+    not."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

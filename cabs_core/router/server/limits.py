@@ -1,4 +1,5 @@
-"""What the server takes of a stranger, of one key and of an upstream, in one place; SECURITY.md prints this table.
+"""What the server takes of a stranger, of one key and of an upstream, in one place; SECURITY.md prints this
+table.
 
 Each is checked before the thing is read, kept or worked on, not after it.
 """
@@ -22,19 +23,24 @@ _MMAP_THRESHOLD = -3
 _OTHER_FILES = 100
 #: bytes of a body, and seconds that it may take to arrive
 BODY, BODY_SECONDS = 20 << 20, 60.0
-#: values in a JSON body (commas and opening brackets outside its texts), and how deep they may lie in each other
+#: values in a JSON body (commas and opening brackets outside its texts), and how deep they may lie in each
+#: other
 VALUES, DEPTH = 100_000, 200
-#: bytes in memory of an object or list of a body, and of any value, about: what they take beyond the body counts for its key
+#: bytes in memory of an object or list of a body, and of any value, about: what they take beyond the body
+#: counts for its key
 OBJECT, VALUE = 200, 60
 #: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BODIES_BY_KEY`
 SMALL_BODY = 64 << 10
-#: characters outside ASCII of a large body that are escaped before it is read: one alone makes every character four bytes
+#: characters outside ASCII of a large body that are escaped before it is read: one alone makes every
+#: character four bytes
 ESCAPED = 10_000
-#: bytes of one text beyond which it has to be ASCII without \\u, as base64 is: one wide character makes all four bytes
+#: bytes of one text beyond which it has to be ASCII without \\u, as base64 is: one wide character makes all
+#: four bytes
 TEXT = 4 << 20
 #: bytes that a body and its text may take while it is read
 READING = 80 << 20
-#: bytes of large bodies that a key has in a worker at once, others of the key wait unread; as many of their values beyond that
+#: bytes of large bodies that a key has in a worker at once, others of the key wait unread; as many of their
+#: values beyond that
 BODIES_BY_KEY = 32 << 20
 #: requests of a key that a worker answers at once, streams until their end
 REQUESTS_BY_KEY = 250
@@ -46,8 +52,9 @@ LARGE_ANSWER = 128 << 10
 ANSWERS_BY_KEY = 32
 #: seconds of pause between its pieces of 64 KiB or more, for the requests of others
 PAUSE = 0.002
-#: seconds after which a thread that computes lets another one go on (Python's own: .005). A decision changes hands some twenty
-#: times between its thread, its log and the event loop, and waits as often for whatever a large body or answer keeps busy
+#: seconds after which a thread that computes lets another one go on (Python's own: .005). A decision changes
+#: hands some twenty times between its thread, its log and the event loop, and waits as often for whatever a
+#: large body or answer keeps busy
 SWITCH = 0.001
 #: bytes of an event in a stream; a longer one passes on in pieces, unread
 EVENT = 8 << 20
@@ -56,7 +63,8 @@ EVENT = 8 << 20
 def prepare_process() -> None:
     """Have threads take turns more often, and large blocks go back to the system as soon as they are freed.
 
-    glibc raises the size from which it does so with every large block that is freed, so bodies would stay with the process.
+    glibc raises the size from which it does so with every large block that is freed, so bodies would stay
+    with the process.
     """
     sys.setswitchinterval(SWITCH)
     if sys.platform == "linux":
@@ -68,7 +76,8 @@ def prepare_process() -> None:
 def connections() -> int:
     """Connections that this process may hold: fewer than CONNECTIONS where it gets too few descriptors.
 
-    A request needs one for the client and one for the upstream. The soft limit is raised as far as the hard one lets.
+    A request needs one for the client and one for the upstream. The soft limit is raised as far as the hard
+    one lets.
     """
     if sys.platform == "win32":
         return CONNECTIONS

@@ -1,4 +1,7 @@
-"""The server's own log: one JSON object a line, with the request that it is about. No prompt, answer or key is in it."""
+"""The server's own log: one JSON object a line, with the request that it is about.
+
+No prompt, answer or key is in it.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,11 @@ class JsonFormatter(logging.Formatter):
         """One line."""
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         entry: dict[str, Any] = {
-            "time": f"{when}.{int(record.msecs):03d}Z", "level": record.levelname.lower(), "logger": record.name,
+            "time": f"{when}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
             "message": record.getMessage(),
-        }  # fmt: skip
+        }
         if (name := REQUEST.get()) is not None:
             entry["request_id"] = name
         entry |= {k: v for k, v in vars(record).items() if k not in _USUAL}
@@ -40,7 +45,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people. What others wrote begins no line: line breaks are escaped, tracebacks are indented."""
+    """The same for people.
+
+    What others wrote begins no line: line breaks are escaped, tracebacks are indented.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback below it."""
@@ -59,8 +67,11 @@ def log_config(form: str) -> dict[str, Any]:
         name: {"handlers": ["out"], "level": "INFO", "propagate": False} for name in ("uvicorn", "cabs")
     }
     return {
-        "version": 1, "disable_existing_loggers": False,
+        "version": 1,
+        "disable_existing_loggers": False,
         "formatters": {"line": {"()": f"{kind.__module__}.{kind.__qualname__}"}},
-        "handlers": {"out": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
+        "handlers": {
+            "out": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
+        },
         "loggers": {**loggers, "uvicorn.error": {"level": "INFO"}},
-    }  # fmt: skip
+    }

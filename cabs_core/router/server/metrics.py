@@ -1,5 +1,5 @@
-"""Figures in Prometheus' text format. Calls and rewards come from the log, which all workers share; the rest is this
-worker's, since it started. Counters only rise."""
+"""Figures in Prometheus' text format. Calls and rewards come from the log, which all workers share; the rest
+is this worker's, since it started. Counters only rise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import accumulate
 
@@ -15,8 +16,25 @@ from cabs_core.endpoints.usage import Bill
 from cabs_core.router.events import EventLog
 
 BOUNDS = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
-)  # fmt: skip
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+)
 #: name without prefix -> (type, help)
 HELP = {
     "decisions_total": ("counter", "Calls by the model that was chosen or named, from the log"),
@@ -28,7 +46,8 @@ HELP = {
     "upstream_failures_total": ("counter", "Attempts that failed, by model and reason"),
     "upstream_refusals_total": (
         "counter",
-        "Requests that a model refused and another was asked: too long, a field, a filter; by model and reason",
+        "Requests that a model refused and another was asked: too long, a field, a filter; by model and "
+        "reason",
     ),
     "upstream_seconds": ("histogram", "Time of attempts by model; of a stream: until its end"),
     "cost_usd_total": ("counter", "Cost of attempts by model, reported or estimated"),
@@ -58,12 +77,17 @@ HELP = {
     "decision_seconds": ("histogram", "Time of decisions"),
     "request_seconds": ("histogram", "Time of requests, of streams until they begin"),
 }
-#: label -> its values; anything else is counted as OTHER, so that neither callers nor upstreams make series. `model`, `kind`: of
-#: the upstreams file and of `usage.Tokens`
+#: label -> its values; anything else is counted as OTHER, so that neither callers nor upstreams make series.
+#: `model`, `kind`: of the upstreams file and of `usage.Tokens`
 REASONS = {
-    "no answer within": "timeout", "cannot be reached": "unreachable", "broke off": "broke off", "ended early": "ended early",
-    "ended before it began": "ended early", "error in the stream": "error in the stream", "answered": "no answer in it",
-}  # fmt: skip
+    "no answer within": "timeout",
+    "cannot be reached": "unreachable",
+    "broke off": "broke off",
+    "ended early": "ended early",
+    "ended before it began": "ended early",
+    "error in the stream": "error in the stream",
+    "answered": "no answer in it",
+}
 UNROUTED = (
     "no text",
     "paused",
@@ -94,20 +118,12 @@ def label_of(reason: str) -> str:
     return next((label for words, label in REASONS.items() if reason.startswith(words)), OTHER)
 
 
+@dataclass
 class Histogram:
-    """Counts of durations between the bounds."""
+    """Durations: between: how many lie between the bounds; total: their sum, seconds."""
 
-    def __init__(self) -> None:
-        self._between, self.total = [0] * (len(BOUNDS) + 1), 0.0
-
-    def observe(self, seconds: float) -> None:
-        """One duration."""
-        self.total += seconds
-        self._between[bisect_left(BOUNDS, seconds)] += 1
-
-    def up_to(self) -> list[int]:
-        """How many were at most each bound, and how many there were."""
-        return list(accumulate(self._between))
+    between: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
 
 
 class Counters:
@@ -135,15 +151,24 @@ class Counters:
         """One duration of a histogram."""
         key = (name, tuple(sorted(labels.items())))
         with self._lock:
-            self.histograms.setdefault(key, Histogram()).observe(seconds)
+            histogram = self.histograms.setdefault(key, Histogram())
+            histogram.total += seconds
+            histogram.between[bisect_left(BOUNDS, seconds)] += 1
 
     def now(self) -> tuple[dict[tuple[str, Labels], float], dict[tuple[str, Labels], Histogram]]:
         """Counters and histograms as they are."""
         with self._lock:
             return dict(self.values), dict(self.histograms)
 
-    def call(self, model: str, status: str, reason: str, seconds: float, bill: Bill) -> None:
-        """An attempt at an upstream ended."""
+    def call(
+        self, model: str, status: str, reason: str, seconds: float, bill: Bill, fallback_usd: float | None
+    ) -> None:
+        """An attempt at an upstream ended.
+
+        Args:
+            fallback_usd: what the fallback model was expected to cost instead, USD; None: nobody knows, or
+                nobody chose.
+        """
         self.add("upstream_calls_total", model=model, status=status)
         if status in ("error", "timeout"):
             self.add("upstream_failures_total", model=model, reason=label_of(reason))
@@ -152,6 +177,10 @@ class Counters:
         self.observe("upstream_seconds", seconds, model=model)
         if bill.cost is not None:
             self.add("cost_usd_total", bill.cost, model=model)
+            if fallback_usd is not None:
+                if status == "answered":  # a request is answered once, whatever its attempts cost
+                    self.add("fixed_model_cost_usd_total", fallback_usd)
+                self.add("routed_cost_usd_total", bill.cost)
         if bill.estimated:
             self.add("estimated_total", model=model)
         if bill.tokens is not None:
@@ -193,7 +222,7 @@ def metrics_text(
         put(name, {**worker, **gauge_labels}, value)
     for (name, labels), histogram in sorted(histograms.items(), key=lambda item: item[0]):
         mine = {**worker, **dict(labels)}
-        *counts, every = histogram.up_to()
+        *counts, every = accumulate(histogram.between)
         for bound, count in zip(BOUNDS, counts, strict=True):
             put(name, {**mine, "le": f"{bound:g}"}, count, "_bucket")
         put(name, {**mine, "le": "+Inf"}, every, "_bucket")

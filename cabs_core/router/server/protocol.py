@@ -1,8 +1,9 @@
 """HTTP connections that are bounded before there is a request; `uvicorn.run(http=...)` takes the class.
 
-With httptools uvicorn bounds neither the bytes of a head nor the time that it takes, nor what a client sends ahead of
-answers, nor trailers, and `limit_concurrency` keeps the connections that are too many. This subclass counts what arrives
-outside of bodies, and closes. Bodies are the application's (`bodies.body_of`): unread, they stay with the system.
+With httptools uvicorn bounds neither the bytes of a head nor the time that it takes, nor what a client sends
+ahead of answers, nor trailers, and `limit_concurrency` keeps the connections that are too many. This subclass
+counts what arrives outside of bodies, and closes. Bodies are the application's (`bodies.body_of`): unread,
+they stay with the system.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from cabs_core.endpoints.dialects import error_body
 from cabs_core.router.server import limits
 
-#: seconds after which a body is cut off that the application, which waits for room and then for the body, has given up
+#: seconds after which a body is cut off that the application, which waits for room and then for the body, has
+#: given up
 _BODY_SECONDS = 2 * limits.BODY_SECONDS + 5.0
-_PHRASES = {
-    408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable",
-}  # fmt: skip
+_PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
 
 class _Over(Exception):
@@ -35,7 +35,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **keywords: Any):
         super().__init__(*args, **keywords)
-        #: bytes since the last one of a body or the last end of a head; bytes of the request's line and fields
+        #: bytes since the last one of a body or the last end of a head; bytes of the request's line and
+        #: fields
         self.outside, self.fields = 0, 0
         self.in_head, self.over = True, False
         self.timer: asyncio.TimerHandle | None = None
@@ -69,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.in_head and self.timer is None:
             self.start_timer(limits.HEAD_SECONDS)
 
-    # -- callbacks of the parser ------------------------------------------------------------------------------------
+    # -- callbacks of the parser -----------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -123,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether an answer is under way."""
         return self.cycle is not None and not self.cycle.response_complete
 
-    # -- ends -------------------------------------------------------------------------------------------------------
+    # -- ends ------------------------------------------------------------------------------------------------
 
     def await_head(self, *, started: bool) -> None:
         """The next bytes are a head; started: its time runs."""
@@ -166,7 +167,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer where no other answer is under way, and close."""
         if not self.busy:
             body = json.dumps(error_body(message, "invalid_request_error")).encode()
-            head = f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+            head = (
+                f"HTTP/1.1 {status} {_PHRASES[status]}\r\ncontent-type: application/json\r\nconnection: "
+                "close\r\n"
+            )
             self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
             self.transport.close()
         else:

@@ -1,4 +1,5 @@
-"""Whether requests would be answered, and what is wrong: the first for an orchestrator, the second for people who may know."""
+"""Whether requests would be answered, and what is wrong: the first for an orchestrator, the second for people
+who may know."""
 
 from __future__ import annotations
 
@@ -85,4 +86,7 @@ class Readiness:
             return None
         if disk.free >= min(SCARCE, disk.total // 50):
             return None
-        return f"{disk.free >> 20} MiB are free on the disk of the event log: make room, or run `cabs log compact`"
+        return (
+            f"{disk.free >> 20} MiB are free on the disk of the event log: make room, or run `cabs log "
+            "compact`"
+        )

@@ -1,4 +1,5 @@
-"""Server-sent events of an upstream: which ones the client gets, and the facts of the call that they carry."""
+"""Server-sent events of an upstream: which ones the client gets, and the facts of the call that they
+carry."""
 
 from __future__ import annotations
 
@@ -23,11 +24,14 @@ class Events:
     """Reads a stream event by event.
 
     Args:
-        dialect: see `dialects`. hide_usage: take out what was asked for on the router's account (`include_usage`).
+        dialect: see `dialects`. hide_usage: take out what was asked for on the router's account
+            (`include_usage`).
 
     Attributes:
-        id: of the answer. usage: counts as reported, the parts of several events together. done: the end was announced.
-        error: message of an error event; None: there was none; failure: that event. written: bytes of text so far. seen: number of events.
+        id: of the answer. usage: counts as reported, the parts of several events together. done: the end was
+            announced.
+        error: message of an error event; None: there was none; failure: that event. written: bytes of text so
+            far. seen: number of events.
     """
 
     def __init__(self, dialect: str, *, hide_usage: bool = False):
@@ -42,8 +46,8 @@ class Events:
 
     @property
     def reported(self) -> dict[str, Any] | None:
-        """The usage; of a stream that has not ended in Anthropic's dialect with the output that was written: its first event
-        counts a token or two, and only its last counts them all."""
+        """The usage; of a stream that has not ended in Anthropic's dialect with the output that was written:
+        its first event counts a token or two, and only its last counts them all."""
         if self.usage is None or self.done or self.dialect != "messages":
             return self.usage
         counted, written = count(self.usage.get("output_tokens")), estimated(0.0, self.written).output

@@ -1,7 +1,7 @@
 """Spans of calls by OpenTelemetry's `gen_ai` conventions (extra [otel], `cabs serve --otel`).
 
-Where the exporter sends them is said by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, ...). No prompt or
-answer is in a span. Without the option nothing is imported and nothing is sent.
+Where the exporter sends them is said by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, ...). No
+prompt or answer is in a span. Without the option nothing is imported and nothing is sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a person should know of an upstreams file before it serves a router (`endpoints.upstreams` reads it)."""
+"""What a person should know of an upstreams file before it serves a router (`endpoints.upstreams` reads
+it)."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def prices_of(upstreams: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:
 def check_serving(
     folder: str | Path, log: str | Path, upstreams: str | Path | None, **budgets: Any
 ) -> tuple[list[str], list[str]]:
-    """What `cabs serve --check` says: lines for people, and problems that do not keep the server from starting.
+    """What `cabs serve --check` says: lines for people, and problems that do not keep the server from
+    starting.
 
     Args:
         budgets: budget_per_request, budget_per_day, mode, epsilon, of `Router`.

@@ -145,7 +145,7 @@ def test_an_artifact_that_another_run_replaces_meanwhile_is_read_again(s3, cabs_
     for folder in (cabs_home / "cache").rglob("a.txt"):
         folder.unlink()
         (folder.parent / RECORD_NAME).unlink()
-    get, seen = store._fs.get_file, []
+    get, seen = store.bucket.fs.get_file, []
 
     def slow(remote, local):
         if not seen:  # between reading the record and the file, another machine puts its own there
@@ -153,7 +153,7 @@ def test_an_artifact_that_another_run_replaces_meanwhile_is_read_again(s3, cabs_
             s3.delete_object(Bucket="cabs", Key="team/leaderboard/" + RECORD_NAME)
             s3.delete_object(Bucket="cabs", Key="team/leaderboard/a.txt")
             other = ArtifactStore("s3://cabs/team")
-            other._fs.invalidate_cache()
+            other.bucket.fs.invalidate_cache()
             with other.write(parts) as folder:
                 (folder / "a.txt").write_text("three")
                 (folder / RECORD_NAME).write_bytes(first.to_bytes())
@@ -163,12 +163,12 @@ def test_an_artifact_that_another_run_replaces_meanwhile_is_read_again(s3, cabs_
             raise FileNotFoundError(remote)
         return get(remote, local)
 
-    monkeypatch.setattr(store._fs, "get_file", slow)
+    monkeypatch.setattr(store.bucket.fs, "get_file", slow)
     assert (store.folder(parts) / "a.txt").read_text() == "three" and seen
     assert second.content != first.content
     s3.delete_object(Bucket="cabs", Key="team/leaderboard/a.txt")
     for copy in (cabs_home / "cache").rglob("a.txt"):
         copy.unlink()
         (copy.parent / RECORD_NAME).unlink()
-    store._fs.invalidate_cache()
+    store.bucket.fs.invalidate_cache()
     assert "a file is missing" in store.damage(parts, first)[0]

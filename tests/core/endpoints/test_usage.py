@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.endpoints.usage import CallPrice, bill_of, estimated, tokens_of
+from cabs_core.endpoints.upstreams import Upstream
+from cabs_core.endpoints.usage import CallPrice, estimated, tokens_of
 from cabs_core.router.server.streams import Events
 
 PRICE = CallPrice(input=1.0, output=10.0, cached=0.1, cache_write=1.25)
+URL = "http://127.0.0.1:8000/v1"
+PRICED = Upstream(url=URL, price=PRICE)
 
 
 def openai(
@@ -48,7 +51,7 @@ def test_counts(usage, counts):
     assert (tokens.input, tokens.output, tokens.cached, tokens.cache_write, tokens.reasoning) == counts
     into, out, cached, written, _ = counts
     usd = (into - cached - written + 0.1 * cached + 1.25 * written + 10 * out) / 1e6
-    assert math.isclose(bill_of(usage, PRICE).cost, usd, rel_tol=1e-12)
+    assert math.isclose(PRICED.bill(usage).cost, usd, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -62,15 +65,18 @@ def test_counts(usage, counts):
 )  # fmt: skip
 def test_the_providers_own_bill(more, usd):
     usage = {**openai(30, 1010, 1040), **more}
-    ours = bill_of(usage, PRICE).cost
+    ours = PRICED.bill(usage).cost
     assert ours == pytest.approx((30 + 10_100) / 1e6 if usd is None else usd, rel=1e-12)
-    assert bill_of(usage, None).cost == pytest.approx(usd) and bill_of(usage, PRICE, free=True).cost == 0.0
+    assert (
+        Upstream(url=URL).bill(usage).cost == pytest.approx(usd)
+        and Upstream(url=URL, free=True).bill(usage).cost == 0.0
+    )
 
 
 def test_what_nobody_counted_is_estimated():
     for usage in (None, {}, {"prompt_tokens": 3}, {"prompt_tokens": 3, "completion_tokens": "many"}):
-        assert bill_of(usage, PRICE).cost is None
-        bill = bill_of(usage, PRICE, estimate=estimated(100.0, 402))
+        assert PRICED.bill(usage).cost is None
+        bill = PRICED.bill(usage, lambda: estimated(100.0, 402))
         assert bill.estimated and (bill.tokens_in, bill.tokens_out) == (100, 101)
     assert estimated(1.0, 400, 7.0).output == 7.0
 

@@ -98,7 +98,7 @@ def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch, err
         raise error
 
     with client(place) as c:
-        monkeypatch.setattr(Router, "route", fails)
+        monkeypatch.setattr(Router, "route_many", fails)
         answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(8)]
         best = c.app.state.keeper.router.manifest.fallback
         assert {a.status_code for a in answers} == {200} and {a.headers["x-cabs-model"] for a in answers} == {
@@ -113,21 +113,21 @@ def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch, err
         time.sleep(1.1)  # it is tried again after a second
         assert "x-cabs-decision" in c.post("/v1/chat/completions", json=ASK).headers
     with client(place, fail_closed=True) as c:
-        monkeypatch.setattr(Router, "route", fails)
+        monkeypatch.setattr(Router, "route_many", fails)
         answer = c.post("/v1/chat/completions", json=ASK)
         assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
 
 
 def test_a_policy_that_hangs_does_not_hold_a_request(place, monkeypatch):
     monkeypatch.setattr("cabs_core.router.server.forwarding.PATIENCE", 0.2)
-    route = Router.route
+    route_many = Router.route_many
 
     def slow(self, *a, **k):
         time.sleep(0.6)
-        return route(self, *a, **k)
+        return route_many(self, *a, **k)
 
     with client(place) as c:
-        monkeypatch.setattr(Router, "route", slow)
+        monkeypatch.setattr(Router, "route_many", slow)
         begin = time.monotonic()
         answer = c.post("/v1/chat/completions", json=ASK)
         assert answer.status_code == 200 and time.monotonic() - begin < 0.6

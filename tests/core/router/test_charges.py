@@ -44,8 +44,9 @@ def test_a_factor_finds_a_wrong_prediction():
 
 def test_prices_split_what_is_known():
     prices = Prices(["a", "b"], {"a": 1.0})
-    into, out = prices.split(np.array([1e-3, 2e-3]), 100.0, 40_000.0)
-    assert into == pytest.approx([0.04, 0.0]) and out == pytest.approx([1e-3 - 1e-4, 2e-3])
+    charge = prices.charge(np.array([1e-3, 2e-3]), 100.0, 40_000.0, np.array([2.0, 1.0]))
+    assert charge.input == pytest.approx([0.04, 0.0]) and charge.output == pytest.approx([1e-3 - 1e-4, 2e-3])
+    assert charge.cost == pytest.approx([0.04 + 2 * 9e-4, 2e-3])
     for bad in ({"c": 1.0}, {"a": -1.0}):
         with pytest.raises(RouterError, match="prices"):
             Prices(["a", "b"], bad)

@@ -20,10 +20,11 @@ from server_support import MODELS, client
 from cabs_core.endpoints.request import Request
 from cabs_core.endpoints.upstreams import Upstream
 from cabs_core.errors import LogError, RouterError
-from cabs_core.router.server import forwarding, limits
+from cabs_core.router.server import attempt, call, limits
 from cabs_core.router.server.breaker import Breaker
+from cabs_core.router.server.call import Call
 from cabs_core.router.server.cap import Cap
-from cabs_core.router.server.forwarding import Call, Forwarder
+from cabs_core.router.server.forwarding import Forwarder
 from cabs_core.router.server.metrics import Counters
 from cabs_core.router.server.streams import Events
 from cabs_core.router.server.tracing import Span, Tracer
@@ -32,10 +33,10 @@ from cabs_core.router.server.tracing import Span, Tracer
 PLACES = [
     (Breaker, "begin"), (Tracer, "start"), (Span, "headers"), (Span, "end"),
     (Upstream, "headers"), (Upstream, "body"), (Upstream, "bill"), (Upstream, "most_usd"), (Counters, "call"),
-    (Counters, "add"), (Counters, "observe"), (Events, "feed"), (Events, "end"), (forwarding, "_encoded"), (forwarding, "_parsed"),
-    (forwarding, "meaning"), (forwarding, "answer_of"), (forwarding, "estimated"), (aiohttp.ClientSession, "post"),
-    (aiohttp.ClientResponse, "release"), (Call, "back"), (Call, "failed"), (Cap, "begin"), (Cap, "add"), (Request, "read"),
-    (Forwarder, "_settle"), (Forwarder, "_worst"), (Forwarder, "fit"), (forwarding, "error_event"),
+    (Counters, "add"), (Counters, "observe"), (Events, "feed"), (Events, "end"), (attempt, "_encoded"), (attempt, "_parsed"),
+    (attempt, "meaning"), (attempt, "answer_of"), (call, "estimated"), (aiohttp.ClientSession, "post"),
+    (aiohttp.ClientResponse, "release"), (Call, "answer"), (Call, "failed"), (Cap, "begin"), (Cap, "add"), (Request, "read"),
+    (Forwarder, "_settle"), (Forwarder, "_worst"), (Forwarder, "fit"), (attempt, "error_event"),
 ]  # fmt: skip
 RAISED = [
     ValueError, KeyError, RuntimeError, TimeoutError, aiohttp.ClientError, MemoryError, RecursionError, AssertionError,
@@ -306,7 +307,7 @@ def test_a_large_answer_keeps_others_of_the_key_waiting_until_it_was_sent(served
 
 def _asks() -> set[int]:
     """Ids of the requests that are still in memory; another test's failure may hold some."""
-    return {id(o) for o in gc.get_objects() if isinstance(o, forwarding.Ask)}
+    return {id(o) for o in gc.get_objects() if isinstance(o, call.Ask)}
 
 
 def test_a_request_that_has_ended_is_not_kept(served):

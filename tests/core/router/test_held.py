@@ -9,7 +9,8 @@ from server_support import ASK, MODELS, client, log, settle, wait
 
 from cabs_core.endpoints.replies import Meaning
 from cabs_core.router import promote
-from cabs_core.router.server.forwarding import Answer, Forwarder
+from cabs_core.router.server import forwarding
+from cabs_core.router.server.call import Answer
 
 KEYS = ("KEY_A", "KEY_B", "KEY_C")
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
@@ -117,17 +118,17 @@ def test_a_loop_asks_again_and_returns(keyed, monkeypatch):
     place, _ = keyed
     with client(place) as c:
         models, messages = loop(c, 2)
-        own, failing, call = models[0], [], Forwarder.call
+        own, failing, attempt = models[0], [], forwarding.attempt
 
-        async def unlucky(self, model, ask, *rest, router, decision):
+        async def unlucky(call, begun):
             """The loop's model fails as often as is left."""
-            if model != own or not failing:
-                return await call(self, model, ask, *rest, router=router, decision=decision)
+            if call.model != own or not failing:
+                return await attempt(call, begun)
             failing.pop()
-            router.finish(decision.id, status="error")
-            return Answer(500, {}, decision=decision, model=model, failure=Meaning.RETRY)
+            call.finish("error")
+            return Answer(500, {}, decision=call.decision, model=call.model, failure=Meaning.RETRY)
 
-        monkeypatch.setattr(Forwarder, "call", unlucky)
+        monkeypatch.setattr(forwarding, "attempt", unlucky)
         failing[:] = [1]
         assert loop(c, 1, messages)[0] == [own]  # asked once more
         failing[:] = [1, 1]
@@ -176,3 +177,25 @@ def test_tokens_are_counted_by_a_model_or_estimated(keyed):
             answer = c.post("/v1/messages/count_tokens", json={**body, "model": model})
             assert answer.json() == {"input_tokens": 104, "estimated": True}
         assert c.post("/v1/messages/count_tokens", json={**body, "model": "?"}).json()["type"] == "error"
+
+
+def test_a_named_model_and_a_decision_stay_with_the_holder_as_well(keyed):
+    place, _ = keyed
+    with client(place) as c:
+        first = respond(c, model=MODELS[0])
+        held = {"previous_response_id": first.json()["id"], "input": "go on"}
+        answer = c.post("/v1/responses", json={"model": MODELS[1], **held})
+        error = answer.json()["error"]["message"]
+        assert (
+            answer.status_code == 503
+            and f"held by the upstream of {MODELS[0]}, so {MODELS[1]} cannot" in error
+        )
+        assert (
+            c.post("/v1/responses", json={"model": MODELS[3], **held}).status_code == 200
+        )  # of the same key
+        decided = [c.post("/v1/decision", json=held).json()["model"] for _ in range(8)]
+        assert set(decided) <= {MODELS[0], MODELS[3]}
+        answer = c.post("/v1/decision", json={**held, "available": MODELS[1:3]})
+        assert (
+            answer.status_code == 503 and "previous_response_id is held" in answer.json()["error"]["message"]
+        )

@@ -80,6 +80,24 @@ def test_routed_logged_and_priced(made):
     assert made.router.feedback_by(response_id=answers[0].id, score=1.0) == "recorded"
 
 
+def test_what_a_provider_holds_stays_with_its_deployment(made):
+    def filtered(offered):
+        held = {"previous_response_id": "resp_1", "input": "go on", "metadata": {}}
+        return run(made.async_filter_deployments("cabs", offered, None, held))
+
+    offered = [
+        {**one, "litellm_params": {**one["litellm_params"], "api_base": f"http://{i % 2}"}}
+        for i, one in enumerate(deployments())
+    ]
+    made.router.log_call(MODELS[0], status="answered", response_id="resp_1")
+    kept = {chosen["model_info"]["id"] for _ in range(8) for chosen in filtered(offered)}
+    assert kept <= {MODELS[0], MODELS[2]} and made.errors == 0
+    with pytest.raises(
+        litellm.ServiceUnavailableError, match="previous_response_id is held by the upstream of"
+    ):
+        filtered(offered[1::2])
+
+
 def test_the_self_test(made):
     async def passes():
         await made.check(litellm.Router(model_list=deployments()), "cabs")
@@ -158,7 +176,7 @@ def test_an_error_inside_never_stops_a_call(made, monkeypatch):
     def broken(*arguments, **keywords):
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(made.router, "route", broken)
+    monkeypatch.setattr(made.router, "route_many", broken)
 
     async def work():
         return await litellm.Router(model_list=deployments()).acompletion(model="cabs", messages=ASK)

@@ -11,8 +11,10 @@ from server_support import ASK, client
 
 from cabs_core.errors import RouterError
 from cabs_core.router import Pacer, Router, read_manifest
-from cabs_core.router.cli import doctor, serve
-from cabs_core.router.pacer import highest_rho, pacer_of
+from cabs_core.router.cli import serve
+from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.options import RouterOptions
+from cabs_core.router.pacer import highest_rho
 
 
 def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:
@@ -125,11 +127,15 @@ def test_what_a_bundle_can_reach_is_in_it(make_bundle):
     manifest = read_manifest(make_bundle("carrot", epsilon=0.1))
     curve, costs = manifest.provenance["spending"], {a["name"]: a["mean_cost"] for a in manifest.arms}
     assert curve["rhos"][-1] == highest_rho(min(manifest.rhos), max(manifest.rhos)) == 1800.0
-    settings = {"per_request": 1e-9, "per_day": None, "fallback": manifest.fallback}
-    least = {e: pacer_of(manifest, epsilon=e, mode="route", **settings).least for e in (0.0, 0.5, 1.0)}
+
+    def least_of(**options):
+        given = RouterOptions(budget_per_request=1e-9, **options).of(manifest)
+        return Pacer.of(manifest, given, any_rho=True).least
+
+    least = {e: least_of(epsilon=e) for e in (0.0, 0.5, 1.0)}
     assert least[0.0] == pytest.approx(min(curve["usd"])) and least[0.0] < least[0.5] < least[1.0]
     assert least[1.0] == pytest.approx(np.mean([*costs.values()]))
-    assert pacer_of(manifest, epsilon=0.1, mode="shadow", **settings).least == costs[manifest.fallback]
+    assert least_of(epsilon=0.1, mode="shadow") == costs[manifest.fallback]
 
 
 def test_a_budget_out_of_reach_is_told_everywhere(place, caplog):

@@ -174,13 +174,13 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
         router = Router.load(
             make_bundle("carrot", epsilon=0.5), mode="guarded", fallback="mistralai_mistral-7b-chat", seed=3
         )
-        assert not router.learner.trusted(router.z)
+        assert not router.learner.trusted(router.options.z)
         # draws differ by bundle: of 60 seeds the least has 8.9 standard errors (2.9 after 150 outcomes)
         for i in range(300):
             d = router.route(test_prompts[i % len(test_prompts)])
             happy = d.model == d.wanted if good else d.model == "mistralai_mistral-7b-chat"
             router.feedback(d.id, score=float(happy), cost=0.0)
-        assert router.learner.trusted(router.z) is good
+        assert router.learner.trusted(router.options.z) is good
         for text in test_prompts[
             :20
         ]:  # whoever leads is drawn outside the floor, which is shared by four arms

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from server_support import client, log, settle
 
 from cabs_core.endpoints.request import LONGEST, Request, session_key
 from cabs_core.errors import RouterError
 from cabs_core.ope import read_events
-from cabs_core.router import Router, session_options, sessions
+from cabs_core.router import Router, options, sessions
 from cabs_core.router.retention import compact
 from cabs_core.router.sessions import route_conversation
 
@@ -85,7 +86,7 @@ def test_the_key_of_a_session():
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]), x, max_size=4), max_leaves=12))  # fmt: skip
 def test_no_body_is_too_odd(body):
-    for route_by in session_options.ROUTE_BY:
+    for route_by in options.ROUTE_BY:
         found = Request.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
         assert found.text is None or found.text.strip()
         assert found.tokens >= found.earlier >= 0
@@ -206,3 +207,25 @@ def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     sizes = np.unique(data.clusters, return_counts=True)[1]
     assert sorted(sizes) == [1, 3, 3, 3, 3]
     assert data.dependent() is data.clusters
+
+
+def test_what_the_fallback_would_have_cost_counts_kept_turns(place):
+    """Kept turns count by the ratio of the decision that drew their model, as in `cabs doctor`."""
+    with client(place) as c:
+        body = {"messages": [USER], "metadata": {"session_id": "s"}}
+        for _ in range(3):
+            assert c.post("/v1/chat/completions", json=body).status_code == 200
+            settle(c)
+            body["messages"] = [*body["messages"], ANSWER, said("and then?")]
+        rows = log(place).decisions()
+        counters = c.app.state.forwarder.counters
+        assert any(row.kept for row in rows)
+        assert counters.value("routed_cost_usd_total") == pytest.approx(sum(row.cost for row in rows))
+        drawn = {row.id: row for row in rows if row.kept is None}
+        fixed = 0.0
+        for row in rows:
+            one = drawn[row.kept or row.id]
+            best = c.app.state.keeper.router.manifest.fallback
+            ratio = 1.0 if row.arm == best else one.fixed_cost / one.expected_cost
+            fixed += one.fixed_cost if row.kept is None else row.cost * ratio
+        assert counters.value("fixed_model_cost_usd_total") == pytest.approx(fixed)

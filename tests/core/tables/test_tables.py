@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.errors import DataError
+from cabs_core.paths import PACKED
 from cabs_core.tables import Place, number_column, open_table, read_records, text_column
-from cabs_core.tables.files import PACKED
 
 PROMPTS = ["NA", "null", 'says "hi",\nthen goes', "line\u2028separator and \x85", "é 👍", "=1+1", "None"]
 FRAME = pd.DataFrame({"prompt": PROMPTS, "model": list("ababaab"), "score": [1, 0, 1, 0, 1, 0, 1]})

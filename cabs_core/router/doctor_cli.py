@@ -1,0 +1,137 @@
+"""`cabs doctor`: how a router is doing, in words."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cabs_core.errors import one_line
+from cabs_core.router.places_cli import LOG, ROUTER, local_router
+
+
+@click.command()
+@ROUTER
+@LOG
+@click.option(
+    "--invoice",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=(
+        "Bill of your providers, a CSV file with columns day, model, usd and, if it has them, tokens: say by "
+        "day and model where the log differs."
+    ),
+)
+@click.option(
+    "--upstreams",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --invoice: the upstreams file, where models have other names at their providers.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was found as JSON.")
+def doctor(
+    folder: Path | str, log: str | None, invoice: Path | None, upstreams: Path | None, as_json: bool
+) -> None:
+    """Report on a router: plays and learning curves per model, decisions without a score, costs, problems.
+
+    Exit code 1 when something is wrong.
+    """
+    from cabs_core.router.doctor import examine
+
+    names: dict[str, str] = {}
+    if upstreams is not None:
+        from cabs_core.endpoints.upstreams import load_upstreams
+
+        read = load_upstreams(upstreams)
+        names = {name: one.model or name for name, one in {**read.embeddings, **read.models}.items()}
+    facts = examine(local_router(folder), log, invoice=invoice, names=names)
+    if as_json:
+        click.echo(json.dumps(facts, indent=1))
+    else:
+        click.echo(f"router {facts['bundle']}: {facts['policy']} of pool {facts['pool']}, log {facts['log']}")
+        click.echo(
+            f"{facts['decisions']} decisions, {facts['rewards']} scored, {facts['unscored']} waiting "
+            f"({facts['unscored_old']} for more than a week), {facts['failed']} calls failed"
+        )
+        click.echo(
+            f"\n{'model':36s} {'plays':>7s} {'scored':>7s} {'score':>6s} {'cost, USD':>10s}  over time"
+        )
+        for arm in facts["arms"]:
+            score = "" if arm["mean_score"] is None else f"{arm['mean_score']:.3f}"
+            cost = "" if arm["mean_cost"] is None else f"{arm['mean_cost']:.6f}"
+            curve = " ".join(f"{v:.2f}" for v in arm["curve"])
+            click.echo(
+                f"{arm['model']:36s} {arm['decisions']:7d} {arm['scored']:7d} {score:>6s} {cost:>10s}  "
+                f"{curve}"
+            )
+        curve = " ".join(f"{v:.3f}" for v in facts["curve"]["utility"])
+        click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
+        _show_costs(facts)
+        if (saved := facts["saved"]) is not None:
+            click.echo(
+                f"{saved['calls']} answered calls cost {saved['usd']:.4f} USD; {saved['model']} alone was "
+                "expected to cost "
+                f"{saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
+            )
+        for one in facts["failures"]:
+            click.echo(
+                f"failed: {one['calls']} calls of {one['model']}: "
+                f"{one_line(one['reason'] or 'no reason was logged')}"
+            )
+        if facts["lease"]:
+            click.echo(f"lease: {facts['lease']['holder']}, {facts['lease']['seconds_left']:.0f} s left")
+        click.echo(f"what the log can decide: {facts['decides']}")
+        for problem in facts["problems"]:
+            click.secho(f"problem: {one_line(problem)}", fg="yellow")
+    if facts["problems"]:
+        raise SystemExit(1)
+
+
+def _show_costs(facts: dict[str, Any]) -> None:
+    """What was answered by whom and what it cost, in words."""
+    calls = facts["answered"]
+    parts = [
+        f"{calls[name]['calls']} {words} ({calls[name]['usd']:.4f})"
+        for name, words in (("kept", "turns that kept their model"), ("named", "calls that named theirs"))
+        if calls[name]["calls"]
+    ]
+    notes = [
+        f"{calls[name]} {words}"
+        for name, words in (("estimated", "were estimated"), ("unknown", "have no cost"))
+        if calls[name]
+    ]
+    click.echo(
+        f"{calls['calls']} calls answered, {calls['usd']:.4f} USD in "
+        f"all{', of it ' if parts else ''}{' and '.join(parts)}"
+        f"{'; ' if notes else ''}{', '.join(notes)}"
+    )
+    others = [one for one in facts["bundles"] if one["bundle"] != facts["bundle"]]
+    if others and not facts["decisions"] and not facts["kept_turns"]:
+        click.echo("this bundle has decided nothing yet; what the log holds is of others:")
+    for one in others:
+        last = (
+            "all compacted"
+            if one["last"] is None
+            else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one["last"]))
+        )
+        click.echo(f"bundle {one['bundle']}: {one['calls']} calls, the last {last}")
+    if not facts["learns"]:
+        click.echo(f"{facts['policy']} does not learn: scores are recorded, and change nothing")
+    if (bill := facts["invoice"]) is not None:
+        click.echo(
+            f"invoice {bill['file']}: {bill['usd_invoice']:.4f} USD, the log {bill['usd_log']:.4f}; "
+            f"{bill['matched']} days and "
+            f"models agree, {len(bill['rows'])} do not"
+        )
+        for row in bill["rows"]:
+            tokens = (
+                ""
+                if row["tokens_invoice"] is None
+                else f", tokens {row['tokens_log']:.0f} / {row['tokens_invoice']:.0f}"
+            )
+            click.echo(
+                f"  {row['day']} {one_line(row['model'])}: log {row['usd_log']:.6f}, invoice "
+                f"{row['usd_invoice']:.6f} USD{tokens}"
+                f"{': ' if row['why'] else ''}{one_line(row['why'])}"
+            )

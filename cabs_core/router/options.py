@@ -1,0 +1,76 @@
+"""What is chosen when a bundle is opened, for every way to run a router: in a program, `cabs serve`, inside
+LiteLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+from cabs_core.errors import RouterError
+from cabs_core.router.bundle import Manifest, check_mode
+from cabs_core.utility import Sticky
+
+STICKY: tuple[str, ...] = get_args(Sticky)
+ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
+
+
+@dataclass(frozen=True)
+class RouterOptions:
+    """Options of a router.
+
+    Attributes:
+        mode: route, shadow (decides and logs, answers with the fallback) or guarded (answers with the
+            fallback until the policy beats it by more than `z` standard errors); None: the bundle's.
+        epsilon: share of uniform exploration; None: the bundle's.
+        fallback: the arm of shadow and guarded mode; None: the bundle's.
+        budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho, from the lowest
+            of the pool's grid to twice its range (`Pacer`).
+        seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the
+            replay.
+        keep_prompts: log the prompts themselves.
+        prices: {model: USD per one million tokens in}. With them the expected cost of a call is its known
+            part plus what was learnt about its output (`charges`); without, it is what the bundle predicts
+            for the text.
+        cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost
+            cache costs nothing.
+        sticky, route_by: of `route_conversation`, see `sessions`.
+        learned: folder of checkpoints; None: beside a log that is a file, for one in PostgreSQL beside the
+            bundle.
+
+    Raises:
+        RouterError: sticky or route_by is none of `STICKY`, `ROUTE_BY`.
+    """
+
+    mode: str | None = None
+    epsilon: float | None = None
+    fallback: str | None = None
+    z: float = 3.0
+    budget_per_request: float | None = None
+    budget_per_day: float | None = None
+    seed: int | str | None = None
+    keep_prompts: bool = False
+    prices: Mapping[str, float] | None = None
+    cache_prices: Mapping[str, tuple[float, float | None]] | None = None
+    sticky: str = "session"
+    route_by: str = "last_user"
+    learned: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for what, value, choices in (
+            ("sticky", self.sticky, STICKY),
+            ("route_by", self.route_by, ROUTE_BY),
+        ):
+            if value not in choices:
+                raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(choices)}")
+
+    def of(self, manifest: Manifest) -> RouterOptions:
+        """The same, with the bundle's own mode, epsilon and fallback where none is given.
+
+        Raises RouterError: unfit ones.
+        """
+        epsilon = manifest.epsilon if self.epsilon is None else float(self.epsilon)
+        mode = self.mode or manifest.mode
+        check_mode(mode, epsilon)
+        return replace(self, mode=mode, epsilon=epsilon, fallback=self.fallback or manifest.fallback)
