@@ -16,7 +16,8 @@ def model_card(arms: Sequence[str], chosen: Mapping[str, str], metrics: Mapping[
     lines = [
         "# Routing oracles",
         "",
-        "Predict every arm's score and cost for a prompt, and what one arm's score says about the others.",
+        "Predict the score and cost of every arm for a prompt, and what one arm's score says about the "
+        "others.",
         "Learned from the train split; early stopping and the choice of heads use the validation split.",
         "",
         f"* arms ({len(arms)}): {', '.join(arms)}",
