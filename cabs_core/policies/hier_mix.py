@@ -106,10 +106,14 @@ class Correction(Options):
     """
 
     offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease", "ridge"] = Field(
-        description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: the "
-        "static prediction; parallel: the mean score and how much easier the prompt is for the arms' mean; shrunk: "
-        "half way between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the arm; "
-        "ridge: a ridge regression on the contexts of the train split, whose posterior is the prior of b_j and "
+        description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: "
+        "the "
+        "static prediction; parallel: the mean score and how much easier the prompt is for the arms' mean; "
+        "shrunk: "
+        "half way between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the "
+        "arm; "
+        "ridge: a ridge regression on the contexts of the train split, whose posterior is the prior of b_j "
+        "and "
         "delta_j"
     )
     weight: float = Field(gt=0, lt=1, description="Prior weight")
@@ -121,7 +125,8 @@ class Correction(Options):
         0.3,
         ge=0,
         le=1,
-        description="For offset ridge, whose arm and arm_context are the deviations before the train split is seen: "
+        description="For offset ridge, whose arm and arm_context are the deviations before the train split "
+        "is seen: "
         "the power of the train split's likelihood in the prior",
     )
 
@@ -186,8 +191,10 @@ class HierOptions(Options):
     inverse_temperature: float = Field(
         3.0,
         gt=0,
-        description="While the anchored model is likelier than every model that distrusts the order of the arms, "
-        "what a round is played by is drawn in proportion to its weight to this power; otherwise in proportion to "
+        description="While the anchored model is likelier than every model that distrusts the order of the "
+        "arms, "
+        "what a round is played by is drawn in proportion to its weight to this power; otherwise in "
+        "proportion to "
         "its weight",
     )
     force_above: float | None = Field(
@@ -205,13 +212,15 @@ class HierOptions(Options):
         0.0,
         ge=0,
         le=0.05,
-        description="Look for models that became better: expected utility a round that probes of other arms may "
+        description="Look for models that became better: expected utility a round that probes of other arms "
+        "may "
         "cost, 0: none",
     )
     restart: float | None = Field(
         40.0,
         gt=0,
-        description="Forget what was learnt online once outcomes were this much more surprising than expected "
+        description="Forget what was learnt online once outcomes were this much more surprising than "
+        "expected "
         "(nats); None: never",
     )
     propensity: Literal["integral", "sampled"] = Field(

@@ -118,7 +118,7 @@ class Pacer:
             raise RouterError(
                 f"{manifest.policy} learnt utilities at rho = {manifest.rho:g}, so no budget can move rho: "
                 "export a policy "
-                "that serves any rho (static ones, hier_mix, cabs_mix, or target='score')"
+                "that serves any rho (static ones, hier_mix, or target='score')"
             )
         curve = manifest.provenance.get("spending")
         costs = {arm["name"]: float(arm["mean_cost"]) for arm in manifest.arms}
