@@ -67,11 +67,12 @@ def expected_scores(
     policy = build_policy(
         "uniroute", arms=[made.arms[i] for i in old], dim=made.dim, rho=rho, offline=offline
     )
-    assert isinstance(policy, UniRoute)
+    uniroute = policy.algorithm
+    assert isinstance(uniroute, UniRoute)
     for arm in new:
         policy.add_arm(made.arms[arm], train[rows], y[rows, arm])
-    assert policy.predictor is not None
-    out["uniroute"][:, [*old, *new]] = policy.predictor.predict(x, none)
+    assert uniroute.predictor is not None
+    out["uniroute"][:, [*old, *new]] = uniroute.predictor.predict(x, none)
     return out
 
 
