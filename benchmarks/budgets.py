@@ -57,9 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 rows.append(row)
                 alone = "none fits" if row["score alone"] is None else f"{row['score alone']:.3f}"
                 print(
-                    f"| {pool}, {policy} | {row['target']:.2g} | {row['off']:+.1%} | "
-                    f"{row['score']:.3f} ± {row['se']:.3f} | "
-                    f"{row['off port']:+.1%} | {row['score port']:.3f} | {alone} |",
+                    f"| {pool}, {policy} | {row['target']:.2g} | {row['off']:+.1%} | {row['score']:.3f} ± "
+                    f"{row['se']:.3f} | {row['off port']:+.1%} | {row['score port']:.3f} | {alone} |",
                     flush=True,
                 )
     write_figures(rows, args.json)

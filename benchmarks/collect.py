@@ -184,9 +184,8 @@ def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
             print(
                 f"seed {seed:2d}: all {row['all']['decision']} {row['all']['difference']:+.3f}; length bias "
                 f"{row['length bias']['value']:+.3f} ({row['length bias']['low']:+.3f} to "
-                f"{row['length bias']['high']:+.3f}); adaptive "
-                f"{row['adaptive']['decision']} after {row['adaptive prompts']} prompts, "
-                f"{share:.0%} of the cost",
+                f"{row['length bias']['high']:+.3f}); adaptive {row['adaptive']['decision']} after "
+                f"{row['adaptive prompts']} prompts, {share:.0%} of the cost",
                 flush=True,
             )
     shares = [r["adaptive usd"] / r["all usd"] for r in rows]
@@ -210,10 +209,9 @@ def tables(seeds: int, most: int) -> list[dict[str, Any]]:
                 row = played(found.take(order), rho, seed)
                 rows.append({"table": name, "rho": rho, "seed": seed, **row})
                 print(
-                    f"{name} rho {rho:g} seed {seed}: full {row['full']} "
-                    f"{row['full difference']:+.4f}; adaptive {row['decision']} after "
-                    f"{row['prompts']} of {row['of']} prompts, {row['share']:.0%} of the cost, "
-                    f"dropped {row['dropped']}",
+                    f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; "
+                    f"adaptive {row['decision']} after {row['prompts']} of {row['of']} prompts, "
+                    f"{row['share']:.0%} of the cost, dropped {row['dropped']}",
                     flush=True,
                 )
     return rows

@@ -133,9 +133,8 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         run = figures[name] = forward_speed(model, shape, vocabulary, device, dtype, lengths)
         share = run.get("fraction_of_peak")
         print(
-            f"{name}: {run['tokens_per_second']:.0f} tokens/s, {run['prompts_per_minute']:.0f} "
-            "prompts/min (wanted of mDeBERTa on "
-            f"a GPU: {TARGET_PROMPTS_PER_MINUTE}), {run['tflops']:.2f} TFLOP/s"
+            f"{name}: {run['tokens_per_second']:.0f} tokens/s, {run['prompts_per_minute']:.0f} prompts/min "
+            f"(wanted of mDeBERTa on a GPU: {TARGET_PROMPTS_PER_MINUTE}), {run['tflops']:.2f} TFLOP/s"
             + (f" = {share:.0%} of peak" if share else "")
         )
     write_figures(figures, options.json)

@@ -143,9 +143,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 error = np.mean([r["se"] for r in own]) / np.sqrt(len(args.split_seeds))
                 share = np.mean([r["probe"] != "" for r in own])
                 print(
-                    f"{pool:20s} {name:13s} {verifier:14s} {plain:.3f}  {bought:.3f}  "
-                    f"{bought - plain:+.4f} ± {error:.4f}  "
-                    f"{share:.0%} of the rhos"
+                    f"{pool:20s} {name:13s} {verifier:14s} {plain:.3f}  {bought:.3f}  {bought - plain:+.4f} "
+                    f"± {error:.4f}  {share:.0%} of the rhos"
                 )
     write_figures(rows, args.json)
 

@@ -86,9 +86,8 @@ def severe_tasks(pool_name: str, tasks: Iterable[str]) -> tuple[str, ...]:
     found = tuple(sorted({t for t in tasks if any(fnmatchcase(t, p) for p in patterns)}))
     if not found:
         raise PoolError(
-            f"condition 'severe' on pool {pool_name!r}: which tasks are another kind of work "
-            "cannot be read from their "
-            "names; name them in the pool's split.test_tasks. Its tasks: "
+            f"condition 'severe' on pool {pool_name!r}: which tasks are another kind of work cannot be read "
+            "from their names; name them in the pool's split.test_tasks. Its tasks: "
             f"{', '.join(sorted(set(tasks))[:20])}"
         )
     return found

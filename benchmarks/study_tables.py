@@ -195,7 +195,6 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
         for m in figures["margins"]:
             each = ", ".join(f"{x:+.4f}" for x in m["per_split"])
             yield (
-                f"| {m['policy']} - {m['reference']} | {m['condition']} | {m['difference']:+.4f} "
-                f"| {m['se']:.4f} | "
-                f"{each} | {m['least']:+.3f} | {'yes' if m['holds'] else 'no'} |"
+                f"| {m['policy']} - {m['reference']} | {m['condition']} | {m['difference']:+.4f} | "
+                f"{m['se']:.4f} | {each} | {m['least']:+.3f} | {'yes' if m['holds'] else 'no'} |"
             )

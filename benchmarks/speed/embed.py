@@ -142,9 +142,8 @@ def show(figures: dict[str, Any]) -> list[str]:
             )
     store = figures["store"]
     lines.append(
-        f"store, mixed prompts: {store['new']['prompts_per_second']:.1f} new/s; {store['count']} "
-        "stored ones in "
-        f"{store['stored_seconds']:.2f} s"
+        f"store, mixed prompts: {store['new']['prompts_per_second']:.1f} new/s; {store['count']} stored ones "
+        f"in {store['stored_seconds']:.2f} s"
     )
     return lines
 

@@ -332,8 +332,7 @@ def show(figures: dict[str, Any]) -> list[str]:
         else:
             lines.append(
                 f"| {r['policy']} | {r['against']} | {r['ours_us']:.1f} | {r['peer_us']:.0f} | "
-                f"{r['ratio']:.1f} | "
-                f"{r['required']:g} | {'yes' if r['ok'] else 'no'} |"
+                f"{r['ratio']:.1f} | {r['required']:g} | {'yes' if r['ok'] else 'no'} |"
             )
     lines += ["", "| policy | us a round | rounds a second | MB a lane |", "|---|---|---|---|"]
     for p in figures["policies"]:
@@ -345,9 +344,8 @@ def show(figures: dict[str, Any]) -> list[str]:
         found = figures["sweep"]
         lines += [
             "",
-            f"Sweep ({found['what']}): {found['minutes']:.1f} min, "
-            f"{found['processor_minutes']:.1f} min of processor time "
-            f"(required: under {found['required_minutes']:g})",
+            f"Sweep ({found['what']}): {found['minutes']:.1f} min, {found['processor_minutes']:.1f} min of "
+            f"processor time (required: under {found['required_minutes']:g})",
         ]
     return lines
 

@@ -226,8 +226,7 @@ def check_size(where: str, fields: Mapping[str, Field]) -> None:
     if size > memory:
         raise PolicyError(
             f"{where}: its state takes {size / 2**30:,.1f} GiB, this machine has {memory / 2**30:,.1f}; use "
-            "fewer "
-            "arms or features"
+            "fewer arms or features"
         )
 
 

@@ -137,8 +137,7 @@ class SafePolicy:
             if not 0.0 < probability <= checks.ONE:
                 raise PolicyError(
                     f"{self.name}: its state gives arm {algorithm.arms[arm]} probability {probability}; load "
-                    "the last "
-                    "saved state that was sound"
+                    "the last saved state that was sound"
                 )
             decision = Decision(
                 arm,
@@ -221,8 +220,7 @@ class SafePolicy:
             maker = f"router {checks.text(decision.router, 40)}" if named else "an unnamed router"
             raise PolicyError(
                 f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its "
-                "feedback to "
-                "the router that made it"
+                "feedback to the router that made it"
             )
         if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
             raise PolicyError(f"{self.name}: Decision.instance is {checks.text(repr(decision.instance), 60)}")

@@ -106,8 +106,7 @@ class _Bilinear(ScorePredictor):
         if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
             raise PolicyError(
                 f"{self.name}: dim {dim} and epochs {epochs} must be >= 1, learning_rate {learning_rate} > 0 "
-                "and "
-                f"weight_decay {weight_decay} >= 0"
+                f"and weight_decay {weight_decay} >= 0"
             )
         self.dim, self.epochs = int(dim), int(epochs)
         self.learning_rate, self.weight_decay = float(learning_rate), float(weight_decay)

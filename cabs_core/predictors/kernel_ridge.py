@@ -72,9 +72,8 @@ class KernelPredictor(ScorePredictor):
         if not all(v > 0 for v in numbers) or length_scale < 0 or len(penalties) != 2 or not stack_penalties:
             raise PolicyError(
                 f"kernel_ridge: landmarks {landmarks}, bandwidth {bandwidth}, length_scale {length_scale}, "
-                "penalties "
-                f"{penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all must be "
-                "positive"
+                f"penalties {penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all "
+                "must be positive"
             )
         self.landmarks, self.bandwidth = int(landmarks), float(bandwidth)
         self.length_scale, self.neighbours = float(length_scale), int(neighbours)

@@ -81,8 +81,7 @@ class StackPredictor(ScorePredictor):
         if not names or len(set(names)) != len(names) or self.name in names or folds < 2 or not pull >= 0:
             raise PolicyError(
                 f"stack: members {names} must be different predictors other than stack, folds {folds} >= 2 "
-                "and "
-                f"pull {pull} >= 0"
+                f"and pull {pull} >= 0"
             )
         self.members, self.folds, self.pull = pairs, int(folds), float(pull)
         for name, options in pairs:

@@ -306,8 +306,7 @@ class ReplayProblem:
         if x.ndim != 2 or (len(x), len(offline)) != rows or offline.shape[1:] != width:
             raise DataError(
                 f"replay problem {self.pool}/{self.name}: contexts {x.shape} and offline_contexts "
-                f"{offline.shape}: expected "
-                f"[{rows[0]}, d] and [{rows[1]}, d] with the same d features"
+                f"{offline.shape}: expected [{rows[0]}, d] and [{rows[1]}, d] with the same d features"
             )
         return replace(
             self, contexts=x, offline_contexts=offline, metadata={**self.metadata, "contexts": "own"}

@@ -27,8 +27,7 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
     if later := data.settings.get("later_models"):
         texts.append(
             f"Half of the queries come after {', '.join(later)} changed under their names; every mean on "
-            "this "
-            "page is over both halves, “Learning” shows them along the stream."
+            "this page is over both halves, “Learning” shows them along the stream."
         )
     if data.info["condition"] == "sessions":
         texts.append(_sessions_text(data.settings["replay"]["sessions"], evidence))
@@ -67,10 +66,8 @@ def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
     tokens = "token counts are the table's" if counted else share
     return (
         f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; "
-        f"{keeps} "
-        f"(sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one that is "
-        f"not; {tokens}. "
-        "Costs of a single model are those of one that answers whole conversations."
+        f"{keeps} (sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one "
+        f"that is not; {tokens}. Costs of a single model are those of one that answers whole conversations."
     )
 
 

@@ -86,14 +86,13 @@ def why(v: Verdict) -> str:
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
         said += (
             f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point "
-            "worse) and saves at "
-            f"least {percent_text(v.saved.low)} of its cost."
+            f"worse) and saves at least {percent_text(v.saved.low)} of its cost."
         )
     if v.trained and v.over_trained is not None:
         said += (
             f" {v.model} is the best single model of these queries; the train prompts show {v.trained}, "
-            f"against which {router} "
-            f"{'gains' if v.over_trained.value > 0 else 'loses'} {abs(v.over_trained.value):.3f}"
+            f"against which {router} {'gains' if v.over_trained.value > 0 else 'loses'} "
+            f"{abs(v.over_trained.value):.3f}"
             + (f" ({_signed(v.over_trained)})." if v.over_trained.low is not None else ".")
         )
     if v.heaviest is not None:

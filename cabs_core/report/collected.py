@@ -46,8 +46,7 @@ def collection_of(
     by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     text = (
         f"{answers['prompts']:,} of {answers['of']:,} prompts were put to {len(answers['_counts'])} models "
-        "for "
-        f"{answers['spent in all, USD']:.4f} USD, and scored by {by}"
+        f"for {answers['spent in all, USD']:.4f} USD, and scored by {by}"
     )
     if measured["judges"]:
         text += f" for {scores['judging, USD in all']:.4f} USD"
@@ -56,8 +55,7 @@ def collection_of(
         text += f" {scale.explanation}"
     stopped = (
         f"The collection stopped early, after {answers['prompts']:,} of {answers['of']:,} prompts: "
-        f"{answers['stopped']}. "
-        "Everything on this page is about these prompts."
+        f"{answers['stopped']}. Everything on this page is about these prompts."
     )
     banners = [
         *([stopped] if answers["stopped"] else []),
@@ -179,10 +177,9 @@ def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], jud
     found_by: Estimate = corrected_sum(weight, judged, by_people, problem.clusters)
     return [
         f"Figures on this page are by the judge. As people would score: {label(case.router)} minus "
-        f"{case.model} at ρ = {case.rho:g} is "
-        f"{found_by.value:+.3f} ({found_by.low:+.3f} to {found_by.high:+.3f}, 95 %; answers to {prompts} of "
-        f"{n} test prompts are labelled); by the "
-        f"judge {(weight * judged).sum(axis=1).mean():+.3f}."
+        f"{case.model} at ρ = {case.rho:g} is {found_by.value:+.3f} ({found_by.low:+.3f} to "
+        f"{found_by.high:+.3f}, 95 %; answers to {prompts} of {n} test prompts are labelled); by the judge "
+        f"{(weight * judged).sum(axis=1).mean():+.3f}."
     ]
 
 

@@ -63,8 +63,7 @@ class PoolData:
             known = sorted(read_mart(self.artifacts_dir, "stg_pools")["pool"])
             raise ResultError(
                 f"no replays of pool {self.pool!r} are in the marts; there are replays of: "
-                f"{', '.join(known) or 'none'}. "
-                f"Run `cabs run --pool {self.pool}`."
+                f"{', '.join(known) or 'none'}. Run `cabs run --pool {self.pool}`."
             )
         info: dict[str, Any] = rows.iloc[0].to_dict()
         return info

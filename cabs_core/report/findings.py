@@ -72,8 +72,7 @@ def ranking(data: PoolData) -> str:
     verb = "router is" if len(winners) == 1 else "routers, with equal results, are"
     sentences = [
         f"Over {int(line['rhos'])} values of ρ and {int(data.info['trials'])} random orders of the queries "
-        f"the best {verb} "
-        f"{_list([label(p) for p in winners])}, with a mean utility of "
+        f"the best {verb} {_list([label(p) for p in winners])}, with a mean utility of "
         f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders "
         "together, given this split; significance is adjusted for all pairs of routers)."
     ]
@@ -161,9 +160,8 @@ def rq2(data: PoolData) -> str:
         sure = part[part["significant"].fillna(False).astype(bool)]
         text += (
             f" Of {len(part)} orderings of two methods in the paper's table ({encoder}), "
-            f"{int(part['holds'].sum())} "
-            f"hold here; of the {len(sure)} where our difference is significant, {int(sure['holds'].sum())} "
-            "do."
+            f"{int(part['holds'].sum())} hold here; of the {len(sure)} where our difference is significant, "
+            f"{int(sure['holds'].sum())} do."
         )
     return text
 
@@ -213,6 +211,5 @@ def rq4(data: PoolData) -> str:
         out.append(f"{label(policy)} ends at {end} ({since})")
     return (
         f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to "
-        f"{label(data.reference)}, mean of "
-        "the regimes: " + "; ".join(out) + "."
+        f"{label(data.reference)}, mean of the regimes: " + "; ".join(out) + "."
     )

@@ -138,9 +138,8 @@ def _policies(board: pd.DataFrame, pools: Sequence[str]) -> Table | None:
         order,
         columns,
         "Ranks are in the pools' order above, a dash where a policy was not replayed, each over the rhos "
-        "that all "
-        "policies of the pool have; upper bounds have none. Regret gap closed: mean, least and most over the "
-        "pools.",
+        "that all policies of the pool have; upper bounds have none. Regret gap closed: mean, least and most "
+        "over the pools.",
     )
 
 

@@ -132,8 +132,7 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
         return (
             f"Whether {label(policy)} earns more than what was played cannot be told",
             f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {r.difference:+.3f} against what was "
-            "played, without "
-            f"an interval: {r.no_interval}.".replace("-", "−"),
+            f"played, without an interval: {r.no_interval}.".replace("-", "−"),
             found,
         )
     better, worse = r.difference_low > 0, r.difference_high < 0
@@ -143,24 +142,21 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
     gap = f"{r.difference:+.3f} ({r.difference_low:+.3f} to {r.difference_high:+.3f})".replace("-", "−")
     why = (
         f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against "
-        "what was "
-        f"played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
+        f"what was played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
     )
     if r.manski_width:
         found |= {"manski_width": float(r.manski_width)}
         why += (
             f" It never plays {r.manski_width:.1%} of what this policy plays: {r.manski_width:.3f} of each "
-            "interval's "
-            "width is for that, whatever it would earn."
+            "interval's width is for that, whatever it would earn."
         )
     if "dr score" in estimates and "dr cost" in estimates:
         quality, cost = estimates["dr score"], estimates["dr cost"]
         found |= {"score": float(quality.value), "cost": float(cost.value)}
         why += (
             f" Its answers would score {quality.value:.3f} on average (played: "
-            f"{quality.value - quality.difference:.3f}) and cost "
-            f"{cards.money(1000 * cost.value)} per 1,000 requests (played: "
-            f"{cards.money(1000 * (cost.value - cost.difference))})."
+            f"{quality.value - quality.difference:.3f}) and cost {cards.money(1000 * cost.value)} per 1,000 "
+            f"requests (played: {cards.money(1000 * (cost.value - cost.difference))})."
         )
     return f"{label(policy)} {verb} what was played", why, found
 
@@ -184,8 +180,7 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> Table | No
         rows,
         columns,
         "Doubly robust estimates of the mean score and the mean cost of a request, and their differences to "
-        "what was played. Cost: "
-        "beside what was paid.",
+        "what was played. Cost: beside what was paid.",
     )
 
 
@@ -206,8 +201,7 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     if bool(mart["assumed"].iloc[0]):
         said.append(
             "The log has no propensities: they were estimated, and every figure rests on that model. Log the "
-            "probability with "
-            "which a model is drawn, and explore a little, to know."
+            "probability with which a model is drawn, and explore a little, to know."
         )
     refused = mart[mart["refused"].notna()]["policy"].nunique()
     if refused:
@@ -220,11 +214,9 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
         share = without / (without + len(table))
         said.append(
             f"{without:,} of {without + len(table):,} decisions have no score (or are of models that are not "
-            "in the pool) and were "
-            "left out. If whether a score is given depends on how good the answer was, every figure is "
-            "wrong, too high or too low: "
-            f"were all missing scores 0, or all 1, a mean score could be {share:.0%} lower or higher. The "
-            "table of bounds says where."
+            "in the pool) and were left out. If whether a score is given depends on how good the answer was, "
+            "every figure is wrong, too high or too low: were all missing scores 0, or all 1, a mean score "
+            f"could be {share:.0%} lower or higher. The table of bounds says where."
         )
     return said
 
@@ -270,10 +262,9 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
         rows,
         columns,
         "Worst-case bounds (Manski): every missing score 0, or every one 1; for a difference, against it or "
-        "for it. They hold "
-        "whatever made scores missing, and allow for nothing else: the intervals above come on top. Where a "
-        "bound does not exclude "
-        "0, feedback that everybody gives, or a judge on a random sample, is needed to know.",
+        "for it. They hold whatever made scores missing, and allow for nothing else: the intervals above "
+        "come on top. Where a bound does not exclude 0, feedback that everybody gives, or a judge on a "
+        "random sample, is needed to know.",
     )
 
 

@@ -80,8 +80,6 @@ class Scale:
             return ""
         return (
             f"Scores are comparisons with {self.against}'s answers: 1 where the judge prefers an answer, 0.5 "
-            "where it sees no "
-            f"difference, 0 where it prefers {self.against}'s. They are no shares of right answers, and what "
-            "a comparison won "
-            "is worth in dollars nobody has said."
+            f"where it sees no difference, 0 where it prefers {self.against}'s. They are no shares of right "
+            "answers, and what a comparison won is worth in dollars nobody has said."
         )

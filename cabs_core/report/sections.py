@@ -57,10 +57,8 @@ def by_value(found: list[Verdict], scale: Scale) -> Table | None:
         cases,
         columns,
         f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router "
-        "against single "
-        "model, with 95 % intervals. A router is deployed where it gains for sure, or is at most "
-        f"{100 * MATTERS:g} point "
-        f"worse and saves at least {100 * SAVES:g} % for sure.",
+        "against single model, with 95 % intervals. A router is deployed where it gains for sure, or is at "
+        f"most {100 * MATTERS:g} point worse and saves at least {100 * SAVES:g} % for sure.",
     )
 
 
@@ -142,8 +140,7 @@ def utility(data: PoolData) -> Table:
     note += "significantly better than the reference at 5 %. "
     note += (
         "Cold start and offline labels: learns online, without or with anything learned from the train "
-        "split's labels; "
-        "static: never learns online; upper bound: sees rewards that no router sees. "
+        "split's labels; static: never learns online; upper bound: sees rewards that no router sees. "
     )
     note += (
         "± is the standard error over trials and queries together; significance is not corrected for many "
@@ -152,8 +149,7 @@ def utility(data: PoolData) -> Table:
     if paper is not None and data.info["paper_benchmark"] == "openllm":
         note += (
             " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they "
-            "are shown "
-            "for orientation, not as a target."
+            "are shown for orientation, not as a target."
         )
     return Table("utility", "Utility by cost regime (higher is better)", headers, rows, groups, note)
 
@@ -218,8 +214,7 @@ def coupled(data: PoolData) -> Table | None:
         rows,
         groups,
         "Utility: higher is better; regret: lower is better. Bold: the better of the two, and differences "
-        "that are "
-        "significant at 5 % (the regret difference is the same with the opposite sign).",
+        "that are significant at 5 % (the regret difference is the same with the opposite sign).",
     )
 
 
@@ -287,15 +282,12 @@ def efficiency(data: PoolData) -> Table | None:
         columns,
         f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
         "(RouterBench's definition). Accuracy and cost: means over the three regimes. At a baseline's "
-        "accuracy: cost beside "
-        "the baseline's at its most accurate setting; a dash means that this accuracy is never reached. "
-        "Gain: best accuracy of any "
-        "setting over the best single model's, minus 1. Distance: mean distance of its settings to the "
-        "frontier of all routers, "
-        "cost and accuracy scaled to [0, 1] (0 is best). Cost at equal accuracy, gain and distance are "
-        "LLMRouterBench's CostSave, PerfGain and "
-        "ParetoDist. Gap closed: from the "
-        "reference (0 %) to LinUCB that sees every arm's reward (100 %).",
+        "accuracy: cost beside the baseline's at its most accurate setting; a dash means that this accuracy "
+        "is never reached. Gain: best accuracy of any setting over the best single model's, minus 1. "
+        "Distance: mean distance of its settings to the frontier of all routers, cost and accuracy scaled to "
+        "[0, 1] (0 is best). Cost at equal accuracy, gain and distance are LLMRouterBench's CostSave, "
+        "PerfGain and ParetoDist. Gap closed: from the reference (0 %) to LinUCB that sees every arm's "
+        "reward (100 %).",
     )
 
 
@@ -320,14 +312,10 @@ def latency(data: PoolData) -> Table | None:
         rows,
         [("", 1), ("decide (µs)", 4), ("update (µs)", 4), ("replay", 1)],
         f"Single calls on {int(timed['decisions'].max()):,} test queries at ρ = {timed['rho'].iloc[0]:g}, "
-        "after learning "
-        "from earlier ones; features and predictions of the request are given, so encoding the prompt and "
-        "calling the "
-        "models come on top. Median, p95, p99: wall time, which on a busy machine includes waiting for a "
-        "processor; "
-        "Processor: mean processor time. Rounds per second: throughput of the compiled replay with all "
-        "trials side by "
-        "side, no measure of the wait of one call.",
+        "after learning from earlier ones; features and predictions of the request are given, so encoding "
+        "the prompt and calling the models come on top. Median, p95, p99: wall time, which on a busy machine "
+        "includes waiting for a processor; Processor: mean processor time. Rounds per second: throughput of "
+        "the compiled replay with all trials side by side, no measure of the wait of one call.",
     )
 
 
@@ -423,13 +411,11 @@ def encoders(data: PoolData) -> Table | None:
         headers,
         rows,
         groups,
-        "Pools with the same outcomes, split and settings that differ only in the text encoder; "
-        "features and "
-        "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of "
-        "vector, no "
-        "language model. Difference: paired by query, ± the error over queries and trials together; "
-        "bold: significant at 5 %. Policies that read no text (random, best single model, best arm) "
-        "differ only by their random streams.",
+        "Pools with the same outcomes, split and settings that differ only in the text encoder; features and "
+        "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of vector, "
+        "no language model. Difference: paired by query, ± the error over queries and trials together; bold: "
+        "significant at 5 %. Policies that read no text (random, best single model, best arm) differ only by "
+        "their random streams.",
     )
 
 
@@ -493,9 +479,8 @@ def propensities(evidence: Evidence) -> Table | None:
         facts.smallest_propensities(evidence).itertuples(),
         columns,
         "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. "
-        "Estimates from logs divide by it: "
-        "where it is tiny they are noisy, where it is always 1 nothing about other models can be learnt from "
-        "the log.",
+        "Estimates from logs divide by it: where it is tiny they are noisy, where it is always 1 nothing "
+        "about other models can be learnt from the log.",
     )
 
 

@@ -80,12 +80,9 @@ def oracle_arms(data: PoolData) -> Table | None:
         _file(data, "oracles", "diagnostics.json").get("arms", ()),
         {"Model": lambda arm: words(arm.get("arm")), **cells},
         "R² of predicted against realised score and cost; rank correlation over queries; calibration error: "
-        "mean "
-        "distance between predicted and realised score over bins. Surrogate bias and noise: mean and "
-        "standard "
-        "deviation of surrogate minus realised score; ε: 99th percentile of the surrogate's deviation from "
-        "its mean "
-        "over the models that could have been played.",
+        "mean distance between predicted and realised score over bins. Surrogate bias and noise: mean and "
+        "standard deviation of surrogate minus realised score; ε: 99th percentile of the surrogate's "
+        "deviation from its mean over the models that could have been played.",
     )
 
 
@@ -105,10 +102,8 @@ def tuning(data: PoolData) -> Table | None:
         _file(data, "tuning", "tuning.json").items(),
         columns,
         "Every method with a grid had the same number of configurations, its preset included; none saw the "
-        "test split. "
-        "Not tuned: presets that are the paper's constants; static routers, whose predictors are chosen with "
-        "the oracles. Best minus preset: "
-        "paired difference on validation, ± its standard error.",
+        "test split. Not tuned: presets that are the paper's constants; static routers, whose predictors are "
+        "chosen with the oracles. Best minus preset: paired difference on validation, ± its standard error.",
     )
 
 
@@ -163,14 +158,11 @@ def logged(data: PoolData) -> Table | None:
         rows,
         [("", 2), ("utility", 2), ("minus the log", 2), ("utility", 1), ("", 2)],
         f"Off-policy estimates from {int(first['decisions']):,} scored decisions on "
-        f"{int(first['prompts']):,} prompts. A log knows "
-        "the outcome of one model a prompt, so there is no replay of it, no regret and no best model of a "
-        "query; what other "
-        "models would have scored is estimated. DR: doubly robust; SNIPS: by the propensities alone; minus "
-        "the log: difference of DR to "
+        f"{int(first['prompts']):,} prompts. A log knows the outcome of one model a prompt, so there is no "
+        "replay of it, no regret and no best model of a query; what other models would have scored is "
+        "estimated. DR: doubly robust; SNIPS: by the propensities alone; minus the log: difference of DR to "
         "what the log's own policy earned. Policies as they start, before they learn from the log. All rhos, "
-        "estimators, scores and "
-        "costs: mart_off_policy." + (assumed if bool(first["assumed"]) else ""),
+        "estimators, scores and costs: mart_off_policy." + (assumed if bool(first["assumed"]) else ""),
     )
 
 

@@ -143,8 +143,7 @@ def read_invoice(path: str | Path) -> dict[tuple[int, str], tuple[float, float |
             if missing:
                 raise RouterError(
                     f"{path}: expected one column {missing[0]!r}; columns are: {', '.join(names) or 'none'}. "
-                    "A bill has day, model, "
-                    "usd and, if it counts them, tokens"
+                    "A bill has day, model, usd and, if it counts them, tokens"
                 )
             places = {name: names.index(name) for name in _COLUMNS if name in names}
             for row in reader:

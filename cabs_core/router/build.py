@@ -314,9 +314,8 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
     if without:
         raise RouterError(
             f"{without[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its "
-            "price in the "
-            f"pool file, or say there that it is free (router: {{free: [{without[0]}]}}; cabs export --free "
-            f"{without[0]!r})"
+            f"price in the pool file, or say there that it is free (router: {{free: [{without[0]}]}}; cabs "
+            f"export --free {without[0]!r})"
         )
     return [
         {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}

@@ -37,8 +37,8 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "## On validation",
         "",
         f"Mean utility {evidence['mean']:+.4f} ± {evidence['se']:.4f} (standard error, paired over "
-        f"{evidence['n']} "
-        f"queries) against always `{manifest['fallback']}`, the best single model of the train split."
+        f"{evidence['n']} queries) against always `{manifest['fallback']}`, the best single model of the "
+        "train split."
         if evidence
         else "Nothing was measured: these figures are the prior's, and say nothing about quality."
         if source.get("cold")
@@ -49,18 +49,14 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         *_validation(source["validation"], errors=bool(evidence)),
         "",
         "The oracles were stopped and chosen on the same validation split, and the best of several policies "
-        "looks "
-        "better there than it is: these figures are no verdict. The test split played no part in the choice; "
-        "what it says "
-        f"stands in the pool's report (`cabs report --pool {manifest['pool']}`) and, at the time of an "
-        "export, in "
-        f"`{HELD_OUT}` beside this card.",
+        "looks better there than it is: these figures are no verdict. The test split played no part in the "
+        f"choice; what it says stands in the pool's report (`cabs report --pool {manifest['pool']}`) and, at "
+        f"the time of an export, in `{HELD_OUT}` beside this card.",
         "",
         "## How it behaves",
         "",
         f"* Encoder `{manifest['encoder']['name']}`, content {manifest['identity']}; longer prompts are cut "
-        "at "
-        f"{manifest['encoder']['max_length']} tokens.",
+        f"at {manifest['encoder']['max_length']} tokens.",
         f"* It plays a uniformly drawn model with probability {manifest['epsilon']:g}, so that its log can "
         "be evaluated.",
         f"* Mode {manifest['mode']}; where it does not route, `{manifest['fallback']}` answers.",
@@ -75,8 +71,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "## Serving it",
         "",
         "Neither an orchestrator nor torch is needed: in a virtual environment, `pip install --no-deps -r "
-        "requirements.txt` "
-        "(this folder's), then `cabs-router serve --router .`.",
+        "requirements.txt` (this folder's), then `cabs-router serve --router .`.",
         "",
         f"Made from problem {source['problem']}, pool settings {source['pool_settings']}, seed "
         f"{source['seed']}.",

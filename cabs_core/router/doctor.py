@@ -75,8 +75,7 @@ def examine(
             count, bill = len(facts["invoice"]["rows"]), facts["invoice"]
             facts["problems"].append(
                 f"log and invoice differ on {count} of {count + bill['matched']} days and models: "
-                f"{bill['usd_log']:.4f} USD "
-                f"in the log, {bill['usd_invoice']:.4f} in {bill['file']}"
+                f"{bill['usd_log']:.4f} USD in the log, {bill['usd_invoice']:.4f} in {bill['file']}"
             )
         return facts
     finally:
@@ -210,8 +209,7 @@ def _of_bundles(
     mine = next((ts or 0.0 for name, _, ts in bundles if name == bundle), 0.0)
     return [
         f"{events.calls_since(name, here)} calls were decided by bundle {name} after {bundle} was put at "
-        f"{folder}: the server has "
-        "not taken it up; its log and /readyz (with an admin's key) say why"
+        f"{folder}: the server has not taken it up; its log and /readyz (with an admin's key) say why"
         for name, _, ts in bundles
         if name != bundle and ts is not None and ts > max(here, mine)
     ]

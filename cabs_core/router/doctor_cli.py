@@ -71,8 +71,7 @@ def doctor(
         if (saved := facts["saved"]) is not None:
             click.echo(
                 f"{saved['calls']} answered calls cost {saved['usd']:.4f} USD; {saved['model']} alone was "
-                "expected to cost "
-                f"{saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
+                f"expected to cost {saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
             )
         for one in facts["failures"]:
             click.echo(
@@ -103,8 +102,7 @@ def _show_costs(facts: dict[str, Any]) -> None:
     ]
     click.echo(
         f"{calls['calls']} calls answered, {calls['usd']:.4f} USD in "
-        f"all{', of it ' if parts else ''}{' and '.join(parts)}"
-        f"{'; ' if notes else ''}{', '.join(notes)}"
+        f"all{', of it ' if parts else ''}{' and '.join(parts)}{'; ' if notes else ''}{', '.join(notes)}"
     )
     others = [one for one in facts["bundles"] if one["bundle"] != facts["bundle"]]
     if others and not facts["decisions"] and not facts["kept_turns"]:
@@ -121,8 +119,7 @@ def _show_costs(facts: dict[str, Any]) -> None:
     if (bill := facts["invoice"]) is not None:
         click.echo(
             f"invoice {bill['file']}: {bill['usd_invoice']:.4f} USD, the log {bill['usd_log']:.4f}; "
-            f"{bill['matched']} days and "
-            f"models agree, {len(bill['rows'])} do not"
+            f"{bill['matched']} days and models agree, {len(bill['rows'])} do not"
         )
         for row in bill["rows"]:
             tokens = (
@@ -132,6 +129,5 @@ def _show_costs(facts: dict[str, Any]) -> None:
             )
             click.echo(
                 f"  {row['day']} {one_line(row['model'])}: log {row['usd_log']:.6f}, invoice "
-                f"{row['usd_invoice']:.6f} USD{tokens}"
-                f"{': ' if row['why'] else ''}{one_line(row['why'])}"
+                f"{row['usd_invoice']:.6f} USD{tokens}{': ' if row['why'] else ''}{one_line(row['why'])}"
             )

@@ -237,8 +237,7 @@ class EventLog:
                 return max(last, after), {}
             sql = (
                 "SELECT arm, COUNT(*) FROM decisions WHERE seq > ? AND seq <= ? AND kept IS NULL AND "
-                "retracted = 0 "
-                f"AND bundle IN ({marks}) GROUP BY arm"
+                f"retracted = 0 AND bundle IN ({marks}) GROUP BY arm"
             )
             counts = {str(arm): int(n) for arm, n in run(sql, (after, last, *bundles)).fetchall()}
             sql = f"SELECT arm, seqs FROM folded WHERE last > ? AND bundle IN ({marks})"
@@ -422,8 +421,7 @@ class EventLog:
         marks = ", ".join("?" * len(SERVED))
         sql = (
             f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "
-            "tallies "
-            "WHERE day = ? AND status NOT IN ('decided', 'unused')"
+            "tallies WHERE day = ? AND status NOT IN ('decided', 'unused')"
         )
         requests, cost = self._one(sql, (*SERVED, day))
         return int(requests), float(cost)

@@ -143,8 +143,7 @@ def export(
     evidence = manifest.evidence
     click.echo(
         f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, a right answer worth "
-        f"{dollars(manifest.rho)} "
-        f"(rho {manifest.rho:g})"
+        f"{dollars(manifest.rho)} (rho {manifest.rho:g})"
     )
     learns = policy_record(manifest.policy).learns
     click.echo(
@@ -155,8 +154,8 @@ def export(
     if evidence:
         click.echo(
             f"on the {evidence['n']} validation prompts, which chose it and so flatter it: "
-            f"{evidence['mean']:+.4f} ± {evidence['se']:.4f} "
-            f"right answers a request, its cost deducted, against always {manifest.fallback}"
+            f"{evidence['mean']:+.4f} ± {evidence['se']:.4f} right answers a request, its cost deducted, "
+            f"against always {manifest.fallback}"
         )
         click.echo(verdict)
     elif cold:

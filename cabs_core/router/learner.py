@@ -103,8 +103,7 @@ class Learner:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ProvenanceError(
                 f"{path} is no checkpoint of bundle {self.manifest.id} and log {log} ({error!r}): move "
-                f"{self.folder} "
-                "away; it is made again from the event log"
+                f"{self.folder} away; it is made again from the event log"
             ) from None
         self.policy = load_policy(self.folder / "policy")
 

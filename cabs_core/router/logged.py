@@ -196,8 +196,7 @@ class LoggedBundle:
         if before.get("log") == self.log.id and logged.seq <= int(before["counted"]):
             raise RouterError(
                 f"decision {decision_id!r:.80} is part of the bundle {self.manifest.id}, which was saved "
-                "after it: train "
-                "and export it again, or roll back to one before it"
+                "after it: train and export it again, or roll back to one before it"
             )
         gone = retract(self.log, decision_id, source=source, row=row)
         if follow:

@@ -117,8 +117,7 @@ class Pacer:
         if not any_rho:
             raise RouterError(
                 f"{manifest.policy} learnt utilities at rho = {manifest.rho:g}, so no budget can move rho: "
-                "export a policy "
-                "that serves any rho (static ones, hier_mix, or target='score')"
+                "export a policy that serves any rho (static ones, hier_mix, or target='score')"
             )
         curve = manifest.provenance.get("spending")
         costs = {arm["name"]: float(arm["mean_cost"]) for arm in manifest.arms}
@@ -174,8 +173,7 @@ class Pacer:
         if calls >= TELLING and spent > allowed:
             costs = (
                 f"{calls} calls cost {dollars_of_a_call(spent / calls)} USD each where "
-                f"{dollars_of_a_call(allowed / calls)} "
-                "were allowed"
+                f"{dollars_of_a_call(allowed / calls)} were allowed"
             )
         elif (
             self.calls < TELLING
@@ -188,8 +186,7 @@ class Pacer:
             return None
         return (
             f"the budget of {target} cannot be reached: at the pacer's end (rho {self.high:g}) {costs}; "
-            "raise it, add a "
-            "cheaper model, or set a limit with --budget-cap-per-day"
+            "raise it, add a cheaper model, or set a limit with --budget-cap-per-day"
         )
 
     def _turn(self, day: int) -> None:

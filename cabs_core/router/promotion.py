@@ -101,8 +101,8 @@ def judge(
         if sum(unknown) > margin:
             words += (
                 "The table lacks answers that they chose, and whatever these would be, the difference is "
-                f"from {difference - unknown[0]:+.4f} "
-                f"to {difference + unknown[1]:+.4f}: ask these models on the prompts that lack them"
+                f"from {difference - unknown[0]:+.4f} to {difference + unknown[1]:+.4f}: ask these models on "
+                "the prompts that lack them"
             )
         else:
             more = math.ceil(max(wanted - queries, 1) * collected)

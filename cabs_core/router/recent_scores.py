@@ -79,8 +79,7 @@ def in_a_sentence(gap: Gap, *, learns: bool, policy: str, pool: str) -> str:
     how = "better" if gap.mean > 0 else "worse"
     seen = (
         f"{gap.model} answers {how} than the bundle expects: its last scored calls ({gap.prompts} prompts) "
-        "differ by "
-        f"{gap.mean:+.3f} ± {gap.half_width:.3f}"
+        f"differ by {gap.mean:+.3f} ± {gap.half_width:.3f}"
     )
     if learns:
         return f"{seen}. {policy} learns from scores and follows, as far as it plays the model"

@@ -43,8 +43,7 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
     if installed != encoding["identity"]:
         raise ProvenanceError(
             f"the embeddings were made with encoder {encoder.name!r} of content {encoding['identity']}, here "
-            f"it is {installed} "
-            f"({files.folder}): install the same weights and tokenizer, or embed again"
+            f"it is {installed} ({files.folder}): install the same weights and tokenizer, or embed again"
         )
     torch_encoder = TransformerEncoder(files, max_length=encoder.max_length, normalize=encoder.normalize)
     export(torch_encoder, folder, int8=int8)

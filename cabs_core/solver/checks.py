@@ -138,8 +138,7 @@ def _say_what_is_wrong(f: np.ndarray, G: np.ndarray, gamma: np.ndarray, batch: b
         at = _first(~(loops > 0))
         raise SolverError(
             f"graph{_place((*at, at[-1]), batch)} is 0: arm {int(at[-1])} has no self loop, but playing an "
-            "arm "
-            "always reveals it; set the diagonal to 1"
+            "arm always reveals it; set the diagonal to 1"
         )
     at = _first(~(np.isfinite(gamma) & (gamma > 0)))
     where = _place(at, batch) if batch else ""

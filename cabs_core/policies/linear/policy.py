@@ -52,8 +52,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         if ((mu > 0) & (mu < arms)).any():
             raise PolicyError(
                 f"{self.name}: option mu = {mu[mu > 0].min():g} of square_cb must be at least the number of "
-                "arms, "
-                f"{arms}: less would need negative probabilities"
+                f"arms, {arms}: less would need negative probabilities"
             )
 
     def start(self, offline: Offline | None) -> None:

@@ -271,8 +271,8 @@ class CabsLogger(CustomLogger):
         ):
             raise RouterError(
                 f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not "
-                "both; the router "
-                f"knows {', '.join(self.router.arms)}: set model_info.id of every deployment to one of them"
+                f"both; the router knows {', '.join(self.router.arms)}: set model_info.id of every "
+                "deployment to one of them"
             )
         for deployment in deployments:
             info = router.get_router_model_info(deployment=deployment, received_model_name=group)
@@ -280,8 +280,7 @@ class CabsLogger(CustomLogger):
             if not any(prices) and _arm(deployment) not in self.free:
                 raise RouterError(
                     f"LiteLLM knows no price of {_arm(deployment)!r} and would count 0 USD: set "
-                    "input_cost_per_token and "
-                    "output_cost_per_token in its litellm_params, or name it in free"
+                    "input_cost_per_token and output_cost_per_token in its litellm_params, or name it in free"
                 )
         if self not in litellm.callbacks:
             raise RouterError("litellm.callbacks does not hold this logger: append it first")
@@ -298,8 +297,7 @@ class CabsLogger(CustomLogger):
             await asyncio.sleep(0.1)
         raise RouterError(
             f"a mocked call through model group {group!r} left no event ({self.errors - before} errors): the "
-            "version of "
-            "LiteLLM may call its callbacks otherwise; 1.106.0 to 1.106.2 are known to work"
+            "version of LiteLLM may call its callbacks otherwise; 1.106.0 to 1.106.2 are known to work"
         )
 
     def add_feedback_endpoint(self) -> None:

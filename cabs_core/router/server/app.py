@@ -441,8 +441,7 @@ async def decide(request: Request) -> Response:
     if unknown:
         raise RouterError(
             f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of "
-            "a request that "
-            "say which conversation it is; available, rho, call_id"
+            "a request that say which conversation it is; available, rho, call_id"
         )
     router, source = state.keeper.router, _caller(request).name
     available, call_id = body.get("available"), body.get("call_id")
