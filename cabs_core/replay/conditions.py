@@ -1,8 +1,8 @@
 """Stress conditions of the stream: what happens during a replay of any problem (`replay(condition=...)`).
 
-    drift             the mix of tasks moves from one half of the tasks to the other in the course of the
-    stream arms_arrive       the best third of the arms (mean offline utility) can only be played from the
-    middle on arms_disappear    the best third of the arms can no longer be played from the middle on
+    drift             the mix of tasks moves from one half of the tasks to the other
+    arms_arrive       the best third of the arms (mean offline utility) can only be played from the middle on
+    arms_disappear    the best third of the arms can no longer be played from the middle on
     delayed_rewards   rewards come 1 to 200 rounds late, uniformly, and one in ten never
     sessions          queries of a task are turns of conversations (`replay.sessions`)
 

@@ -1,7 +1,8 @@
 """Which model or router fulfils a goal: chosen on validation, confirmed on test, and said in one sentence.
 
-    answer = answer_goal(Goal(quality=0.95, of="gpt-4o"), validation, test, ["ridge", "hier_mix"], rhos=[0,
-    100, 1000]) print(answer.sentence)
+    goal = Goal(quality=0.95, of="gpt-4o")
+    answer = answer_goal(goal, validation, test, ["ridge", "hier_mix"], rhos=[0, 100, 1000])
+    print(answer.sentence)
 
 A candidate is a single model, or a policy at one rho. On validation, the best candidate is taken that is
 likely to be confirmed. Only that one is looked at on test, so its one-sided 95 % bounds hold as they are,

@@ -9,9 +9,9 @@ playing i reveals j (weights in (0, 1] for expected edges; the diagonal is posit
 
 From Python:
 
-    solution = solve_exploration(losses, graph, gamma, tol=1e-8)     # .p .objective .gap .iterations
-    .certified batch = solve_exploration_batch(losses, graphs, gammas, tol)     # the same with a leading axis
-    B
+    solution = solve_exploration(losses, graph, gamma, tol=1e-8)
+    solution.p, solution.objective, solution.gap, solution.iterations, solution.certified
+    batch = solve_exploration_batch(losses, graphs, gammas, tol)     # the same with a leading axis B
 
 From compiled code (`from cabs_core.solver import make_workspace, solve_kernel`):
 

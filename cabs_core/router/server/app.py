@@ -11,7 +11,8 @@ POST /v1/feedback           {id, response_id, call_id or session; score, cost, i
                             duplicate; 404, 409. A static policy records and does not learn, and the answer
                             says so
 POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were
-taken back GET  /healthz               it lives
+                            taken back
+GET  /healthz               it lives
 GET  /readyz                yes (200) or no (503), for anybody; an admin is told why
 GET  /metrics               for admins, or at an address of its own (`--metrics`) without a key
 

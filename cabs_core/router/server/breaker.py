@@ -2,7 +2,8 @@
 
 closed     it is asked
 open       it is not, for `cooldown` seconds or as long as its `Retry-After` asks for; twice as long after
-each failed trial half-open  one call at a time may try; the first that succeeds closes it
+           each failed trial
+half-open  one call at a time may try; the first that succeeds closes it
 
 It opens when at least `failures` calls in the last `window` seconds failed, and they are at least half of the
 calls: one caller's bad luck moves nobody else's traffic. A refused key or a model that is gone opens it at
