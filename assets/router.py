@@ -1,6 +1,5 @@
 """Assets `router`, the bundle that a pool would deploy, `deployed_router`, replaced when that one is not
-worse, and
-`off_policy`, what the pool's policies would have earned on the traffic that was logged.
+worse, and `off_policy`, what the pool's policies would have earned on the traffic that was logged.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """From nothing to a verdict: is it right, what does it cost, and how fast are models asked?
 
-    python -m benchmarks.collect stand-in [--seeds 20]       # the stand-in's verdict is known: all against
-    adaptive python -m benchmarks.collect tables [--seeds 5]          # real tables, played as if each answer
-    had to be paid python -m benchmarks.collect speed [--prompts 10000]     # calls a second, memory
+    python -m benchmarks.collect stand-in [--seeds 20]      # the verdict is known: all against adaptive
+    python -m benchmarks.collect tables [--seeds 5]         # real tables, as if each answer had to be paid
+    python -m benchmarks.collect speed [--prompts 10000]    # calls a second, memory
     ... [--json FILE]
 
 `stand-in` collects 300 prompts of five kinds from four models, has them judged (15 % errors, a length bias),
@@ -118,8 +118,8 @@ def collected(folder: Path, port: int, seed: int, strategy: str) -> Chain:
 
 def verdict_of(chain: Chain) -> dict[str, Any]:
     """The report's rule: the router that validation chose against the best single model, on test."""
-    for stage in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning"):
-        make_artifact(chain, chain.stage(stage))
+    for stage in chain.stage("router").inputs:
+        make_artifact(chain, stage)
     inputs = chain.require(chain.stage("router"))
     options = tuned_options(inputs)
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")

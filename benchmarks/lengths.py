@@ -5,10 +5,10 @@ have tokens.
 
 The assumption: an answer longer than the limit is cut there (`max_tokens`), paid up to the limit, and scores
 0. A model that is told to be brief (R2-Router, Xue et al. 2026, arXiv 2602.02823) would answer otherwise, and
-  better than that; what it would
-score no table without such answers says. Costs are split into an input and an output part by regression on
-the tokens, model by model, and scaled to 5e-4 USD on average. Ridge on `tfidf-svd`, mean costs of the train
-part; 60 % of the queries, at most 3,000, are the train part; paired by query.
+better than that; what it would score no table without such answers says. Costs are split into an input and an
+output part by regression on the tokens, model by model, and scaled to 5e-4 USD on average. Ridge on
+`tfidf-svd`, mean costs of the train part; 60 % of the queries, at most 3,000, are the train part; paired by
+query.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which reading of the paper reproduces its order of policies? Readings side by side on real tables.
 
-    python -m benchmarks.readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2 [--json
-    FILE] python -m benchmarks.readings --pool zeroeval llmdrift --grand-mean-cost 5e-4 --split-seeds 0 1 2
+    python -m benchmarks.readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2
+    python -m benchmarks.readings --pool zeroeval llmdrift --grand-mean-cost 5e-4 --split-seeds 0 1 2
 
 TF-IDF features and the printed network for every head (`oracle: {kind: network}`), whatever the pool says;
 everything offline from the train split; the same orders, features and rhos for every reading; nothing is

@@ -1,9 +1,10 @@
 """What a large table costs: processor time and memory of every stage, in one process on one core.
 
-python -m benchmarks.scale                                   # 100,000 prompts x 30 models, 3 policies, 2
-rhos, 2 trials python -m benchmarks.scale --prompts 20000 --profile oracles # cProfile of one stage
-python -m benchmarks.scale --prompts 30000 --again           # and a second pool with one more model on the
-same prompts
+    python -m benchmarks.scale                                      # 100,000 prompts x 30 models
+    python -m benchmarks.scale --prompts 20000 --profile oracles    # cProfile of one stage
+    python -m benchmarks.scale --prompts 30000 --again              # and a second pool with one more model
+
+Three policies at two rhos in two trials; the second pool has the same prompts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ replay: {{trials: {trials}, rhos: [0, 100]}}
 policies: [best_single, kernel_ridge, hier_mix]
 models: {models}
 """
-STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning", "router")
 
 
 def write_table(path: Path, prompts: int, models: int, seed: int = 0) -> None:
@@ -107,7 +107,8 @@ def run(pool: Path, profile: str) -> dict[str, Any]:
     from cabs_core.pool_files import read_pool_file  # noqa: PLC0415
 
     chain = Chain(ArtifactStore(), read_pool_file(pool))
-    targets = [chain.stage(name) for name in STAGES]
+    router = chain.stage("router")
+    targets = [*router.inputs, router]
     targets += list(chain.replays())
     found: dict[str, Any] = {}
     for target in targets:

@@ -12,11 +12,10 @@ chooses options by, 3 rhos and 5 trials of `study_plan.CHOICE_*` in the setup of
 over the regime's rhos; overall = mean of the three.
 
 Conditions on the data (shift, severe, corrupted, noisy) have a problem of their own, upgrade is the clean one
-with other scores of one model; severe only where somebody has said
-which tasks are another kind of work. Conditions on the stream (drift, arms_arrive, arms_disappear,
-delayed_rewards) are options of the replay and use the clean problem. Where a condition leaves the test
-queries as they are, what it costs every policy is reported too: clean minus stressed, paired by query and
-trial, if `clean` has been run.
+with other scores of one model; severe only where somebody has said which tasks are another kind of work.
+Conditions on the stream (drift, arms_arrive, arms_disappear, delayed_rewards) are options of the replay and
+use the clean problem. Where a condition leaves the test queries as they are, what it costs every policy is
+reported too: clean minus stressed, paired by query and trial, if `clean` has been run.
 
 Every (condition, split, policy, rho) is one small file under DIR/cells, written when it is done: interrupt
 and run again at will. The first split of all pools and conditions comes first. Problems are built under

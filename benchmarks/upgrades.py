@@ -70,9 +70,8 @@ REAL_ARMS = (
 )
 REAL = {"gigachat_pro": "26_gigachat_pro", "yandexgpt_4_pro": "yandexgpt_5_pro"}
 
-Stream = tuple[
-    ReplayProblem, np.ndarray, int
-]  # the problem, the order of its rows, the arm that was upgraded
+#: the problem, the order of its rows, the arm that was upgraded
+Stream = tuple[ReplayProblem, np.ndarray, int]
 
 
 @kernel

@@ -1,9 +1,8 @@
 """Are verdicts right? Tables whose truth is known, from the file to the decision.
 
-python -m benchmarks.verdicts                          # 200 tables of 100 to 20,000 prompts, on two cores
-python -m benchmarks.verdicts --tables 20 --most 1000  # some of them, none larger
-python -m benchmarks.verdicts --messages FILE          # every form of message that they, mistakes and
-commands bring forth
+    python -m benchmarks.verdicts                          # 200 tables of 100 to 20,000 prompts, on two cores
+    python -m benchmarks.verdicts --tables 20 --most 1000  # some of them, none larger
+    python -m benchmarks.verdicts --messages FILE          # every form of message that they bring forth
 
 Every table is read, checked and split as `cabs pool add` does; TF-IDF, oracles and replays are those of a
 run; the verdict at two values of a right answer is the report's, the goal's answer that of

@@ -92,9 +92,8 @@ def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
     kinds: dict[str, str] = {}
-    for name in sorted(
-        files, reverse=True
-    ):  # `queries` before `outcomes`: the prompts before what was made of them
+    # `queries` before `outcomes`: the prompts before what was made of them
+    for name in sorted(files, reverse=True):
         if name.endswith(".parquet") and (folder / name).is_file():
             kinds |= {field.name: str(field.type) for field in pq.read_schema(folder / name)}
     return declared(stage, kinds) if kinds else {}

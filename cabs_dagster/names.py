@@ -3,9 +3,8 @@ with others.
 
 The environment says so, as it says where artifacts lie: `CABS_NAME` (a word before the names of jobs,
 sensors, schedules, resources and partition sets; default none), `CABS_KEY_PREFIX` (parts before asset keys,
-`a/b`; default CABS_NAME),
-`CABS_OWNERS` (`team:routing,ann@example.org`) and `CABS_TIMEZONE` (of the schedules, such as Europe/Berlin;
-default UTC). The component `CabsPools` sets them from its attributes.
+`a/b`; default CABS_NAME), `CABS_OWNERS` (`team:routing,ann@example.org`) and `CABS_TIMEZONE` (of the
+schedules, such as Europe/Berlin; default UTC). The component `CabsPools` sets them from its attributes.
 """
 
 from __future__ import annotations

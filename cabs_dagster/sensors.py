@@ -2,10 +2,9 @@
 part of a chain, alerts.
 
 The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner
-what is due,
-`next_part` what follows when a part succeeded: first the replays, one run per rho (none of a log), then marts
-and reports, once for all pools. The tag holds the run key that began the chain, so that Dagster's own run
-keys keep each part of it from being run twice.
+what is due, `next_part` what follows when a part succeeded: first the replays, one run per rho (none of a
+log), then marts and reports, once for all pools. The tag holds the run key that began the chain, so that
+Dagster's own run keys keep each part of it from being run twice.
 """
 
 import json

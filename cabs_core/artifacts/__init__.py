@@ -3,8 +3,7 @@ in here.
 
     store = ArtifactStore()                          # $CABS_HOME/artifacts, or any fsspec URL
     chain = Chain(store, find_pool("demo"))
-    chain.status(chain.stage("splits")).state        # fresh, stale, missing, waiting or blocked; `.reasons`
-    say why
+    chain.status(chain.stage("splits")).state        # fresh, stale, missing, waiting or blocked, `.reasons`
 
 `stages` is the table of stages, `code_versions` follows imports, `provenance` holds records and the one rule
 of freshness, `planner` the statuses, `materialize` makes an artifact: `make_artifact(chain, target)`. What a

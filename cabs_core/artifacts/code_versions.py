@@ -1,10 +1,8 @@
 """Code versions: a hash of the modules that a stage or a policy can run, found by following imports.
 
 The hash ignores comments, docstrings and layout, so that only changes of behaviour make results stale.
-Imports under
-`if TYPE_CHECKING:` are not run and not followed; modules that are imported by a computed name are not seen
-here, so
-`stages.py` names them.
+Imports under `if TYPE_CHECKING:` are not run and not followed; modules that are imported by a computed name
+are not seen here, so `stages.py` names them.
 """
 
 from __future__ import annotations

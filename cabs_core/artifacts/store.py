@@ -242,10 +242,8 @@ class ArtifactStore:
             same = target.is_file() and target.stat().st_size == info.get("size")
             if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with (
-                    self.bucket.reaching(*parts),
-                    suppress(FileNotFoundError),
-                ):  # replaced meanwhile: the next look has it
+                # one that was replaced meanwhile is had by the next look
+                with self.bucket.reaching(*parts), suppress(FileNotFoundError):
                     self.bucket.fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):
             if path.is_file() and path not in wanted:

@@ -1,10 +1,9 @@
 """Retention: delete the traces of old replays, and set aside the artifacts of retired pools.
 
 `rounds.parquet` is nearly all of a replay's size. Without it all goes on: the record says that the trace was
-pruned, the check
-`trace` answers from what it found when the trace was written, and a report plays the few replays again whose
-rounds it shows. Pools with predicted answers keep their traces, for every estimate of theirs is taken over
-rounds.
+pruned, the check `trace` answers from what it found when the trace was written, and a report plays the few
+replays again whose rounds it shows. Pools with predicted answers keep their traces, for every estimate of
+theirs is taken over rounds.
 """
 
 from __future__ import annotations

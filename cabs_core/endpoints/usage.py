@@ -133,9 +133,8 @@ def tokens_of(usage: Any) -> Tokens | None:
     entry, output, total = count(usage[named]) or 0.0, _first(usage, *OUTPUT), _first(usage, *_TOTAL)
     into, out = (_part(usage, *names) for names in _DETAILS)
     reasoning = _first(out, *_REASONING) or _first(usage, *_REASONING) or 0.0
-    if (
-        "candidatesTokenCount" in usage or named == "promptTokenCount"
-    ):  # Gemini's answer does not hold its reasoning
+    # Gemini's answer does not hold its reasoning
+    if "candidatesTokenCount" in usage or named == "promptTokenCount":
         output = (_first(usage, "candidatesTokenCount") or 0.0) + reasoning
     if output is None:
         if total is None or any(usage.get(name) is not None for name in OUTPUT):

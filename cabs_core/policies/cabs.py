@@ -6,8 +6,8 @@ CABS-C. Of context x, arm j is expected to earn f_j = x'theta_j, a ridge regress
 drawn, edge (i, j) with probability sigma((1 - R_ij) / 2) for R_ij = 1 - 2 |ybar_i - ybar_j| of the predicted
 scores ybar, and the arm from
 
-    p = argmin_p max_i { f_i - p'f + sum_k (1[k = i] - p_k)^2 / (gamma_t (p'A)_k) },     gamma_t = gamma
-    t^gamma_power.
+    p = argmin_p max_i { f_i - p'f + sum_k (1[k = i] - p_k)^2 / (gamma_t (p'A)_k) },
+    gamma_t = gamma t^gamma_power.
 
 The score y_i of the played arm i says what each neighbour j would have scored, y_i + delta_ij; that
 surrogate, less its bias, is a row of j's regression as well.

@@ -2,8 +2,7 @@
 nothing can be known.
 
     cells = real_values(problem, rho)                       # mean over queries: doubly robust
-    low = real_values(problem, rho, "low", reference=2)     # the worst for a router that is compared with
-    model 2
+    low = real_values(problem, rho, "low", reference=2)     # the worst for a router, compared with model 2
 
 Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
 predictions on the real cells (divided by their share). Predictions are the oracles', which know the train

@@ -205,9 +205,8 @@ def compare_invoice(
 
     Returns:
         JSON values: usd_log and usd_invoice of the bill's days; rows (every difference: day, model, usd_log,
-            usd_invoice,
-        tokens_log, tokens_invoice (None: the bill has none), calls, why), the largest first; matched: how
-        many agree.
+        usd_invoice, tokens_log, tokens_invoice (None: the bill has none), calls, why), the largest first;
+        matched: how many agree.
 
     Raises:
         RouterError: the bill cannot be read.

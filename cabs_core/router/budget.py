@@ -53,6 +53,15 @@ class Paced:
     rhos: np.ndarray
     clusters: np.ndarray | None = None
 
+    @classmethod
+    def of(
+        cls, problem: ReplayProblem, target: float, order: np.ndarray, actions: np.ndarray, rhos: np.ndarray
+    ) -> Paced:
+        """Trials `[trials, n]` with what their arms scored and cost."""
+        cells = real_values(problem, 0.0)
+        score, cost = cells.score[order, actions], cells.cost[order, actions]
+        return cls(float(target), order, actions, score, cost, rhos, problem.clusters)
+
     def row(self) -> dict[str, float]:
         """Means over trials: target, spent and off (spent / target - 1), score with standard error, rho."""
         error = crossed_error(self.order, self.scores, self.clusters)
@@ -156,16 +165,7 @@ def replay_port(
         price = port_price(scores[rows[:first]], costs[rows[:first]], target, limit)
         actions[trial, first:] = np.argmax(scores[rows[first:]] - price * costs[rows[first:]], axis=1)
         prices[trial, first:] = price
-    cells = real_values(problem, 0.0)
-    return Paced(
-        float(target),
-        order,
-        actions,
-        cells.score[order, actions],
-        cells.cost[order, actions],
-        prices,
-        problem.clusters,
-    )
+    return Paced.of(problem, target, order, actions, prices)
 
 
 def replay_budget(
@@ -224,16 +224,7 @@ def replay_budget(
                 score, cost = float(problem.scores[row, arm]), float(problem.costs[row, arm])
                 router.update(decision, score, cost, deltas=stream.deltas[row, arm])
                 pacer.spend(cost)
-    cells = real_values(problem, 0.0)
-    return Paced(
-        float(target),
-        order,
-        actions,
-        cells.score[order, actions],
-        cells.cost[order, actions],
-        played,
-        problem.clusters,
-    )
+    return Paced.of(problem, target, order, actions, played)
 
 
 def replay_budgets(

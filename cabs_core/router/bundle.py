@@ -1,15 +1,15 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
-    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every
-    file README.md     model card
+    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
+    README.md     model card
     requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
     oracles/      the predictors that the policy needs
     encoder/      character statistics, for the encoder that is fitted (tfidf-svd)
     neighbours/   train prompts for explanations, unless they were left out
     seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
-    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: its decisions can still be
-    scored
+    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: its decisions can still
+                  be scored
 
 Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in
 place: what is learnt lies beside it (`learner`).

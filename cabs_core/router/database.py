@@ -134,9 +134,8 @@ class Database:
                     raise LogError(self._why)
                 self._db = self._driver.connect(**self._settings)
                 self._db.set_client_encoding("UTF8")  # also where the database was made without an encoding
-                with (
-                    self._db.cursor() as cursor
-                ):  # a client that was cut off must not keep the others waiting
+                with self._db.cursor() as cursor:
+                    # a client that was cut off must not keep the others waiting
                     cursor.execute("SET idle_in_transaction_session_timeout = '30s'")
                 self._db.commit()
             elif self.read_only:
@@ -153,9 +152,8 @@ class Database:
                 self._db = sqlite3.connect(
                     self.place, timeout=30, check_same_thread=False, isolation_level=None
                 )
-                self._db.execute(
-                    "PRAGMA auto_vacuum=INCREMENTAL"
-                )  # of a new file: `compact` gives space back
+                # of a new file: `compact` gives space back
+                self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
                 self._db.execute(f"PRAGMA wal_autocheckpoint={_PAGES}")

@@ -49,12 +49,10 @@ def examine(
 
     Returns:
         JSON values: bundle, learns, decisions and rewards of this bundle, kept_turns (calls of conversations
-            that kept their
-        model), other_bundles (calls of others), bundles (of each: id, calls, time of the last), answered (all
-        answered
-        calls, what they cost: `bills.all_calls`), gaps (recent scores against what is expected, by model:
-            `recent_scores`),
-        invoice (where log and bill differ: `bills.compare_invoice`; None: no bill), arms (one dict each),
+        that kept their model), other_bundles (calls of others), bundles (of each: id, calls, time of the
+        last), answered (all answered calls, what they cost: `bills.all_calls`), gaps (recent scores against
+        what is expected, by model: `recent_scores`), invoice (where log and bill differ:
+        `bills.compare_invoice`; None: no bill), arms (one dict each),
         curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
         unscored, unscored_old, failed, failures (model, reason, calls and time of the last), saved (what
         routed calls cost beside the expectation for the fallback, `model`; None: no prices), lease,

@@ -15,8 +15,6 @@ from cabs_core.router.places_cli import Place, without_password
 if TYPE_CHECKING:
     from cabs_core.router.bundle import Manifest
 
-STAGES = ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
-
 
 @click.command()
 @click.argument("name", required=False, shell_complete=complete_pool)
@@ -230,7 +228,7 @@ def _measured(
             "name a pool: cabs export NAME; or --cold --models upstreams.yaml, where nothing was measured yet"
         )
     chain = Chain(ArtifactStore(), find_pool(pool))
-    targets = {name: chain.stage(name) for name in STAGES}
+    targets = {target.stage: target for target in chain.stage("router").inputs}
     try:
         chain.require_current(targets.values())
     except ProvenanceError as error:

@@ -39,7 +39,7 @@ class Ingredients:
 
     @classmethod
     def read(cls, folders: Mapping[str, Path]) -> Ingredients:
-        """From folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
+        """From {stage: folder} of the inputs of stage `router`.
 
         Raises:
             ProvenanceError: nothing says which encoder made the embeddings.

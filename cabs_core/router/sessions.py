@@ -100,8 +100,8 @@ def at_holder(
 
     Returns:
         The request, with the tokens that it does not carry, for its provider has them; and those of the
-        models at the place
-        that holds what it names. None: it names nothing, or the log knows of no call that made it.
+        models at the place that holds what it names. None: it names nothing, or the log knows of no call that
+        made it.
 
     Raises:
         HeldElsewhere: none of them is there. LogError: the log cannot be used.

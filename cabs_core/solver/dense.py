@@ -99,8 +99,8 @@ def _system(
     name), it is
 
         sum_j (2 / W_j) (e_j - d_j G_j)(e_j - d_j G_j)' + (2 q_j (1 - q_j) / W_j^3) G_j G_j'
-              + theta_j (v_j - m)(v_j - m)' + diag(y / p),     d_j = (p_j - q_j) / W_j, m = the theta-mean of
-              v
+              + theta_j (v_j - m)(v_j - m)' + diag(y / p),
+        d_j = (p_j - q_j) / W_j,  m = the theta-mean of v
 
     which is how the `stable` form adds it up, in three products. The fast form needs one: it merges the terms
     of each j and subtracts the mean afterwards, and loses digits where the optimum is not unique.

@@ -264,9 +264,8 @@ def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int
         return ""
     whole = bool((scores[~np.isnan(scores)] % 1 == 0).all())
     start = -to if smallest < 0 else 1 if whole and smallest >= 1 and to in (5, 10) else 0
-    if max(largest, -smallest) < to / 2 or (
-        start < 0 and -smallest < to / 2
-    ):  # a slip, or a range of the user's own
+    # a slip, or a range of the user's own
+    if max(largest, -smallest) < to / 2 or (start < 0 and -smallest < to / 2):
         return f" Scores run from {smallest:g} to {largest:g} here; set score_range to the range that they can have"
     if (start, to) == score_range:
         return ""

@@ -13,6 +13,7 @@ from server_support import MODELS
 from small_encoders import small_bert
 
 from benchmarks.speed.servers import start_echo
+from cabs_core.artifacts import POOL_STAGES
 from cabs_core.encoders import embed_prompts
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
@@ -28,10 +29,7 @@ POOL = {
 
 def make_artifacts(folder: Path, pool: ModelPool) -> dict[str, Path]:
     """The folders that the chain of a pool would have made."""
-    folders = {
-        n: folder / n
-        for n in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem", "tuning")
-    }
+    folders = {name: folder / name for name in POOL_STAGES["router"].inputs}
     table = load_outcomes(PoolFile(pool, folder / "tiny.yaml", False))
     table.save(folders["outcomes"])
     split = make_splits(table, pool.split)
