@@ -1,6 +1,6 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
-    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, SHA-256 of every file
+    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, files with SHA-256
     README.md     model card
     requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
