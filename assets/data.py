@@ -129,8 +129,7 @@ def _paid(
         dg.AssetSpec(
             **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
             description="Scores and costs of every model on every query: read from the pool's source, "
-            "checked, and "
-            "cut to the queries that every chosen model answered." + specs.FRESHNESS,
+            "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
             metadata=declared("outcomes", OUTCOMES),
             freshness_policy=MONTHLY,
         )

@@ -30,8 +30,7 @@ _TRACE = "job `trace_figure`, or `cabs trace {} --figure quality --policy NAME -
     deps=[key(a) for a in ("database", "pages/reports", "outcomes", "splits", "replay_problem")],
     freshness_policy=_WEEKLY,
     description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by "
-    "cost "
-    "regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
+    "cost regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
 )
 def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():

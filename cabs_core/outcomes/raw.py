@@ -285,14 +285,17 @@ class RawOutcomes(QueryTable):
         return kept.as_outcomes(report=report, **unknown)
 
     def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
-        """{model: [number, mean, standard error]} of the known scores of these rows, where there are two prompts or more."""
+        """{model: [number, mean, standard error, its degrees of freedom]} of the known scores of these rows.
+
+        Models with fewer than two prompts are left out.
+        """
         means = {}
         prompts = np.unique(self.prompts, return_inverse=True)[1][rows]
         for arm, column in zip(self.arms, self.scores[rows].T, strict=True):
             known = ~np.isnan(column)
-            error = mean_error(column[known], clusters=prompts[known]).se
-            if not np.isnan(error):
-                means[arm] = [int(known.sum()), float(column[known].mean()), error]
+            error = mean_error(column[known], clusters=prompts[known])
+            if not np.isnan(error.se):
+                means[arm] = [int(known.sum()), float(column[known].mean()), error.se, error.df]
         return means
 
 

@@ -107,14 +107,10 @@ class Correction(Options):
 
     offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease", "ridge"] = Field(
         description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: "
-        "the "
-        "static prediction; parallel: the mean score and how much easier the prompt is for the arms' mean; "
-        "shrunk: "
-        "half way between parallel and static; ease: 1/2 and how much easier the prompt is, nothing of the "
-        "arm; "
-        "ridge: a ridge regression on the contexts of the train split, whose posterior is the prior of b_j "
-        "and "
-        "delta_j"
+        "the static prediction; parallel: the mean score and how much easier the prompt is for the arms' "
+        "mean; shrunk: half way between parallel and static; ease: 1/2 and how much easier the prompt is, "
+        "nothing of the arm; ridge: a ridge regression on the contexts of the train split, whose posterior "
+        "is the prior of b_j and delta_j"
     )
     weight: float = Field(gt=0, lt=1, description="Prior weight")
     level: float = Field(0.3, gt=0, description="Deviation of alpha")
@@ -126,8 +122,7 @@ class Correction(Options):
         ge=0,
         le=1,
         description="For offset ridge, whose arm and arm_context are the deviations before the train split "
-        "is seen: "
-        "the power of the train split's likelihood in the prior",
+        "is seen: the power of the train split's likelihood in the prior",
     )
 
 
@@ -192,10 +187,8 @@ class HierOptions(Options):
         3.0,
         gt=0,
         description="While the anchored model is likelier than every model that distrusts the order of the "
-        "arms, "
-        "what a round is played by is drawn in proportion to its weight to this power; otherwise in "
-        "proportion to "
-        "its weight",
+        "arms, what a round is played by is drawn in proportion to its weight to this power; otherwise in "
+        "proportion to its weight",
     )
     force_above: float | None = Field(
         None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"
@@ -213,15 +206,13 @@ class HierOptions(Options):
         ge=0,
         le=0.05,
         description="Look for models that became better: expected utility a round that probes of other arms "
-        "may "
-        "cost, 0: none",
+        "may cost, 0: none",
     )
     restart: float | None = Field(
         40.0,
         gt=0,
         description="Forget what was learnt online once outcomes were this much more surprising than "
-        "expected "
-        "(nats); None: never",
+        "expected (nats); None: never",
     )
     propensity: Literal["integral", "sampled"] = Field(
         "integral",

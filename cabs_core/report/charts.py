@@ -57,10 +57,8 @@ def overview(data: PoolData) -> Figure:
         key="overview",
         title="Mean utility of every policy",
         caption="Mean utility over the cost regimes, with two-sided 95 % intervals of each policy alone "
-        "(errors over trials and queries together). Hollow: upper "
-        "bounds, which see rewards that no router sees. Differences between policies are paired and much "
-        "more precise; "
-        "the table below gives them.",
+        "(errors over trials and queries together). Hollow: upper bounds, which see rewards that no router "
+        "sees. Differences between policies are paired and much more precise; the table below gives them.",
         alt=f"Dot plot of mean utility for {len(board)} policies. Best real router: {label(data.best)} at "
         f"{best['utility']:.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:.3f}.",
         chart=intervals(frame, x_title="mean utility (0 to 1)"),
@@ -109,13 +107,10 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         key="frontiers",
         title="Single models and routers: mean score and price",
         caption="Squares: single models (dark: no cheaper model scores as well, joined by the dotted line). "
-        "Coloured symbols: "
-        "routers, one for each ρ; error bars are two-sided 95 % intervals of the mean score. Up and to the "
-        "left is better; the "
-        "cost axis is logarithmic.",
+        "Coloured symbols: routers, one for each ρ; error bars are two-sided 95 % intervals of the mean "
+        "score. Up and to the left is better; the cost axis is logarithmic.",
         alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} "
-        "models and "
-        f"{len(drawn)} policies.{says}",
+        f"models and {len(drawn)} policies.{says}",
         chart=_frontier_chart(frame, models, styles, visible),
         table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
         legend=legend,
@@ -215,9 +210,8 @@ def regret(data: PoolData) -> Figure | None:
         key="regret",
         title="Cumulative regret over the rounds",
         caption=f"Regret: utility lost against the best model of each query. Relative to {reference}: paired "
-        "by trial, below zero "
-        "is better. Bands: two-sided 95 % intervals over trials. One unit is the utility of "
-        f"{data.scale.unit}.",
+        "by trial, below zero is better. Bands: two-sided 95 % intervals over trials. One unit is the "
+        f"utility of {data.scale.unit}.",
         alt=f"Lines of cumulative regret by round for {len(order)} policies."
         + (f" {end[0]} ends at {end[2]}." if end else ""),
         chart=lines(
@@ -296,10 +290,8 @@ def savings(evidence: Evidence, router: str) -> Figure:
         key="savings",
         title=f"What {label(router)} saves at equal quality",
         caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with "
-        "two-sided 95 % "
-        "intervals; best model on top. Below zero: the model alone is the cheaper way to this quality (cut "
-        "at −100 %)."
-        f"{note}",
+        "two-sided 95 % intervals; best model on top. Below zero: the model alone is the cheaper way to this "
+        f"quality (cut at −100 %).{note}",
         alt=f"Bars of the share of cost saved by {label(router)} against {len(reached)} models.{says}",
         chart=bars(frame, x_title="share of the model's cost saved"),
         table=FigureTable(["Model", "Mean score", "USD per 1,000", "Cost", "95 %"], rows),
@@ -362,10 +354,9 @@ def calibration(evidence: Evidence) -> Figure:
     return Figure(
         key="calibration",
         title="Calibration of the predicted scores",
-        caption="Scores that the offline oracle predicts for every model and query, in ten bins, against "
-        "the mean scores that came out; "
-        "band: two-sided 95 % interval. On the broken line predictions are right on average. Mean gap: "
-        f"{error:.3f}.",
+        caption="Scores that the offline oracle predicts for every model and query, in ten bins, against the "
+        "mean scores that came out; band: two-sided 95 % interval. On the broken line predictions are right "
+        f"on average. Mean gap: {error:.3f}.",
         alt=f"Mean realised score by predicted score in {len(bins)} bins; mean gap {error:.3f}.",
         chart=lines(
             frame,

@@ -73,10 +73,9 @@ def tables(
             "Models",
         ],
         rows,
-        note="± is the standard error; the difference is paired. Regret gap closed: from the reference "
-        "(0 %) to LinUCB with full feedback "
-        "(100 %). Cost: at the mean score of the best single model's most accurate setting; a dash means "
-        "that it is never reached.",
+        note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) "
+        "to LinUCB with full feedback (100 %). Cost: at the mean score of the best single model's most "
+        "accurate setting; a dash means that it is never reached.",
     )
     estimated = _estimated(artifacts_dir, {info["pool"] for info in infos})
     return pools, estimated | {

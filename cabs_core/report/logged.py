@@ -312,8 +312,8 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
         "without one. Right of 0: better than what the log's own "
         "choices earned. The policies as they start, before they learn from traffic.",
         alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: "
-        f"{frame['name'].iloc[0]} at "
-        f"{frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at {frame['value'].iloc[-1]:+.3f}.",
+        f"{frame['name'].iloc[0]} at {frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at "
+        f"{frame['value'].iloc[-1]:+.3f}.",
         chart=alt.layer(
             alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color="var(--fg)").encode(x="zero:Q"),
             intervals(frame, x_title="utility minus the log's"),

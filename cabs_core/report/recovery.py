@@ -80,9 +80,8 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
         key="recovery",
         title="Regret along the stream",
         caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over "
-        f"trials; lower is better. {says} "
-        "Where a line falls again after the change, the policy recovers; one that learns nothing online does "
-        "not.",
+        f"trials; lower is better. {says} Where a line falls again after the change, the policy recovers; "
+        "one that learns nothing online does not.",
         alt=f"Lines of rolling regret by round for {len(order)} policies. {says}{best}",
         chart=lines(
             pd.concat(curves.values()),

@@ -246,9 +246,8 @@ def presets(data: PoolData) -> Table | None:
         rows,
         [("", 2), ("utility", 3), ("paired difference", 2)],
         note="Literal: the published pseudo-code and constants word for word. Practical: the same algorithm "
-        "with the "
-        "departures that make it work. Tuned: our best settings of it, chosen on the validation split. "
-        "Differences are paired by trial and by query, ± the standard error of both together; bold: "
+        "with the departures that make it work. Tuned: our best settings of it, chosen on the validation "
+        "split. Differences are paired by trial and by query, ± the standard error of both together; bold: "
         "significant at 5 %.",
     )
 
@@ -367,9 +366,8 @@ def arms(data: PoolData) -> Table | None:
         "Which models are played (share of rounds, mean of the regimes)",
         ["Model", *[label(p) for p in chosen]],
         rows,
-        note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: "
-        "share of "
-        "rounds whose model differs from the round before."
+        note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share "
+        "of rounds whose model differs from the round before."
         + (
             " Switches per conversation: turns that another model answers than the turn before."
             if talks

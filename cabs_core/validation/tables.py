@@ -115,11 +115,11 @@ class Tables:
         """One row per model with scores on queries that were left out: its mean there and on those that are kept."""
         o = self.outcomes
         rows: list[dict[str, Any]] = []
-        for model, (n, mean, se) in o.report.get("left_out_scores", {}).items():
+        for model, (n, mean, se, df) in o.report.get("left_out_scores", {}).items():
             if model not in o.arms or n < _FEWEST_LEFT_OUT:
                 continue
             kept = o.scores[:, o.arms.index(model)]
-            error = mean_error(kept, clusters=o.clusters).against(Error(se, n - 1.0, n))
+            error = mean_error(kept, clusters=o.clusters).against(Error(se, df, df + 1.0))
             gap = float(kept.mean() - mean)
             low, high = error.interval(gap)
             rows.append(

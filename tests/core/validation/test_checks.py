@@ -163,7 +163,7 @@ FAULTY_OUTCOMES = {
         o, prompts=[p + "x" * 40_000 for p in o.prompts[:100]] + o.prompts[100:]
     ),
     "enough_queries": lambda o: o.take(np.arange(150)),
-    "missing_at_random": lambda o: replace(o, report={"left_out_scores": {"m1": [200, 0.01, 0.007]}}),
+    "missing_at_random": lambda o: replace(o, report={"left_out_scores": {"m1": [200, 0.01, 0.007, 199.0]}}),
     "queries_kept": lambda o: replace(
         o, report={"queries_read": 2000, "queries_dropped": 800, "missing_cells": {"m1": 800}}
     ),
