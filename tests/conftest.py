@@ -76,7 +76,8 @@ def s3(monkeypatch):
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while Playwright runs its loop stands in the thread, and asyncio.run of a later test would fail.
+@pytest.fixture(scope="module")
 def browser():
     """Chromium without a window."""
     playwright = pytest.importorskip("playwright.sync_api")
