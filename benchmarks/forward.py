@@ -26,7 +26,7 @@ from cabs_core.encoders.transformer import (
     choose_dtype,
     device_name,
 )
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 ROUTERBENCH_TOKENS = 350
 TARGET_PROMPTS_PER_MINUTE = 50_000

@@ -27,7 +27,7 @@ from cabs_core.outcomes.logged import completed
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.paths import cabs_home
 from cabs_core.pool_files import ModelPool
-from cabs_core.pool_files.config import Split
+from cabs_core.pool_files.sections import Split
 from cabs_core.pools import find_pool
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.threads import one_blas_thread

@@ -22,7 +22,7 @@ from cabs_core.metrics import standard_error, two_way_error
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.paths import cabs_home
-from cabs_core.pool_files.config import Encoder, Oracle
+from cabs_core.pool_files.sections import Encoder, Oracle
 from cabs_core.pools import find_pool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import replay

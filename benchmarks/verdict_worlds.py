@@ -28,8 +28,8 @@ from cabs_core.atomic import write_text
 from cabs_core.metrics import mean_error, seen_share
 from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.ope import LoggedData, evaluate
-from cabs_core.pool_files.config import MARGIN
 from cabs_core.pool_files.goals import Goal
+from cabs_core.pool_files.sections import MARGIN
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.gaps import real_values
 from cabs_core.problem.synthetic import synthetic_problem

@@ -25,7 +25,7 @@ from benchmarks.speed.serve import prompt
 from cabs_core.encoders.onnx import OnnxEncoder, export
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.transformer import TransformerEncoder
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import measure_latency
 from cabs_core.router.router import Router

@@ -75,6 +75,9 @@ COVERED = (
     "cabs_core.pool_files.read",
     "cabs_core.pool_files.config",
     "cabs_core.pool_files.collect",
+    "cabs_core.pool_files.policy_names",
+    "cabs_core.pool_files.sections",
+    "cabs_core.pool_files.strict",
     "cabs_core.solver.reference",  # what the kernels are compared with; nothing is played by it
 )
 

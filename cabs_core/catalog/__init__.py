@@ -1,8 +1,9 @@
-"""The catalog: one record per policy, source, encoder, stress condition and cost regime; all else derives from it.
+"""The catalog: one record per policy, source, encoder, stress condition and cost regime; all else derives
+from it.
 
-The registry of classes, asset descriptions, labels in reports, the SQL of the marts, tuning grids and tests read
-these records, so that adding one is adding a record. Other packages add theirs by entry points (`plugins`).
-Light: importing it imports no policy.
+The registry of classes, asset descriptions, labels in reports, the SQL of the marts, tuning grids and tests
+read these records, so that adding one is adding a record. Other packages add theirs by entry points
+(`plugins`). Light: importing it imports no policy.
 """
 
 from cabs_core.catalog.conditions import (

@@ -1,7 +1,7 @@
 """Stress conditions: what each changes, and how reports write it.
 
-`splits` and `labels` change the problem before anything is trained (`cabs_core.outcomes.conditions`); `stream`
-changes what happens during a replay of any problem (`cabs_core.replay.conditions`).
+`splits` and `labels` change the problem before anything is trained (`cabs_core.outcomes.conditions`);
+`stream` changes what happens during a replay of any problem (`cabs_core.replay.conditions`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from cabs_core.errors import PolicyError
 
 @dataclass(frozen=True)
 class Condition:
-    """A stress condition: its name in pool files, what it changes, a short title and what it does in words."""
+    """A stress condition: its name in pool files, what it changes, a short title and what it does in
+    words."""
 
     name: str
     changes: Literal["nothing", "splits", "labels", "stream"]
@@ -62,14 +63,15 @@ CONDITIONS: Mapping[str, Condition] = {
             "arms_arrive",
             "stream",
             "models arrive",
-            "the third of the models that looks best offline can be played from the middle of every order on only",
+            "the third of the models that looks best offline can be played from the middle of every order on "
+            "only",
         ),
         Condition(
             "arms_disappear",
             "stream",
             "models disappear",
-            "the third of the models that looks best offline cannot be played any more from the middle of every "
-            "order on",
+            "the third of the models that looks best offline cannot be played any more from the middle of "
+            "every order on",
         ),
         Condition(
             "delayed_rewards",
@@ -81,8 +83,8 @@ CONDITIONS: Mapping[str, Condition] = {
             "sessions",
             "stream",
             "conversations",
-            "queries of a task are turns of conversations; each turn pays for the turns before it, less where the model that "
-            "answered the last one is asked again",
+            "queries of a task are turns of conversations; each turn pays for the turns before it, less "
+            "where the model that answered the last one is asked again",
         ),
     )
 }

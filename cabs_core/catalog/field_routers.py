@@ -19,7 +19,8 @@ def static_router(name: str, path: str, title: str, description: str, **more: An
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """All combinations as dicts, for `settings`: the one option of a policy that holds its predictor's options."""
+    """All combinations as dicts, for `settings`: the one option of a policy that holds its predictor's
+    options."""
     return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
 
 
@@ -106,7 +107,8 @@ STATIC_ROUTERS = (
         "uniroute",
         "cabs_core.policies.uniroute:UniRoute",
         "UniRoute",
-        "UniRoute: models as error vectors on clusters, so that later ones need few outcomes and no training.",
+        "UniRoute: models as error vectors on clusters, so that later ones need few outcomes and no "
+        "training.",
         tuning={"settings": _grid(clusters=(10, 25, 50, 100))},
         references=("Jitkrittum et al. 2025, Universal model routing, arXiv 2502.08773",),
     ),
@@ -124,7 +126,8 @@ PARETO_BANDIT = PolicyRecord(
     family="bandit",
     path="cabs_core.policies.pareto_bandit:ParetoBandit",
     title="ParetoBandit",
-    description="ParetoBandit: LinUCB with an offline prior and forgetting (PILOT: preset `pilot`, without forgetting).",
+    description="ParetoBandit: LinUCB with an offline prior and forgetting (PILOT: preset `pilot`, without "
+    "forgetting).",
     start="labels",
     presets=("default", "pilot", "cold"),
     preset_starts={"cold": "nothing"},

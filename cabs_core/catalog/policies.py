@@ -1,7 +1,8 @@
 """What follows from the records of the policies: names, families, labels, a table for SQL.
 
-A policy is written `name` or `name@preset`, with options of its own `name@option=value` or `name@preset@option=value`. In
-folders it is `name__preset` and `name__option-value`. Nothing heavy is imported here: pool files are validated with it.
+A policy is written `name` or `name@preset`, with options of its own `name@option=value` or
+`name@preset@option=value`. In folders it is `name__preset` and `name__option-value`. Nothing heavy is
+imported here: pool files are validated with it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 @cache
 def policies() -> Mapping[str, PolicyRecord]:
-    """{name: record} of every policy: built-in ones in the order of reports, then plug-ins (`cabs.policies`)."""
+    """{name: record} of every policy: built-in ones in the order of reports, then plug-ins
+    (`cabs.policies`)."""
     return records("cabs.policies", BUILT_IN)
 
 
@@ -38,7 +40,8 @@ def families() -> Mapping[str, tuple[str, ...]]:
 
 
 def canonical_name(name: str) -> str:
-    """One text for equal options: `lin_ucb@beta=1@alpha=2.0` -> `lin_ucb@alpha=2@beta=1`; any other text as it is."""
+    """One text for equal options: `lin_ucb@beta=1@alpha=2.0` -> `lin_ucb@alpha=2@beta=1`; any other text as
+    it is."""
     return with_options(*name_and_options(name))
 
 
@@ -56,7 +59,8 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> str:
-    """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options, whatever their order."""
+    """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options, whatever their
+    order."""
     return "@".join([name, *(f"{key}={_text(options[key])}" for key in sorted(options))])
 
 
@@ -84,9 +88,11 @@ def policy_record(name: str) -> PolicyRecord:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`'cabs_d_linear@literal'` -> `('cabs_d_linear', 'literal')`; without a preset, the policy's default one.
+    """`'cabs_d_linear@literal'` -> `('cabs_d_linear', 'literal')`; without a preset, the policy's default
+    one.
 
-    Options in the name are read and left out (`name_and_options`); whether the policy has them says its class.
+    Options in the name are read and left out (`name_and_options`); whether the policy has them says its
+    class.
 
     Raises:
         PolicyError: unknown policy or preset; the known ones are listed.
@@ -94,8 +100,8 @@ def split_name(name: str) -> tuple[str, str]:
     plain, _ = name_and_options(name)
     if "=" in plain:
         raise PolicyError(
-            f"policy {name!r:.200}: expected name@option=value or name@preset@option=value, each option once, the value a number "
-            "or a word of letters, digits, _ and -, such as lin_ucb@alpha=2"
+            f"policy {name!r:.200}: expected name@option=value or name@preset@option=value, each option "
+            "once, the value a number or a word of letters, digits, _ and -, such as lin_ucb@alpha=2"
         )
     base, _, preset = plain.partition("@")
     known = policies()
@@ -141,7 +147,8 @@ def random_key(name: str) -> str:
 
 
 def policy_label(name: str) -> str:
-    """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names that are not in the catalog stay as they are."""
+    """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names that are not in the catalog stay as they
+    are."""
     plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")
     record = policies().get(base)

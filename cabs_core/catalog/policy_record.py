@@ -37,8 +37,8 @@ class PolicyRecord:
         path: `module:Class` of the `Policy` subclass; imported when the policy is first built.
         title: how reports write it.
         description: one sentence fragment for the asset catalogue, with its full stop.
-        feedback: what it learns from online: `none`, `bandit` (the played arm's reward) or `full` (every arm's,
-            which no router can see: an upper bound).
+        feedback: what it learns from online: `none`, `bandit` (the played arm's reward) or `full` (every
+            arm's, which no router can see: an upper bound).
         start: what it is given before the first round: `nothing`, `surrogates` or offline `labels`.
         presets: names of its presets, the default first; their settings are `PRESETS` of the class.
         preset_starts: {preset: start} where a preset starts from something else.
@@ -46,7 +46,8 @@ class PolicyRecord:
         references: where it comes from.
         experts: policies that it mixes; reports compare it with them.
         bandit: of an upper bound, the policy with the same learner that sees the played arm's reward alone.
-        style: (number of the palette's colour, dash pattern, number of the symbol) in plots; None: made from the name.
+        style: (number of the palette's colour, dash pattern, number of the symbol) in plots; None: made from
+            the name.
         headline: whether plots show it from the start.
     """
 

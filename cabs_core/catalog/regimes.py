@@ -1,7 +1,7 @@
 """Cost regimes of the cost sensitivity rho: one table, which SQL calls too.
 
-On the paper's grid (0, 50, ..., 1000, or a part of it) they are the paper's (section Experiments, Setup). Any other grid
-is cut into thirds by the rank of its rhos.
+On the paper's grid (0, 50, ..., 1000, or a part of it) they are the paper's (section Experiments, Setup). Any
+other grid is cut into thirds by the rank of its rhos.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _PAPER_STEP, _PAPER_END = 50, 1000
 
 
 def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
-    """Regime of a rho on a grid; on the paper's `low` for rho <= 300, `medium` for 300 < rho < 800, else `high`.
+    """Regime of a rho on a grid; on the paper's `low` for rho <= 300, `medium` for 300 < rho < 800, else
+    `high`.
 
     Args:
         rho: cost sensitivity, >= 0.

@@ -11,7 +11,7 @@ REFERENCE, PROPOSED = "lin_ucb", "cabs_d_linear"
 COLD_START = "pareto_bandit"
 #: of a pool file that names none
 DEFAULT_POLICIES = (
-    RANDOM, BEST_SINGLE, ORACLE_BEST, "knn", "ridge", "carrot", "kernel_ridge", "epsilon_greedy", "square_cb",
-    REFERENCE, "lin_ts", "lin_ucb_full", "cabs_c_linear", PROPOSED, "hier_mix", "cabs_c_linear@literal",
-    "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned",
-)  # fmt: skip
+    *(RANDOM, BEST_SINGLE, ORACLE_BEST, "knn", "ridge", "carrot", "kernel_ridge", "epsilon_greedy"),
+    *("square_cb", REFERENCE, "lin_ts", "lin_ucb_full", "cabs_c_linear", PROPOSED, "hier_mix"),
+    *("cabs_c_linear@literal", "cabs_d_linear@literal", "cabs_c_linear@tuned", "cabs_d_linear@tuned"),
+)

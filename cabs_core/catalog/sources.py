@@ -1,4 +1,7 @@
-"""Sources of outcomes: one record per `source.kind` of a pool file. Other packages bring theirs (`cabs.sources`)."""
+"""Sources of outcomes: one record per `source.kind` of a pool file.
+
+Other packages bring theirs (`cabs.sources`).
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,18 @@ class SourceRecord:
 
     Attributes:
         name: `source.kind` in pool files; lower case letters, digits and single underscores.
-        path: `module:function`; called with the pool's `Source`, whose paths are absolute, it returns `RawOutcomes` with
-            every model and query that the source has. Of `file` and `logs` the argument is the whole `PoolFile`.
+        path: `module:function`; called with the pool's `Source`, whose paths are absolute, it returns
+            `RawOutcomes` with every model and query that the source has. Of `file` and `logs` the argument is
+            the whole `PoolFile`.
         description: one sentence fragment, with its full stop.
         remote: what it reads is downloaded, unless the pool names a mirror.
         table: it reads the file `source.path`.
         ordered: the models' rows are joined by their order, not by a key, so that they may be misaligned.
         logged: one model answered each prompt; such a pool is not replayed but estimated from.
-        collected: the models are asked first (stages `answers` and `scores`), and `path` is called with the folders of both.
-        costs: `module:function`; called with the `PoolFile`, it returns the mean cost of a call of each model, USD, that is
-            to be expected before anything is asked. Of a collected source.
+        collected: the models are asked first (stages `answers` and `scores`), and `path` is called with the
+            folders of both.
+        costs: `module:function`; called with the `PoolFile`, it returns the mean cost of a call of each
+            model, USD, that is to be expected before anything is asked. Of a collected source.
     """
 
     name: str

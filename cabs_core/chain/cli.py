@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cabs_core.artifacts import ArtifactStore
-    from cabs_core.pool_files.config import LogFile
+    from cabs_core.pool_files.sections import LogFile
 
 
 @click.command()
@@ -194,7 +194,7 @@ def _log_file(
     """What the options say of a log."""
     from pydantic import ValidationError
 
-    from cabs_core.pool_files.config import Columns, LogFile
+    from cabs_core.pool_files.sections import Columns, LogFile
 
     odd = [text for text in columns if text.partition("=")[0] not in Columns.model_fields or "=" not in text]
     if odd:

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from cabs_core.catalog import EncoderRecord
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 
 class PromptEncoder(Protocol):
     """An encoder as a class, named by the `path` of its `EncoderRecord`.
 
-    Equal settings and prompts must give equal bytes, on any number of threads: embeddings are stored by content.
+    Equal settings and prompts must give equal bytes, on any number of threads: embeddings are stored by
+    content.
     """
 
     #: how a prompt becomes one vector, for reports
@@ -23,10 +24,12 @@ class PromptEncoder(Protocol):
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """16 hex characters over all that the embeddings depend on: settings, version, and prompts fitted on."""
+        """16 hex characters over all that the embeddings depend on: settings, version, and prompts fitted
+        on."""
 
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
-        """Make the encoder, fitted on the prompts where it learns from them; normalize: vectors have unit length."""
+        """Make the encoder, fitted on the prompts where it learns from them; normalize: vectors have unit
+        length."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, e]` float32, counts `[n, 2]` int64: tokens read, tokens cut off)."""

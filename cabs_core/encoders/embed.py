@@ -19,7 +19,7 @@ from cabs_core.encoders.report import EmbeddingReport
 from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.store import EmbeddingStore, prompt_key
 from cabs_core.errors import DataError
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 Progress = Callable[[int, int], None]
 
@@ -43,8 +43,9 @@ def embed_prompts(
         encoder: the pool's encoder settings.
         store: folder of the embedding store, shared by all encoders and pools.
         device: 'auto' (CUDA where there is one), 'cpu', 'cuda' or 'cuda:N'.
-        fit_prompts: prompts that a fitted encoder (`tfidf-svd`) learns from: the train split's. None: `prompts`
-            themselves, which lets the test prompts' words (never their scores) into the features. Others ignore it.
+        fit_prompts: prompts that a fitted encoder (`tfidf-svd`) learns from: the train split's. None:
+            `prompts` themselves, which lets the test prompts' words (never their scores) into the features.
+            Others ignore it.
         progress: called with (prompts embedded, prompts to embed) after every stored shard.
 
     Returns:
@@ -137,9 +138,12 @@ class _Transformer:
         if self.device.startswith("cuda"):
             torch.cuda.reset_peak_memory_stats(self.device)
         model = TransformerEncoder(
-            self.files, max_length=self.encoder.max_length, normalize=self.encoder.normalize,
-            device=self.device, dtype=self.dtype,
-        )  # fmt: skip
+            self.files,
+            max_length=self.encoder.max_length,
+            normalize=self.encoder.normalize,
+            device=self.device,
+            dtype=self.dtype,
+        )
         self.stats, self.max_length = model.stats, model.max_length
         # the next shard is tokenised while this one is computed
         with ThreadPoolExecutor(1) as ahead:

@@ -1,7 +1,8 @@
 """A transformer encoder on ONNX Runtime: what a router serves with, where torch is not installed.
 
-`export` writes network and pooling as one graph, with the tokenizer beside it, and compares the vectors with torch's;
-`OnnxEncoder` reads them. int8: weights per channel, activations when they arrive (onnxruntime's dynamic quantisation).
+`export` writes network and pooling as one graph, with the tokenizer beside it, and compares the vectors with
+torch's; `OnnxEncoder` reads them. int8: weights per channel, activations when they arrive (onnxruntime's
+dynamic quantisation).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "encoder.json"
 #: largest difference of a float32 vector from torch's; 1e-7 to 3e-7 were measured
 TOLERANCE = 1e-6
 OPSET = 17
-#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut off anyway
+#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut off
+#: anyway
 CHARACTERS = 100
 _PROBES = (
     "short",
@@ -65,7 +67,8 @@ class OnnxEncoder:
         # tokenizers and onnxruntime raise plain Exceptions of their own for files that they cannot read
         except Exception as error:
             raise EncoderError(
-                f"{folder} holds no readable encoder ({type(error).__name__}: {str(error)[:300]}): export the router again"
+                f"{folder} holds no readable encoder ({type(error).__name__}: {str(error)[:300]}): export "
+                "the router again"
             ) from error
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -82,7 +85,8 @@ class OnnxEncoder:
         return out
 
     def tokens(self, text: str) -> list[int]:
-        """Token ids cut to `max_length`, special tokens included; of a long text only so much is read as fills that."""
+        """Token ids cut to `max_length`, special tokens included; of a long text only so much is read as
+        fills that."""
         # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
         text = text.encode("utf-8", "replace").decode("utf-8")
         read = CHARACTERS * self.max_length
@@ -108,15 +112,16 @@ def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> 
         largest difference of a vector from torch's, before int8.
 
     Raises:
-        EncoderError: the tokenizer has no file of its own, the network cannot be exported, or the vectors differ by more
-            than TOLERANCE.
+        EncoderError: the tokenizer has no file of its own, the network cannot be exported, or the vectors
+            differ by more than TOLERANCE.
     """
     folder.mkdir(parents=True)
     fast = getattr(encoder.tokenizer, "backend_tokenizer", None)
     if fast is None:
         raise EncoderError(
-            f"encoder {encoder.files.name!r} has a tokenizer in Python only ({type(encoder.tokenizer).__name__}); a router "
-            "needs one of the library tokenizers (tokenizer.json): use an encoder that has one"
+            f"encoder {encoder.files.name!r} has a tokenizer in Python only "
+            f"({type(encoder.tokenizer).__name__}); a router needs one of the library tokenizers "
+            "(tokenizer.json): use an encoder that has one"
         )
     fast.save(str(folder / TOKENIZER))
     width = int(encoder.model.config.hidden_size)
@@ -127,15 +132,15 @@ def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> 
         _write_graph(encoder, folder / MODEL)
     except Exception as error:  # torch's exporter raises errors of many kinds
         raise EncoderError(
-            f"encoder {encoder.files.name!r} cannot be exported to ONNX ({type(error).__name__}: {str(error)[:300]}): use "
-            "another encoder for a pool whose router is deployed"
+            f"encoder {encoder.files.name!r} cannot be exported to ONNX ({type(error).__name__}: "
+            f"{str(error)[:300]}): use another encoder for a pool whose router is deployed"
         ) from error
     probes = list(_PROBES)
     gap = float(np.abs(OnnxEncoder(folder).encode(probes) - encoder.encode(encoder.tokenize(probes))).max())
     if not gap <= TOLERANCE:
         raise EncoderError(
-            f"encoder {encoder.files.name!r}: the vectors of its ONNX form differ from torch's by {gap:.2g}, more than "
-            f"{TOLERANCE:g}: use another encoder for a pool whose router is deployed"
+            f"encoder {encoder.files.name!r}: the vectors of its ONNX form differ from torch's by {gap:.2g}, "
+            f"more than {TOLERANCE:g}: use another encoder for a pool whose router is deployed"
         )
     if int8:
         _quantize(folder / MODEL)
@@ -161,10 +166,15 @@ def _write_graph(encoder: TransformerEncoder, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch's older exporter, whose graphs are the faster ones here
         torch.onnx.export(
-            Pooled().eval(), (ids, mask), str(path), input_names=["input_ids", "attention_mask"],
-            output_names=["embedding"], dynamic_axes={"input_ids": axes, "attention_mask": axes, "embedding": {0: "texts"}},
-            opset_version=OPSET, dynamo=False,
-        )  # fmt: skip
+            Pooled().eval(),
+            (ids, mask),
+            str(path),
+            input_names=["input_ids", "attention_mask"],
+            output_names=["embedding"],
+            dynamic_axes={"input_ids": axes, "attention_mask": axes, "embedding": {0: "texts"}},
+            opset_version=OPSET,
+            dynamo=False,
+        )
 
 
 def _quantize(path: Path) -> None:

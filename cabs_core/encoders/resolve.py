@@ -15,7 +15,7 @@ from pathlib import Path
 from cabs_core.catalog import EncoderRecord, encoder_record, encoders
 from cabs_core.errors import EncoderError
 from cabs_core.hashing import hash_file
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 FORMAT = 1
 _SMALL_FILES = ["*.json", "*.model", "*.txt", "1_Pooling/*"]
@@ -101,14 +101,15 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
         )
         raise EncoderError(
             f"encoder {name!r}{at}: not in the local cache and not to be had from the model hub "
-            f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder with "
-            f"config.json, tokenizer and model.safetensors. Short names: {', '.join(encoders())}"
+            f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder "
+            f"with config.json, tokenizer and model.safetensors. Short names: {', '.join(encoders())}"
         ) from None
     return folder
 
 
 def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
-    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, whatever place it comes from."""
+    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, whatever place it comes
+    from."""
     if not (folder / "config.json").is_file():
         raise EncoderError(
             f"encoder {name!r}: {folder} has no config.json, so it is not a transformer's folder"

@@ -1,12 +1,13 @@
-"""`tfidf-svd`: character statistics instead of a neural encoder, for comparison and for machines without weights.
+"""`tfidf-svd`: character statistics instead of a neural encoder, for comparison and for machines without
+weights.
 
-TF-IDF of runs of one to three characters, reduced by a truncated SVD (Deerwester et al. 1990, latent semantic analysis).
-Characters need no notion of a word, so the encoder works in every script (Cavnar and Trenkle 1994; McNamee and Mayfield
-2004). Fit it on the train split's prompts only, so that nothing about test prompts enters; the hash of the prompts is
-part of the encoder's identity.
+TF-IDF of runs of one to three characters, reduced by a truncated SVD (Deerwester et al. 1990, latent semantic
+analysis). Characters need no notion of a word, so the encoder works in every script (Cavnar and Trenkle 1994;
+McNamee and Mayfield 2004). Fit it on the train split's prompts only, so that nothing about test prompts
+enters; the hash of the prompts is part of the encoder's identity.
 
-Runs that the train prompts do not hold add a small vector of their own (random signs by hash, Weinberger et al. 2009):
-prompts that differ only in these are told apart, and remain close.
+Runs that the train prompts do not hold add a small vector of their own (random signs by hash, Weinberger et
+al. 2009): prompts that differ only in these are told apart, and remain close.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from cabs_core.encoders.store import prompt_key
 from cabs_core.errors import EncoderError
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 from cabs_core.threads import one_blas_thread
 
 DIM = 256
@@ -39,7 +40,8 @@ class TfidfEncoder:
     """TF-IDF of characters with truncated SVD, fitted on creation.
 
     Args:
-        fit_prompts: the train split's prompts; order and repetition do not matter. Of more than `FIT` a sample is taken.
+        fit_prompts: the train split's prompts; order and repetition do not matter. Of more than `FIT` a
+            sample is taken.
         normalize: scale to unit length (a prompt without characters stays zero).
 
     Raises:
@@ -110,9 +112,11 @@ class TfidfEncoder:
         """Inverse of `state`."""
         self = cls.__new__(cls)
         self._set(
-            np.asarray(arrays["keys"]), np.asarray(arrays["idf"]),
-            np.ascontiguousarray(arrays["components"]), bool(values["normalize"]),
-        )  # fmt: skip
+            np.asarray(arrays["keys"]),
+            np.asarray(arrays["idf"]),
+            np.ascontiguousarray(arrays["components"]),
+            bool(values["normalize"]),
+        )
         return self
 
     @one_blas_thread()
@@ -149,7 +153,8 @@ class TfidfEncoder:
 
 
 def runs(text: str) -> np.ndarray:
-    """uint64 keys of all runs of 1 to `LONGEST` characters of a text in lower case, without white space at its ends.
+    """uint64 keys of all runs of 1 to `LONGEST` characters of a text in lower case, without white space at
+    its ends.
 
     A key holds the code points plus one, 21 bits each, so different runs have different keys.
     """
@@ -163,7 +168,8 @@ def runs(text: str) -> np.ndarray:
 
 
 def _document_counts(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(sorted keys of all runs, number of texts that hold each); memory grows with the keys, not with the texts."""
+    """(sorted keys of all runs, number of texts that hold each); memory grows with the keys, not with the
+    texts."""
     keys, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
     waiting: list[np.ndarray] = []
 

@@ -2,9 +2,9 @@
 
 CPU: every batch runs on one thread and as many batches side by side as torch has threads, because small
 matrix products share cores badly; a result therefore does not depend on the number of cores. CUDA: pinned
-host memory, asynchronous copies, large batches. bfloat16 follows autocast (matrix products in bfloat16, layer norms
-and residual sums in float32) with the linear weights cast once. A batch that does not fit into memory is
-halved, and the limit is kept for the rest of the run.
+host memory, asynchronous copies, large batches. bfloat16 follows autocast (matrix products in bfloat16, layer
+norms and residual sums in float32) with the linear weights cast once. A batch that does not fit into memory
+is halved, and the limit is kept for the rest of the run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class TransformerEncoder:
         device: 'cpu', 'cuda' or 'cuda:N'.
         dtype: 'float32' or 'bfloat16'.
         batch_tokens: tokens computed at once, padding included; None: what suits the device.
-        model: a network to use instead of the one in `files.folder`. It has no tokenizer: `encode` takes its `Tokens`.
+        model: a network to use instead of the one in `files.folder`. It has no tokenizer: `encode` takes its
+            `Tokens`.
     """
 
     def __init__(
@@ -138,9 +139,14 @@ class TransformerEncoder:
         # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
         texts = [t.encode("utf-8", "replace").decode("utf-8") for t in texts]
         batch = self.tokenizer(
-            texts, truncation=True, max_length=self.max_length, padding=False,
-            return_attention_mask=False, return_token_type_ids=False, verbose=False,
-        )  # fmt: skip
+            texts,
+            truncation=True,
+            max_length=self.max_length,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
         ids = [np.asarray(i, dtype=np.int64) for i in batch["input_ids"]]
         dropped = np.zeros(len(ids), dtype=np.int64)
         special = self.tokenizer.num_special_tokens_to_add(pair=False)
@@ -194,8 +200,9 @@ class TransformerEncoder:
                 raise
             if len(rows) == 1:
                 raise EncoderError(
-                    f"encoder {self.files.name!r}: a single prompt of {len(tokens.ids[rows[0]])} tokens does not "
-                    f"fit into the memory of {self.device}. Lower encoder.max_length, or use another device"
+                    f"encoder {self.files.name!r}: a single prompt of {len(tokens.ids[rows[0]])} tokens does "
+                    f"not fit into the memory of {self.device}. Lower encoder.max_length, or use another "
+                    "device"
                 ) from None
         # outside the except block, whose traceback would keep the failed pass's tensors alive
         if self.device.type == "cuda":
@@ -233,7 +240,8 @@ class TransformerEncoder:
         return states
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Token states `[n, t, e]` to one vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, None: all are."""
+        """Token states `[n, t, e]` to one vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, None: all
+        are."""
         if self.files.pooling == "cls":
             vectors = states[:, 0]
         elif mask is None:
@@ -276,4 +284,5 @@ def device_name(device: str) -> str:
     """The name of the hardware, for reports."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
-    return f"{torch.backends.cpu.get_cpu_capability()} CPU, {torch.get_num_threads()} of {os.cpu_count()} threads"
+    processor = f"{torch.backends.cpu.get_cpu_capability()} CPU"
+    return f"{processor}, {torch.get_num_threads()} of {os.cpu_count()} threads"

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field
 
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN
-from cabs_core.pool_files.config import Price
+from cabs_core.pool_files.sections import Price
 
 #: a count above it is no count: the longest contexts are of some ten million tokens
 MOST_TOKENS = 100_000_000

@@ -25,7 +25,7 @@ from cabs_core.ope.intervals import (
 from cabs_core.ope.models import folds
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
-from cabs_core.pool_files.config import MARGIN
+from cabs_core.pool_files.sections import MARGIN
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of

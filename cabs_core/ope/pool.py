@@ -28,7 +28,7 @@ from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import build_policy
 from cabs_core.policies.registry import policy_class
 from cabs_core.pool_files import ModelPool, PoolFile
-from cabs_core.pool_files.config import LogFile
+from cabs_core.pool_files.sections import LogFile
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream
 from cabs_core.router.build import BUNDLE, deployable

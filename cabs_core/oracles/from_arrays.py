@@ -12,7 +12,8 @@ from cabs_core.oracles.problems import build_problems
 from cabs_core.oracles.train import train_oracles
 from cabs_core.outcomes import Outcomes, make_splits, validation_rows
 from cabs_core.outcomes.splits import SPLITS
-from cabs_core.pool_files.config import Features, ModelPool, Oracle, Source, Split
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pool_files.sections import Features, Oracle, Source, Split
 from cabs_core.problem import ReplayProblem
 
 

@@ -18,7 +18,7 @@ from cabs_core.oracles.frozen_network import Rows
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.oracles.propagation import CorrelationPropagation
 from cabs_core.outcomes import Outcomes, validation_rows
-from cabs_core.pool_files.config import Features, Oracle
+from cabs_core.pool_files.sections import Features, Oracle
 from cabs_core.predictors import CostPredictor, TaskPredictor, make_score_predictor
 from cabs_core.predictors.base import contrast_error, contrasts
 from cabs_core.predictors.costs import ContextCostPredictor

@@ -6,10 +6,10 @@
     noisy_oracle      a share (`NOISE`) of each model's offline labels exchanged between queries
 
     split = split_under(outcomes, pool.split, condition)
-    outcomes = outcomes_under(outcomes, split, condition, seed)        # then train_oracles, build_problems as ever
+    outcomes = outcomes_under(outcomes, split, condition, seed)   # then train_oracles, build_problems
 
-Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validation splits are altered, which misleads
-predictors, oracles, early stopping, the choice of models and tuning. The test split is not altered.
+Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validation splits are altered, which
+misleads predictors, oracles, early stopping, the choice of models and tuning. The test split is not altered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cabs_core.catalog import condition_that_changes
 from cabs_core.errors import DataError, PoolError
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
-from cabs_core.pool_files.config import Split
+from cabs_core.pool_files.sections import Split
 
 #: share of labels that `noisy_oracle` exchanges
 NOISE = 0.3
@@ -44,8 +44,8 @@ def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np
         return make_splits(outcomes, split)
     if condition == "severe_shift" and not split.test_tasks:
         raise PoolError(
-            "replay.condition 'severe_shift' needs split.test_tasks: the tasks, of another kind than the rest, "
-            "that are held out for test"
+            "replay.condition 'severe_shift' needs split.test_tasks: the tasks, of another kind than the "
+            "rest, that are held out for test"
         )
     train, validation, _ = split.fractions
     return shifted_splits(
@@ -77,10 +77,11 @@ def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none
 def routed_outcomes(
     outcomes: Outcomes, split: np.ndarray, seed: int = 0
 ) -> tuple[Outcomes, np.ndarray | None]:
-    """(outcomes, times `[n]`): half of the test queries at time 1, answered by the models' later versions, all others at 0.
+    """(outcomes, times `[n]`): half of the test queries at time 1, answered by the models' later versions,
+    all others at 0.
 
-    The half is random and depends on the seed and the number of test queries; times are None where no model has a
-    later version.
+    The half is random and depends on the seed and the number of test queries; times are None where no model
+    has a later version.
     """
     if outcomes.later_scores is None or outcomes.later_costs is None:
         return outcomes, None
@@ -101,7 +102,8 @@ def routed_outcomes(
 
 
 def corrupted_scores(scores: np.ndarray) -> np.ndarray:
-    """Offline scores `[N, K]` with the arms' labels exchanged so that the best arm gets the worst one's, and so on.
+    """Offline scores `[N, K]` with the arms' labels exchanged so that the best arm gets the worst one's, and
+    so on.
 
     Arms are ranked by mean score; the arm of rank k receives the column of rank K - 1 - k. Everything learnt
     offline from them is wrong, while every column remains a real one.
@@ -140,7 +142,8 @@ def shifted_splits(
 
     Args:
         tasks: text `[n]`.
-        prompts: text `[n]`; rows with the same prompt get the same split, test if one of them is in a test task.
+        prompts: text `[n]`; rows with the same prompt get the same split, test if one of them is in a test
+            task.
         test_tasks: tasks of the test split; empty: a random half of the tasks (seeded).
         validation: share of the remaining prompts used for validation.
 
@@ -155,8 +158,8 @@ def shifted_splits(
     unknown = sorted(chosen - set(names.tolist()))
     if unknown or len(chosen) == len(names):
         raise DataError(
-            f"task shift: test tasks {sorted(chosen)[:5]} (unknown: {unknown[:5]}) of {len(names)} tasks: expected "
-            "some, but not all, of the tasks of the outcomes"
+            f"task shift: test tasks {sorted(chosen)[:5]} (unknown: {unknown[:5]}) of {len(names)} tasks: "
+            "expected some, but not all, of the tasks of the outcomes"
         )
     test = np.isin(tasks, list(chosen))
     split = np.where(test, "test", "train").astype("<U10")

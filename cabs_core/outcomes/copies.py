@@ -2,10 +2,12 @@
 
     group = near_copies(prompts)        # equal numbers: one split
 
-Two texts are near-duplicates where nothing but case, white space, numbers and the stop at the end differs, or where 95 % of
-their runs of three words are the same: one word in about 120. Time grows with the length of all texts.
+Two texts are near-duplicates where nothing but case, white space, numbers and the stop at the end differs, or
+where 95 % of their runs of three words are the same: one word in about 120. Time grows with the length of all
+texts.
 
-Source: MinHash with bands, Broder 1997, and Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, chapter 3.
+Source: MinHash with bands, Broder 1997, and Leskovec, Rajaraman and Ullman, Mining of Massive Datasets,
+chapter 3.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ _SPACE, _NUMBER = re.compile(r"\s+"), re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def near_copies(prompts: Sequence[str]) -> np.ndarray:
-    """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal texts are always one.
+    """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal texts
+    are always one.
 
-    A group of more than `TEMPLATE_SHARE` of all prompts (and more than `TEMPLATE_LEAST`) falls apart into its texts.
+    A group of more than `TEMPLATE_SHARE` of all prompts (and more than `TEMPLATE_LEAST`) falls apart into its
+    texts.
     """
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     group = _linked(texts.tolist())
@@ -52,15 +56,17 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
     members = np.bincount(np.unique(np.column_stack([groups, text]), axis=0)[:, 0])
     if (members > 1).any():
         found.append(
-            f"near-duplicates: {members[members > 1].sum():,} prompts in {(members > 1).sum():,} groups differ in case, white space, "
-            "numbers or a word of a long text; each group is either trained on or tested on, never both"
+            f"near-duplicates: {members[members > 1].sum():,} prompts in {(members > 1).sum():,} groups "
+            "differ in case, white space, numbers or a word of a long text; each group is either trained on "
+            "or tested on, never both"
         )
     forms, size = np.unique(np.array([normal(text) for text in prompts], dtype=object), return_counts=True)
     common, most = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text)), int(size.argmax())
     if common.any() and len(texts) > len(forms):
         found.append(
-            f"same form, other numbers: {counted(int(size[common].sum()), 'prompt')} in {counted(int(common.sum()), 'form')}, the most frequent "
-            f"{forms[most]!r:.80} ({size[most]:,}). More than {TEMPLATE_SHARE:.0%} of the prompts have each of them, so they count as different "
+            f"same form, other numbers: {counted(int(size[common].sum()), 'prompt')} in "
+            f"{counted(int(common.sum()), 'form')}, the most frequent {forms[most]!r:.80} ({size[most]:,}). "
+            f"More than {TEMPLATE_SHARE:.0%} of the prompts have each of them, so they count as different "
             "prompts, not as copies of one"
         )
     return found
@@ -84,8 +90,9 @@ def _linked(texts: list[str]) -> np.ndarray:
     for band in np.split(signatures, _BANDS, axis=1):
         _, start, bucket = np.unique(
             np.ascontiguousarray(band).view(f"V{band.shape[1] * band.itemsize}").ravel(),
-            return_index=True, return_inverse=True,
-        )  # fmt: skip
+            return_index=True,
+            return_inverse=True,
+        )
         pair = np.column_stack([start[bucket], np.arange(len(long))])
         pairs.append(pair[pair[:, 0] != pair[:, 1]])
     a, b = np.unique(np.concatenate(pairs), axis=0).T
@@ -111,7 +118,8 @@ def _jaccard(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _signatures(texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
-    """(hashes of the runs of three words in each text, `[m, _HASHES]` uint32: the smallest of them under every hash function)."""
+    """(hashes of the runs of three words in each text, `[m, _HASHES]` uint32: the smallest of them under
+    every hash function)."""
     codes: dict[str, int] = {}
     words: list[int] = []
     ends = np.empty(len(texts), dtype=np.int64)

@@ -86,7 +86,8 @@ def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
 
 
 class _Known:
-    """What is known about a file: its pin, or the record of its first download (one JSON file per repository)."""
+    """What is known about a file: its pin, or the record of its first download (one JSON file per
+    repository)."""
 
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
@@ -211,7 +212,8 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
 
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
-    """Run the download, again after a cut connection or a busy server; failures become a DataError with advice."""
+    """Run the download, again after a cut connection or a busy server; failures become a DataError with
+    advice."""
     from huggingface_hub.errors import (  # noqa: PLC0415  (only where something is downloaded)
         GatedRepoError,
         HfHubHTTPError,
@@ -221,7 +223,8 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
         RevisionNotFoundError,
     )
 
-    # base error of the HTTP library of the hub's client (httpx, or httpx2 since version 2), which is no OSError
+    # base error of the HTTP library of the hub's client (httpx, or httpx2 since version 2), which is no
+    # OSError
     transport_error: type[Exception] = HfHubHTTPError.__bases__[0]
     for attempt in range(_ATTEMPTS):
         try:
@@ -264,6 +267,6 @@ def _unreachable(file: RemoteFile, reason: str, status: int | None = None) -> st
     else:
         why = f"the server cannot be reached and there is no cached copy ({reason.splitlines()[0][:200]})"
     return (
-        f"{file.source} cannot be downloaded: {why}. Try again with a network, or set source.mirror to a folder "
-        f"that holds {Path(file.name).name}"
+        f"{file.source} cannot be downloaded: {why}. Try again with a network, or set source.mirror to a "
+        f"folder that holds {Path(file.name).name}"
     )

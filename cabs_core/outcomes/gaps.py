@@ -1,11 +1,12 @@
-"""A table in which not every model was tried on every prompt, used without dropping a query: `missing: predict`.
+"""A table where not every model was tried on every prompt, used without dropping a query: `missing: predict`.
 
-    outcomes = filled(raw, pool)        # answered: which cells are real; report["gaps"]: what is known of the others
+    outcomes = filled(raw, pool)   # answered: which cells are real; report["gaps"]: what is known of others
 
-What a model would have scored and cost where it was not tried is predicted from the wording of the prompt, learnt from the cells
-of the train split alone (`outcomes.logged`). That holds where models were left out at random. Two comparisons tell, on the train
-split: whether the other models score otherwise on the prompts where this one is missing, and whether its own predictions do. Where
-either differs by a hundredth or more ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
+What a model would have scored and cost where it was not tried is predicted from the wording of the prompt,
+learnt from the cells of the train split alone (`outcomes.logged`). That holds where models were left out at
+random. Two comparisons tell, on the train split: whether the other models score otherwise on the prompts
+where this one is missing, and whether its own predictions do. Where either differs by a hundredth or more
+("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
 What is estimated afterwards rests on the real cells: `cabs_core.problem.gaps`.
 """
 
@@ -24,18 +25,20 @@ from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
 from cabs_core.pool_files import ModelPool
 
-#: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not truth
+#: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not
+#: truth
 _RATE = 0.05
 #: smaller differences of mean scores change no decision, whatever p says: one right answer in a hundred
 _MATTERS = 0.01
 
 
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Complete outcomes with predictions where a score or a cost is missing; the other way than `RawOutcomes.complete`.
+    """Complete outcomes with predictions where a score or a cost is missing; the other way than
+    `RawOutcomes.complete`.
 
-    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps how many cells are
-    missing, the comparison of the other models' scores (`others`: mean there and elsewhere, difference, 95 % interval), the
-    same of its own predictions (`own`), and `at_random`.
+    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps how
+    many cells are missing, the comparison of the other models' scores (`others`: mean there and elsewhere,
+    difference, 95 % interval), the same of its own predictions (`own`), and `at_random`.
 
     Raises:
         DataError: no cost at all, or a model has too few answers on train prompts to learn from.
@@ -56,8 +59,8 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if (counts < FEWEST).any():
         j = int(counts.argmin())
         raise DataError(
-            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} answers with a score and a cost on train prompts; {FEWEST} are needed "
-            "to predict the others: leave it out under `models`, or ask it more"
+            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} answers with a score and a cost on train "
+            f"prompts; {FEWEST} are needed to predict the others: leave it out under `models`, or ask it more"
         )
     features = prompt_features(table.prompts, train)
     predicted = predicted_cells(features, train, real, table.scores)
@@ -103,8 +106,8 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
 def compared_means(
     values: np.ndarray, tried: np.ndarray, tests: int, clusters: np.ndarray
 ) -> dict[str, Any] | None:
-    """Means of values `[n]` where a model was tried and where not, their difference with its 95 % interval, p, and whether
-    they differ, as one of so many tests and by as much as matters; None with too few.
+    """Means of values `[n]` where a model was tried and where not, their difference with its 95 % interval,
+    p, and whether they differ, as one of so many tests and by as much as matters; None with too few.
 
     Args:
         tried: bool `[n]`. clusters: `[n]` of the prompts (`metrics.clusters`).
@@ -117,9 +120,14 @@ def compared_means(
     gap = means[1] - means[0]
     p, (low, high) = error.p_value(gap), error.interval(gap)
     return {
-        "tried": means[0], "missing": means[1], "difference": gap, "low": low, "high": high, "p": p,
+        "tried": means[0],
+        "missing": means[1],
+        "difference": gap,
+        "low": low,
+        "high": high,
+        "p": p,
         "differs": bool(p * tests <= _RATE and abs(gap) >= _MATTERS),
-    }  # fmt: skip
+    }
 
 
 def _share(share: float) -> str:
@@ -136,15 +144,16 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
             for arm in random
         )
         said.append(
-            f"Not tried: {named}. Nothing speaks against these gaps being at random: what the models would have scored there "
-            "is predicted from the wording of the prompts, and the verdict rests on what they did score elsewhere."
+            f"Not tried: {named}. Nothing speaks against these gaps being at random: what the models would "
+            "have scored there is predicted from the wording of the prompts, and the verdict rests on what "
+            "they did score elsewhere."
         )
     for arm, found in gaps.items():
         if found["at_random"]:
             continue
         shown = [
-            f"{who} {c['tried']:.3f} where it was tried and {c['missing']:.3f} where it was not (difference {c['difference']:+.3f}, "
-            f"95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
+            f"{who} {c['tried']:.3f} where it was tried and {c['missing']:.3f} where it was not (difference "
+            f"{c['difference']:+.3f}, 95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
             for key, who in (
                 ("others", "the other models score"),
                 ("own", "by the wording of the prompts it would score"),
@@ -152,8 +161,9 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
             if (c := found[key]) and c["differs"]
         ]
         said.append(
-            f"{arm} was not tried on {counted(found['missing'], 'prompt')} ({_share(found['share'])}), and these are of another kind: "
-            f"{'; '.join(shown)}. What it would score there cannot be known: its missing answers count as wrong, and the verdict "
-            "holds whatever they would be. To know more, ask it on a random sample of them."
+            f"{arm} was not tried on {counted(found['missing'], 'prompt')} ({_share(found['share'])}), and "
+            f"these are of another kind: {'; '.join(shown)}. What it would score there cannot be known: its "
+            "missing answers count as wrong, and the verdict holds whatever they would be. To know more, ask "
+            "it on a random sample of them."
         )
     return said

@@ -14,12 +14,14 @@ def mean_of_judges(
     """(mean scores `[n, K]`, NaN where no judge scored, what is known of the judges).
 
     Args:
-        scores: `[n, K]` of every judge, in [0, 1], NaN where that judge is silent. names: of the judges. arms: K models.
+        scores: `[n, K]` of every judge, in [0, 1], NaN where that judge is silent. names: of the judges.
+            arms: K models.
 
     Returns:
-        of the judges: `names`; `answers`, how many have two scores or more; `spread`, the standard deviation of judges about
-        the mean of an answer, and `noise`, that of the mean itself (root mean squares over these answers, 0 without any);
-        `best`, {judge: model of largest mean score}, over the answers that all judges scored; `best_of_mean`, that of the mean.
+        of the judges: `names`; `answers`, how many have two scores or more; `spread`, the standard deviation
+        of judges about the mean of an answer, and `noise`, that of the mean itself (root mean squares over
+        these answers, 0 without any); `best`, {judge: model of largest mean score}, over the answers that all
+        judges scored; `best_of_mean`, that of the mean.
     """
     stacked = np.stack(scores)
     known = ~np.isnan(stacked)

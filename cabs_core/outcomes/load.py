@@ -19,10 +19,12 @@ from cabs_core.pool_files import ModelPool, PoolFile
 
 
 def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
-    """Outcomes of a pool, from whatever source it names; `inputs`: of a collected one, the folders of answers and scores.
+    """Outcomes of a pool, from whatever source it names; `inputs`: of a collected one, the folders of answers
+    and scores.
 
-    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or complete incomplete
-    queries, rescale costs, later versions of models. `Outcomes.report` says what was done.
+    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or
+    complete incomplete queries, rescale costs, later versions of models. `Outcomes.report` says what was
+    done.
 
     Raises:
         PoolError, DataError: with the place, the value, what was expected and what to do.
@@ -45,7 +47,8 @@ def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -
     if record.collected and inputs is None:
         name = pool_file.pool.name
         raise DataError(
-            f"pool {name}: nothing is collected yet: `cabs collect --pool {name} --dry-run` says what it would cost"
+            f"pool {name}: nothing is collected yet: `cabs collect --pool {name} --dry-run` says what it "
+            "would cost"
         )
     raw: RawOutcomes = read(
         inputs if record.collected else pool_file if record.name in ("file", "logs") else pool_file.source()
@@ -95,7 +98,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         raw = raw.merge_models(pool.names_in_source()).select_models(names)
     elif len(raw.arms) < 2:
         raise DataError(
-            f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to choose between. Add the rows of another model"
+            f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to choose between. Add the "
+            "rows of another model"
         )
     if pool.tasks:
         raw = raw.select_tasks(pool.tasks)
@@ -108,7 +112,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
-    """Costs from the table, from prices and constants, or from both (`missing: price`), and where they came from."""
+    """Costs from the table, from prices and constants, or from both (`missing: price`), and where they came
+    from."""
     given = None if raw.costs is None or np.isnan(raw.costs).all() else raw.costs
     if not pool.prices and not pool.cost_per_call:
         return replace(raw, costs=given)
@@ -129,7 +134,8 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
 
 
 def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
-    """`[n, K]` USD = (input tokens x input price + output tokens x output price) / 1e6, or the constant per call.
+    """`[n, K]` USD = (input tokens x input price + output tokens x output price) / 1e6, or the constant per
+    call.
 
     nan where a token count that its price needs is missing: a missing cost is never taken as 0.
 
@@ -154,9 +160,9 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
                 column = np.full(len(costs), np.nan) if tokens is None else tokens[:, j]
                 if every_model and np.isnan(column).all():
                     raise DataError(
-                        f"{raw.origin}: the numbers of {side} tokens of model {arm!r:.100} are missing, but prices.{arm}."
-                        f"{side} is {usd:g}: map source.columns.{side}_tokens, set that price to 0 if it is not "
-                        "charged, or give cost_per_call"
+                        f"{raw.origin}: the numbers of {side} tokens of model {arm!r:.100} are missing, but "
+                        f"prices.{arm}.{side} is {usd:g}: map source.columns.{side}_tokens, set that price "
+                        "to 0 if it is not charged, or give cost_per_call"
                     )
                 costs[:, j] += column * usd / 1e6
     return costs
@@ -184,8 +190,8 @@ def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray)
         )
         raise DataError(
             f"{raw.origin}: the number of {side} tokens of query {str(raw.query_ids[i])!r:.100}, model "
-            f"{raw.arms[j]!r:.100} is missing ({len(unknown)} calls), but it has a price: set missing: drop_queries "
-            f"to leave such queries out, or that price to 0 if {side} tokens are not charged"
+            f"{raw.arms[j]!r:.100} is missing ({len(unknown)} calls), but it has a price: set missing: "
+            f"drop_queries to leave such queries out, or that price to 0 if {side} tokens are not charged"
         )
 
 
@@ -196,7 +202,8 @@ def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
         for arm, wanted in pool.rescale_mean_cost.items():
             if arm not in outcomes.arms:
                 raise DataError(
-                    f"pool {pool.name!r}: rescale_mean_cost names {arm!r:.100}; the pool has {outcomes.arms!r:.300}"
+                    f"pool {pool.name!r}: rescale_mean_cost names {arm!r:.100}; the pool has "
+                    f"{outcomes.arms!r:.300}"
                 )
             j = outcomes.arms.index(arm)
             if means[j] <= 0:

@@ -1,10 +1,11 @@
-"""A log as an outcome table: one model answered each prompt, and what the others would have earned is predicted.
+"""A log as an outcome table: one model answered each prompt, and what the others would have earned is
+predicted.
 
     outcomes = completed(raw, pool)        # answered: which cells are real; propensities: how they were drawn
 
-A prediction is a ridge regression per model on wording and length of the prompt, learnt from the answers to the pool's
-train prompts alone. Oracles and policies are trained on the completed table; nothing is measured on it: what a policy
-earns is estimated from the real cells of the test prompts (`cabs_core.ope`).
+A prediction is a ridge regression per model on wording and length of the prompt, learnt from the answers to
+the pool's train prompts alone. Oracles and policies are trained on the completed table; nothing is measured
+on it: what a policy earns is estimated from the real cells of the test prompts (`cabs_core.ope`).
 
 Source: the direct method, Dudik et al. 2011; what was measured: docs/measurements.md, "A deployed router".
 """
@@ -36,46 +37,52 @@ _PENALTIES = np.logspace(-2, 3, 11)
 def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """The scored decisions of a log as outcomes, with predictions for the models that did not answer.
 
-    Decisions without a score or a cost, and those for models that are not in the pool, are left out and counted.
+    Decisions without a score or a cost, and those for models that are not in the pool, are left out and
+    counted.
 
     Args:
         raw: one decision a query; only the cell of the model that answered is not nan.
 
     Raises:
-        DataError: a cost is missing (with `missing: error`), a propensity is missing or 0, or a model has too few
-            answers to learn from.
+        DataError: a cost is missing (with `missing: error`), a propensity is missing or 0, or a model has too
+            few answers to learn from.
     """
     scored = ~np.isnan(raw.scores)
     priced = scored & ~np.isnan(np.full(scored.shape, np.nan) if raw.costs is None else raw.costs)
     lost = scored & ~priced
     if not priced.any():
         raise DataError(
-            f"{raw.origin}: no decision has a score and a cost. Map source.columns.score and source.columns.cost, or give "
-            "prices (USD per 1M tokens) or cost_per_call (USD) for every model"
+            f"{raw.origin}: no decision has a score and a cost. Map source.columns.score and "
+            "source.columns.cost, or give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
         )
     if lost.any() and pool.missing == "error":
         i, j = np.argwhere(lost)[0]
         raise DataError(
-            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({counted(int(lost.sum()), 'such row')}). Set missing: drop_queries to leave "
-            f"such decisions out, or missing: price with a price of {raw.arms[j]!r:.100}"
+            f"{raw.origin}, row {raw.query_ids[i]}: no cost ({counted(int(lost.sum()), 'such row')}). Set "
+            "missing: drop_queries to leave such decisions out, or missing: price with a price of "
+            f"{raw.arms[j]!r:.100}"
         )
     kept = raw.take(priced.any(axis=1))
     answered = ~np.isnan(kept.scores)
     if kept.propensities is not None:  # rows in order: one answer each
         known_propensities(kept.propensities[answered], kept.query_ids.tolist(), kept.origin)
     table = answered_table(
-        kept, answered, queries_read=int(scored.any(axis=1).sum()), queries_dropped=int(lost.sum()),
+        kept,
+        answered,
+        queries_read=int(scored.any(axis=1).sum()),
+        queries_dropped=int(lost.sum()),
         missing_costs=raw.by_model(lost),
-        without_score=int((~scored.any(axis=1)).sum()), unscored=_unscored(raw, scored),
+        without_score=int((~scored.any(axis=1)).sum()),
+        unscored=_unscored(raw, scored),
         decisions={a: int(c) for a, c in zip(kept.arms, answered.sum(axis=0), strict=True)},
-    )  # fmt: skip
+    )
     train = np.flatnonzero(make_splits(table, pool.split) == "train")
     counts = answered[train].sum(axis=0)
     if (counts < FEWEST).any():
         j = int(counts.argmin())
         raise DataError(
-            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} scored decisions on train prompts; {FEWEST} are needed to "
-            "learn what it is good for: leave it out under `models`, or log longer"
+            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} scored decisions on train prompts; {FEWEST} "
+            "are needed to learn what it is good for: leave it out under `models`, or log longer"
         )
     features = prompt_features(table.prompts, train)
     scores = predicted_cells(features, train, answered, table.scores)
@@ -86,16 +93,21 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
-    """Outcomes in which scores and costs are 0 until they are predicted where `answered`, bool `[n, K]`, is false."""
+    """Outcomes in which scores and costs are 0 until they are predicted where `answered`, bool `[n, K]`, is
+    false."""
     costs = np.asarray(kept.costs)  # some cell is answered
     return kept.as_outcomes(
-        scores=np.where(answered, kept.scores, 0.0), costs=np.where(answered, costs, 0.0),
-        answered=answered.astype(np.float64), latencies=None, report={**kept.report, "origin": kept.origin, **report},
-    )  # fmt: skip
+        scores=np.where(answered, kept.scores, 0.0),
+        costs=np.where(answered, costs, 0.0),
+        answered=answered.astype(np.float64),
+        latencies=None,
+        report={**kept.report, "origin": kept.origin, **report},
+    )
 
 
 def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
-    """{model: decisions without a score}, of decisions whose model something else is known of, such as a cost."""
+    """{model: decisions without a score}, of decisions whose model something else is known of, such as a
+    cost."""
     known = np.zeros(scored.shape, dtype=bool)
     for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
         if cells is not None:
@@ -106,8 +118,8 @@ def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
 def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
     """`[n, d]` of the wording and the logarithm of the length, fitted on the train prompts.
 
-    Wording is that of the encoder `tfidf-svd`, its first components: runs of characters, so texts without spaces between
-    words, as Chinese and Japanese are, say as much as others.
+    Wording is that of the encoder `tfidf-svd`, its first components: runs of characters, so texts without
+    spaces between words, as Chinese and Japanese are, say as much as others.
     """
     lengths = np.log1p([len(p) for p in prompts])[:, None]
     spread = max(float(lengths[train].std()), 1e-6)
@@ -121,7 +133,8 @@ def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
 def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
-    """`[n, K]` predictions of every model within the range of its answers; the penalty by leave-one-out error."""
+    """`[n, K]` predictions of every model within the range of its answers; the penalty by leave-one-out
+    error."""
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
     found = np.empty(outcomes.shape)

@@ -61,14 +61,15 @@ class RawOutcomes(QueryTable):
         """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
 
         Args:
-            df: one row per (query, model). A query without its row for a model has a missing cell there. Columns whose name
-                begins with `JUDGE` are scores by further judges.
+            df: one row per (query, model). A query without its row for a model has a missing cell there.
+                Columns whose name begins with `JUDGE` are scores by further judges.
             origin: what error messages call the table.
             first_row: number of the first data row in error messages (2 for a CSV file with a header line).
             score_range: the worst and the best score that can be given.
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
             called: {canonical column: what the user's table calls it}, for error messages.
-            models: of a wide table, whose rows stand in `df` once for each of these; `called` holds {model} in their place.
+            models: of a wide table, whose rows stand in `df` once for each of these; `called` holds {model}
+                in their place.
             parts: of a folder, see `Table.parts`.
 
         Raises:
@@ -105,8 +106,9 @@ class RawOutcomes(QueryTable):
                 row, other = int(differs[0]), int(first[query[differs[0]]])
                 raise DataError(
                     f"{place[column].at(row)}: query {texts['query_id'].iloc[row]!r} has "
-                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in {place[column].row(other)} it has "
-                    f"{values.iloc[other]!r:.80}: expected one {column} per query_id"
+                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in "
+                    f"{place[column].row(other)} it has {values.iloc[other]!r:.80}: expected one {column} "
+                    "per query_id"
                     + (" (source.columns.session: null leaves the column out)" if column == "session" else "")
                 )
 
@@ -141,7 +143,9 @@ class RawOutcomes(QueryTable):
         )
 
     def merge_models(self, names: Mapping[str, Sequence[str]]) -> RawOutcomes:
-        """Take several names of the table for one model. `names` maps the name shown to these; one that is absent is none.
+        """Take several names of the table for one model.
+
+        `names` maps the name shown to these; one that is absent is none.
 
         Raises:
             DataError: a query has a score under two of them, or the name shown is that of another model.
@@ -152,8 +156,8 @@ class RawOutcomes(QueryTable):
         for shown, given in several.items():
             if not given:
                 raise DataError(
-                    f"{self.origin}: {shown!r:.100} stands for {listed(names[shown], 200)}, and none of these is in the table. "
-                    f"It has: {listed(self.arms, 400)}"
+                    f"{self.origin}: {shown!r:.100} stands for {listed(names[shown], 200)}, and none of "
+                    f"these is in the table. It has: {listed(self.arms, 400)}"
                 )
         if not several:
             return self
@@ -162,16 +166,17 @@ class RawOutcomes(QueryTable):
         for shown in several:
             if shown in alone:
                 raise DataError(
-                    f"{self.origin}: models merges {listed(several[shown], 200)} as {shown!r:.100}, which is a model of the table "
-                    "too: add it to the list, or choose another name"
+                    f"{self.origin}: models merges {listed(several[shown], 200)} as {shown!r:.100}, which is "
+                    "a model of the table too: add it to the list, or choose another name"
                 )
         groups = [[self.arms.index(n) for n in given] for given in several.values()]
         for shown, group in zip(several, groups, strict=True):
             twice = np.flatnonzero((~np.isnan(self.scores[:, group])).sum(axis=1) > 1)
             if len(twice):
                 raise DataError(
-                    f"{self.origin}: query {str(self.query_ids[twice[0]])!r:.100} has scores of {listed(several[shown], 200)}, "
-                    f"which models merges as {shown!r:.100} ({counted(len(twice), 'such row')}): leave one of the rows out"
+                    f"{self.origin}: query {str(self.query_ids[twice[0]])!r:.100} has scores of "
+                    f"{listed(several[shown], 200)}, which models merges as {shown!r:.100} "
+                    f"({counted(len(twice), 'such row')}): leave one of the rows out"
                 )
         kept = [self.arms.index(arm) for arm in alone]
 
@@ -197,8 +202,8 @@ class RawOutcomes(QueryTable):
             if wanted not in self.arms:
                 called = "" if shown == wanted else f" (shown as {shown!r})"
                 raise DataError(
-                    f"{self.origin}: no model {wanted!r}{called} in the table.{did_you_mean(wanted, self.arms)} It has: "
-                    f"{listed(self.arms, 400)}"
+                    f"{self.origin}: no model {wanted!r}{called} in the "
+                    f"table.{did_you_mean(wanted, self.arms)} It has: {listed(self.arms, 400)}"
                 )
             columns.append(self.arms.index(wanted))
         cells = {name: getattr(self, name) for name in _NUMBERS.values()}
@@ -225,7 +230,8 @@ class RawOutcomes(QueryTable):
         return Outcomes(**{**shared, **changes})
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
-        """Drop the queries for which some model has no score or no cost (or refuse them) and return `Outcomes`.
+        """Drop the queries for which some model has no score or no cost (or refuse them) and return
+        `Outcomes`.
 
         A missing cost is never taken as 0.
 
@@ -234,8 +240,8 @@ class RawOutcomes(QueryTable):
         """
         if self.costs is None or (np.isnan(self.costs) | np.isnan(self.scores)).all():
             raise DataError(
-                f"{self.origin}: no call has a cost. Map source.columns.cost to the column that holds USD per call, "
-                "or give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
+                f"{self.origin}: no call has a cost. Map source.columns.cost to the column that holds USD "
+                "per call, or give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
             )
         absent = {"score": np.isnan(self.scores), "cost": np.isnan(self.costs) & ~np.isnan(self.scores)}
         latencies = _known(self.latencies)
@@ -244,23 +250,24 @@ class RawOutcomes(QueryTable):
         if latencies is not None and np.isnan(latencies[~incomplete]).any():
             i, j = np.argwhere(np.isnan(latencies) & ~incomplete[:, None])[0]
             raise DataError(
-                f"{self.origin}: latency of query {str(self.query_ids[i])!r:.100}, model {self.arms[j]!r:.100} is "
-                "missing: give it, or do not map source.columns.latency"
+                f"{self.origin}: latency of query {str(self.query_ids[i])!r:.100}, model "
+                f"{self.arms[j]!r:.100} is missing: give it, or do not map source.columns.latency"
             )
         if incomplete.any() and missing == "error":
             i, j = np.argwhere(holes)[0]
             what = "score" if absent["score"][i, j] else "cost"
             raise DataError(
                 f"{self.origin}: query {str(self.query_ids[i])!r:.100} has no {what} for model "
-                f"{self.arms[j]!r:.100} ({int(incomplete.sum())} of {len(holes)} queries miss a cell). Set missing: "
-                "drop_queries to leave such queries out, missing: predict to keep them, missing: price to take the "
-                "model's price where a cost lacks, or choose fewer models"
+                f"{self.arms[j]!r:.100} ({int(incomplete.sum())} of {len(holes)} queries miss a cell). Set "
+                "missing: drop_queries to leave such queries out, missing: predict to keep them, missing: "
+                "price to take the model's price where a cost lacks, or choose fewer models"
             )
         per_model = {what: self.by_model(cells) for what, cells in absent.items()}
         if incomplete.all():
             raise DataError(
                 f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing "
-                f"{_missing_text(per_model):.600}. Choose fewer models, or set missing: predict to use all queries"
+                f"{_missing_text(per_model):.600}. Choose fewer models, or set missing: predict to use all "
+                "queries"
             )
         kept = self.take(~incomplete)
         tasks, task = np.unique(self.tasks, return_inverse=True)
@@ -322,14 +329,14 @@ def _refuse_duplicates(
     earlier = int(np.flatnonzero(cell[:row] == cell[row])[0])
     if ids_from_text:
         what = f"the prompt {texts['prompt'].iloc[row]!r:.120}"
-        advice = "Leave one of the two rows out, or, if they are two cases, give the table a query_id column that tells them apart"
+        advice = "Leave one of the two rows out, or give two cases a query_id column that tells them apart"
     else:
         what = f"query {texts['query_id'].iloc[row]!r:.80}"
         advice = "Leave one of the two rows out, or give the second its own query_id"
     raise DataError(
-        f"{place.at(row)}: duplicate (query, model): {what}, model "
-        f"{texts['model'].iloc[row]!r:.100} stands already in {place.row(earlier)}; expected each pair once "
-        f"({counted(len(again), 'such row')}). {advice}"
+        f"{place.at(row)}: duplicate (query, model): {what}, model {texts['model'].iloc[row]!r:.100} stands "
+        f"already in {place.row(earlier)}; expected each pair once ({counted(len(again), 'such row')}). "
+        f"{advice}"
     )
 
 

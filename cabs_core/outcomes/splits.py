@@ -1,4 +1,5 @@
-"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do near-duplicates or turns of one conversation that a draw puts there."""
+"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do
+near-duplicates or turns of one conversation that a draw puts there."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 
 from cabs_core.errors import DataError, counted
 from cabs_core.outcomes.table import Outcomes
-from cabs_core.pool_files.config import Split
+from cabs_core.pool_files.sections import Split
 
 SPLITS = ("train", "validation", "test")
 #: validation queries that decide: of a larger validation split, choices and settings rest on a seeded sample
@@ -18,11 +19,12 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     """`[n]` array of 'train' | 'validation' | 'test'.
 
     random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_task: the rows of
-    `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into train and
-    validation. column, default: the split recorded in the data; a prompt recorded in two splits goes as a whole to
-    the later one (train, validation, test), so that nothing seen in training is tested. The result depends on the
-    set of prompts, not on the order of the rows. random and by_task keep near-duplicates and conversations together
-    (`Outcomes.split_groups`): where the first of them in alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
+    `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into
+    train and validation. column, default: the split recorded in the data; a prompt recorded in two splits
+    goes as a whole to the later one (train, validation, test), so that nothing seen in training is tested.
+    The result depends on the set of prompts, not on the order of the rows. random and by_task keep
+    near-duplicates and conversations together (`Outcomes.split_groups`): where the first of them in
+    alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
 
     Raises:
         DataError: an empty split, an unknown task, or no recorded split.
@@ -45,15 +47,17 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     for number, name in enumerate(SPLITS):
         if not (result == number).any():
             raise DataError(
-                f"{outcomes.report.get('origin', 'table')}: {counted(len(unique), 'different prompt')} in {len(outcomes):,} queries: "
-                f"the {name} split is empty (split.kind {split.kind}, fractions {', '.join(map(str, split.fractions))}). Add prompts: a few hundred are "
-                "the least that decides anything; or change `split`"
+                f"{outcomes.report.get('origin', 'table')}: {counted(len(unique), 'different prompt')} in "
+                f"{len(outcomes):,} queries: the {name} split is empty (split.kind {split.kind}, fractions "
+                f"{', '.join(map(str, split.fractions))}). Add prompts: a few hundred are the least that "
+                "decides anything; or change `split`"
             )
     return names
 
 
 def validation_rows(split: np.ndarray) -> np.ndarray:
-    """Rows of the validation queries on which heads, settings and routers are chosen, in order: at most `DECIDING`."""
+    """Rows of the validation queries on which heads, settings and routers are chosen, in order: at most
+    `DECIDING`."""
     rows = np.flatnonzero(split == "validation")
     if len(rows) > DECIDING:
         rows = np.sort(np.random.default_rng(DECIDING).choice(rows, DECIDING, replace=False))
@@ -61,7 +65,8 @@ def validation_rows(split: np.ndarray) -> np.ndarray:
 
 
 def split_names(recorded: np.ndarray) -> list[str]:
-    """Split names as data record them, in the words of `SPLITS`; a name that means none of these in lower case."""
+    """Split names as data record them, in the words of `SPLITS`; a name that means none of these in lower
+    case."""
     plain = [name.strip().lower() for name in recorded.tolist()]
     return [_ALIASES.get(name, name) for name in plain]
 
@@ -79,8 +84,8 @@ def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
     if unknown:
         row = next(i for i, s in enumerate(names) if s in unknown)
         raise DataError(
-            f"split of query {str(outcomes.query_ids[row])!r} is {str(outcomes.source_splits[row])!r}; expected one of "
-            f"{', '.join(SPLITS)}"
+            f"split of query {str(outcomes.query_ids[row])!r} is {str(outcomes.source_splits[row])!r}; "
+            f"expected one of {', '.join(SPLITS)}"
         )
     return np.array([SPLITS.index(s) for s in names])
 
@@ -107,7 +112,8 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split, first: np.ndarray) -> np.ndarray:
-    """Split code per row: random groups, cut where the cumulated rows reach the fractions; then each goes to that of its `first`."""
+    """Split code per row: random groups, cut where the cumulated rows reach the fractions; then each goes to
+    that of its `first`."""
     sizes = np.bincount(group, minlength=len(group_held_out))
     order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
     code = np.full(len(sizes), 2)

@@ -46,7 +46,8 @@ class QueryTable:
     scores: np.ndarray
 
     def take(self, rows: np.ndarray) -> Self:
-        """The given rows (indices or a boolean mask) of everything that has an entry for each query, in that order."""
+        """The given rows (indices or a boolean mask) of everything that has an entry for each query, in that
+        order."""
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         arrays: dict[str, Any] = {
@@ -62,7 +63,9 @@ class QueryTable:
 
 @dataclass(frozen=True, eq=False)
 class Outcomes(QueryTable):
-    """Complete outcomes of every arm on every query. Of a log, one arm answered each; the others are predictions, as are gaps.
+    """Complete outcomes of every arm on every query.
+
+    Of a log, one arm answered each; the others are predictions, as are gaps.
 
     Attributes:
         query_ids: `[n]` strings, unique.
@@ -74,12 +77,14 @@ class Outcomes(QueryTable):
         input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
-        sessions: `[n]` strings, of a table that has them: the conversation of each query, '' where it is not known; else None.
-        later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and take, or None.
-        answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered, 0 where score and
-            cost are predictions (or the answer counts as wrong); else None.
-        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was drawn, nan
-            for the others.
+        sessions: `[n]` strings, of a table that has them: the conversation of each query, '' where it is not
+            known; else None.
+        later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and
+            take, or None.
+        answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
+            0 where score and cost are predictions (or the answer counts as wrong); else None.
+        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was
+            drawn, nan for the others.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:
@@ -109,7 +114,8 @@ class Outcomes(QueryTable):
             object.__setattr__(self, name, array)
             if array.shape != (n, k):
                 raise DataError(
-                    f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per arm"
+                    f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per "
+                    "arm"
                 )
         for name in ("prompts", "tasks", "source_splits", "sessions"):
             value = getattr(self, name)
@@ -135,8 +141,8 @@ class Outcomes(QueryTable):
         if len(bad):
             i, j = bad[0]
             raise DataError(
-                f"{_COLUMNS[name]} of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is {array[i, j]}: "
-                f"expected {expected} ({len(bad)} such cells)"
+                f"{_COLUMNS[name]} of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is "
+                f"{array[i, j]}: expected {expected} ({len(bad)} such cells)"
             )
 
     def __len__(self) -> int:
@@ -154,12 +160,14 @@ class Outcomes(QueryTable):
 
     @cached_property
     def clusters(self) -> np.ndarray:
-        """`[n]` number of the independent observation that each query belongs to: its prompt with near-copies, or conversation."""
+        """`[n]` number of the independent observation that each query belongs to: its prompt with
+        near-copies, or conversation."""
         return clusters_of(self.copies, self.sessions)
 
     @cached_property
     def split_groups(self) -> np.ndarray:
-        """`[n]` number of the group of queries that goes to one split: clusters, as far as no prompt text is torn apart.
+        """`[n]` number of the group of queries that goes to one split: clusters, as far as no prompt text is
+        torn apart.
 
         That of the group's first text in alphabetical order, so without conversations it is `copies`.
         """
@@ -174,14 +182,16 @@ class Outcomes(QueryTable):
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) those that the model answered."""
+        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) those that the model
+        answered."""
         if self.answered is None:
             return self.scores.mean(axis=0), self.costs.mean(axis=0)
         scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
         return scores, costs
 
     def to_frame(self) -> pd.DataFrame:
-        """Tidy table, query-major: query_id, prompt, task, model, score, cost and, where known, tokens, latency."""
+        """Tidy table, query-major: query_id, prompt, task, model, score, cost and, where known, tokens,
+        latency."""
         n, k = len(self), len(self.arms)
         rows = np.repeat(np.arange(n), k)
         data: dict[str, Any] = {
@@ -214,7 +224,8 @@ class Outcomes(QueryTable):
         return digest.hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
-        """Write `queries.parquet`, `outcomes.parquet` (tidy, without the prompts) and `meta.json` atomically."""
+        """Write `queries.parquet`, `outcomes.parquet` (tidy, without the prompts) and `meta.json`
+        atomically."""
         queries = {
             "query_id": pa.array(self.query_ids.tolist(), pa.string()),
             "prompt": pa.array(self.prompts, pa.string()),

@@ -13,8 +13,9 @@ KNOWN = 0.9
 def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """(tokens in, tokens out `[n, K]`, USD `[K]` of a token in), or None where the table does not count both.
 
-    The price of a model's tokens is the non-negative least-squares fit of its costs on its counts over the given rows
-    (train). Where costs are tokens times prices, rescaled or not, it is that price to the last digits.
+    The price of a model's tokens is the non-negative least-squares fit of its costs on its counts over the
+    given rows (train). Where costs are tokens times prices, rescaled or not, it is that price to the last
+    digits.
     """
     from scipy.optimize import nnls  # noqa: PLC0415  (a tenth of a second, for tables with counts only)
 

@@ -60,8 +60,9 @@ def restricted_load(path: Path, allowed: frozenset[tuple[str, str]]) -> Any:
         def find_class(self, module: str, name: str) -> Any:
             if (module, name) not in allowed:
                 raise DataError(
-                    f"{path}: the pickle asks for {module}.{name}, which is not among the functions that rebuild "
-                    "numpy arrays and tables; it is refused and nothing of it was run. Do not use this file"
+                    f"{path}: the pickle asks for {module}.{name}, which is not among the functions that "
+                    "rebuild numpy arrays and tables; it is refused and nothing of it was run. Do not use "
+                    "this file"
                 )
             if (module, name) == ("_codecs", "encode"):
                 return _latin1

@@ -1,13 +1,12 @@
 """Model pools: the validated YAML files that say what is routed and how it is replayed."""
 
 from cabs_core.catalog import DEFAULT_POLICIES
-from cabs_core.pool_files.config import RHO_GRID, ModelPool, flatten
+from cabs_core.pool_files.config import ModelPool, flatten
 from cabs_core.pool_files.read import PoolFile, read_pool_file
 from cabs_core.pool_files.rhos import parse_rho_key, rho_key
 
 __all__ = [
     "DEFAULT_POLICIES",
-    "RHO_GRID",
     "ModelPool",
     "PoolFile",
     "flatten",

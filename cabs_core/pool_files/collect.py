@@ -1,12 +1,13 @@
-"""`collect` in a pool file: which prompts are put to which models, what that may cost, and how answers are scored."""
+"""`collect` in a pool file: which prompts go to which models, what that may cost, how answers are scored."""
 
 from __future__ import annotations
 
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from cabs_core.pool_files.strict import Strict
 from cabs_core.units import SECONDS_PER_DAY
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -16,18 +17,14 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 _OURS = ("model", "messages", "stream", "stream_options", "n")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Limit(_Strict):
+class Limit(Strict):
     """How fast one model may be asked."""
 
     concurrency: int = Field(16, ge=1, le=1000)  #: calls under way at a time
     per_minute: float | None = Field(None, gt=0, le=1e6)  #: calls a minute; None: no limit of ours
 
 
-class _Scorer(_Strict):
+class _Scorer(Strict):
     """What every way of scoring has."""
 
     name: str = Field("", max_length=60, pattern=r"[a-z0-9_]*")  #: column of its scores; default: its kind
@@ -122,7 +119,8 @@ class UnitTests(_Scorer):
 
 
 class Labels(_Scorer):
-    """Scores by people: a table with query_id (or prompt), model and score; or what `cabs judge sample` wrote, filled in."""
+    """Scores by people: a table with query_id (or prompt), model and score; or what `cabs judge sample`
+    wrote, filled in."""
 
     kind: Literal["labels"]
     path: Text  #: CSV, parquet or JSON lines, relative to the pool file
@@ -136,7 +134,10 @@ class Labels(_Scorer):
 
 
 class Judge(_Scorer):
-    """A model that grades answers by a rubric. It sees the prompt, the answer and, if named, a reference; no model names."""
+    """A model that grades answers by a rubric.
+
+    It sees the prompt, the answer and, if named, a reference; no model names.
+    """
 
     kind: Literal["judge"]
     model: Text  #: one of the upstreams
@@ -158,7 +159,7 @@ Scorer = Annotated[
 
 
 def _value(value: Any) -> Any:
-    """What a request holds for the text of a pool file, whose scalars are all texts: numbers, true, false and null."""
+    """What a request holds for a text of a pool file: a number, true, false, null, or the text."""
     if isinstance(value, dict):
         return {str(k): _value(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -176,7 +177,7 @@ def _value(value: Any) -> Any:
     return value
 
 
-class Collect(_Strict):
+class Collect(Strict):
     """How a table of outcomes is collected: prompts from `source.path`, models from `models`."""
 
     upstreams: Text  #: where each model is called, the file of `cabs serve`; relative to the pool file
@@ -185,14 +186,14 @@ class Collect(_Strict):
     max_usd: Usd
     scores: tuple[Scorer, ...] = Field(min_length=1, max_length=20)
     #: fields of the request, such as temperature; max_tokens or max_completion_tokens
-    params: dict[str, Any] = {"max_tokens": 1024}
+    params: dict[str, Any] = Field({"max_tokens": 1024})
     system: str | None = Field(None, max_length=100_000)  #: system message before each prompt
     keep: Literal["text", "hash"] = "text"  #: hash: texts of answers are dropped once they are scored
     #: sample: `sample` prompts; adaptive: from `sample` on until the verdict is decided
     strategy: Literal["all", "sample", "adaptive"] = "all"
     sample: int = Field(100, ge=10, le=1_000_000)  #: prompts of the (first) sample, drawn by seed
     seed: int = Field(0, ge=0, le=2**63 - 1)
-    limits: dict[str, Limit] = {}  #: {model: how fast it may be asked}
+    limits: dict[str, Limit] = Field({})  #: {model: how fast it may be asked}
     attempts: int = Field(5, ge=1, le=20)  #: most times that a call is made when it fails
     #: seconds of nothing but failures after which a model is given up for this run
     patience: float = Field(60.0, gt=0, le=SECONDS_PER_DAY)
@@ -213,7 +214,8 @@ class Collect(_Strict):
             isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 10**6 for n in limits
         ):
             raise ValueError(
-                "params needs max_tokens (or max_completion_tokens), a whole number: it bounds what a call costs"
+                "params needs max_tokens (or max_completion_tokens), a whole number: it bounds what a call "
+                "costs"
             )
         return value
 

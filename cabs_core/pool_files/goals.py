@@ -6,9 +6,10 @@ import re
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cabs_core.errors import PoolError
+from cabs_core.pool_files.strict import Strict
 
 _EXAMPLES = (
     "value_per_right_answer: 0.02",
@@ -22,12 +23,11 @@ BEST = "best"
 _Usd = Annotated[float, Field(gt=0, le=1e9)]
 
 
-class Goal(BaseModel):
-    """One or more wishes. Among what fulfils all of them the best is taken: of largest worth minus cost where a right
-    answer has a value, else the cheapest where a quality is asked for, else the one of highest quality.
+class Goal(Strict):
+    """One or more wishes. Among what fulfils all of them the best is taken: of largest worth minus cost where
+    a right answer has a value, else the cheapest where a quality is asked for, else the one of highest
+    quality.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     value_per_right_answer: _Usd | None = None  #: USD that one right answer is worth
     #: smallest mean score: a share of the model `of`, or without one the score itself
@@ -44,21 +44,21 @@ class Goal(BaseModel):
     @classmethod
     def _per_cent(cls, value: Any) -> Any:
         """95 % and 95% are .95."""
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
-        return float(found[1]) / 100 if found else value
+        share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+        return float(share[1]) / 100 if share else value
 
     @field_validator("latency", mode="before")
     @classmethod
     def _with_its_unit(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|seconds)?\s*", value)
-        if not found:
+        time = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|seconds)?\s*", value)
+        if not time:
             raise ValueError(f"{value!r:.40} is no time: write 2s or 800ms")
-        return float(found[1]) / (1000 if found[2] == "ms" else 1)
+        return float(time[1]) / (1000 if time[2] == "ms" else 1)
 
     @model_validator(mode="after")
-    def _whole(self) -> Goal:
+    def _complete(self) -> Goal:
         if not any((self.value_per_right_answer, self.quality, self.budget_per_month, self.latency)):
             raise ValueError("goal says nothing that is wanted")
         if (self.budget_per_month is None) != (self.requests_per_month is None):
@@ -76,10 +76,10 @@ class Goal(BaseModel):
     @property
     def text(self) -> str:
         """The goal as it is written on a command line."""
-        said = self.model_dump(exclude_none=True)
+        wishes = self.model_dump(exclude_none=True)
         if self.latency is None:
-            said.pop("share")
-        return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in said.items())
+            wishes.pop("share")
+        return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in wishes.items())
 
 
 def parse_goal(text: str) -> Goal:
@@ -89,8 +89,8 @@ def parse_goal(text: str) -> Goal:
         PoolError: no such goal; examples are given.
     """
     try:
-        said = yaml.safe_load("{" + text.strip().removeprefix("{").removesuffix("}") + "}")
-        return Goal.model_validate(said)
+        wishes = yaml.safe_load("{" + text.strip().removeprefix("{").removesuffix("}") + "}")
+        return Goal.model_validate(wishes)
     except ValidationError as error:
         first = error.errors()[0]
         unknown = first["type"] == "extra_forbidden"

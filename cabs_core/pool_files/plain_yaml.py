@@ -1,7 +1,7 @@
 """A parser of plain YAML: mappings, lists and texts, each with its line.
 
-The schema says what a scalar means, so every scalar stays text (such as `2020-13-45`, `no` and `1e-4`); only an
-unquoted `null`, `~` or nothing is None. Aliases, tags, duplicate keys and several documents are
+The schema says what a scalar means, so every scalar stays text (such as `2020-13-45`, `no` and `1e-4`); only
+an unquoted `null`, `~` or nothing is None. Aliases, tags, duplicate keys and several documents are
 refused, and size, depth and number of entries are bounded before and while the text is parsed.
 """
 

@@ -18,7 +18,9 @@ from cabs_core.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.hashing import hash_file
 from cabs_core.paths import SPREADSHEETS, SUFFIXES, data_dir, default_log, deployed_folder, suffix_of
 from cabs_core.pool_files import plain_yaml
-from cabs_core.pool_files.config import LogFile, ModelPool, Source, policy_names
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pool_files.policy_names import policy_names
+from cabs_core.pool_files.sections import LogFile, Source
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
@@ -29,8 +31,8 @@ class PoolFile:
     """A pool and the file it was read from.
 
     Attributes:
-        rhos_from: `file`; `costs` where the file leaves `replay.rhos` to the costs of the table; or why the costs could
-            not be read.
+        rhos_from: `file`; `costs` where the file leaves `replay.rhos` to the costs of the table; or why the
+            costs could not be read.
         document: the file's content with its lines.
     """
 
@@ -41,7 +43,8 @@ class PoolFile:
     document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
     def table_path(self) -> Path:
-        """Absolute path of the outcome table that the pool's source reads: a file, a folder, or a pattern of files.
+        """Absolute path of the outcome table that the pool's source reads: a file, a folder, or a pattern of
+        files.
 
         A relative path is looked for in CABS_DATA_DIR, then beside the pool file.
 
@@ -65,12 +68,14 @@ class PoolFile:
         raise self._error(f"{name} {written!r:.120} is not at {looked}.{hint}")
 
     def mirror_path(self) -> Path | None:
-        """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool file."""
+        """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool
+        file."""
         mirror = self.pool.source.mirror
         return None if mirror is None else self._beside(mirror)
 
     def beside(self, written: str, name: str) -> Path:
-        """Absolute path of a file that the pool file names; relative: beside it. name: the field, for messages.
+        """Absolute path of a file that the pool file names; relative: beside it. name: the field, for
+        messages.
 
         Raises:
             PoolError: there is no such file.
@@ -146,7 +151,8 @@ class PoolFile:
 
     @property
     def log_path(self) -> Path:
-        """Where the log of the pool's traffic lies: what the file names (`router.log`), else that of its deployed router."""
+        """Where the log of the pool's traffic lies: what the file names (`router.log`), else that of its
+        deployed router."""
         named = self.pool.router.log
         if named is None:
             return default_log(deployed_folder(self.pool.name))
@@ -179,7 +185,8 @@ class PoolFile:
         return _hashes("log", self.log_path) | scores
 
     def external_files(self) -> dict[str, str]:
-        """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a mirror.
+        """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a
+        mirror.
 
         Raises:
             PoolError: the table is not there.
@@ -195,7 +202,8 @@ class PoolFile:
 
 
 def _hashes(name: str, path: Path) -> dict[str, str]:
-    """{name: SHA-256} of a file, and of what SQLite has not yet moved into it; of the files in a folder or of a pattern."""
+    """{name: SHA-256} of a file, and of what SQLite has not yet moved into it; of the files in a folder or of
+    a pattern."""
     if path.is_file():
         ahead = path.with_name(f"{path.name}-wal")
         return {key: hash_file(p) for key, p in ((name, path), (f"{name}-wal", ahead)) if p.is_file()}
@@ -210,8 +218,8 @@ def read_pool_file(path: Path) -> PoolFile:
     Rhos that the file leaves to the costs of its table are still the default ones.
 
     Raises:
-        PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and value in
-            at most 500 characters.
+        PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and
+            value in at most 500 characters.
     """
     path = Path(path)
     try:
@@ -316,7 +324,8 @@ def _once(error: ValidationError) -> list[Any]:
 
 
 def _place(document: plain_yaml.Document, loc: tuple[int | str, ...]) -> plain_yaml.Place:
-    """Where an error of pydantic is in the file: its names of union branches and of keys, all with [, are left out."""
+    """Where an error of pydantic is in the file: its names of union branches and of keys, all with [, are
+    left out."""
     place: plain_yaml.Place = ()
     for part in loc:
         if (*place, part) in document.lines or not place or "[" not in str(part):

@@ -1,7 +1,7 @@
 """Cost sensitivities: their partition keys, the paper's grid, and a grid that fits a table's costs.
 
-The utility of an answer is score - rho x cost, so 1 / rho is the dollar value of one right answer: at rho = 500 a
-right answer is worth 0.002 USD, and a call that costs as much is worth nothing.
+The utility of an answer is score - rho x cost, so 1 / rho is the dollar value of one right answer: at rho =
+500 a right answer is worth 0.002 USD, and a call that costs as much is worth nothing.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def parse_rho_key(key: str) -> float:
 def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
     """A grid that fits the models' mean costs (USD per call): 0 and round values between two ends.
 
-    The lower end is where paying for the dearest model instead of the cheapest weighs a hundredth of a right answer;
-    the upper end is where a call of the median model costs half of what a right answer is worth. Between them stand
-    1, 2 and 5 times the powers of ten, so that small changes of the costs leave the grid as it is. Costs of 0 give
-    the grid (0,): then rho changes nothing.
+    The lower end is where paying for the dearest model instead of the cheapest weighs a hundredth of a right
+    answer; the upper end is where a call of the median model costs half of what a right answer is worth.
+    Between them stand 1, 2 and 5 times the powers of ten, so that small changes of the costs leave the grid
+    as it is. Costs of 0 give the grid (0,): then rho changes nothing.
 
     Raises:
         ValueError: a mean that is no finite number >= 0.

@@ -1,16 +1,15 @@
-"""`replay.sessions` in a pool file: the conversations of condition `sessions`, and what keeps a model in them."""
+"""`replay.sessions` in a pool file: conversations of condition `sessions`, and what keeps a model there."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from cabs_core.pool_files.strict import Strict
 from cabs_core.utility import Sticky
 
 
-class Sessions(BaseModel):
+class Sessions(Strict):
     """How queries become conversations; `cabs_core.replay.sessions` says what each number does."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     #: mean number of turns of a conversation (geometric, at least 1)
     turns: float = Field(4.0, ge=1, le=1000)

@@ -27,7 +27,7 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.sessions import Turns, in_conversations, kept_costs
 
 if TYPE_CHECKING:
-    from cabs_core.pool_files.config import Replay
+    from cabs_core.pool_files.sections import Replay
 
 MAX_DELAY = 200
 LOST = 0.1

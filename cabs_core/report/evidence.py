@@ -231,7 +231,7 @@ def load_evidence(
     if not found:
         return None
     if settings and settings["condition"] == "sessions":
-        from cabs_core.pool_files.config import Replay  # noqa: PLC0415  (numba, which other pages do without)
+        from cabs_core.pool_files.sections import Replay  # noqa: PLC0415  (numba, which other pages do without)
         from cabs_core.replay.conditions import with_kept_costs  # noqa: PLC0415
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))

@@ -14,7 +14,7 @@ from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.metrics import Error, mean_error, seen_share
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
-from cabs_core.pool_files.config import MARGIN
+from cabs_core.pool_files.sections import MARGIN
 from cabs_core.problem.gaps import real_values, unknown_arms
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay

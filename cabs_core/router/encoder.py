@@ -13,7 +13,7 @@ from cabs_core.catalog import encoder_record
 from cabs_core.encoders.base import PromptEncoder, encoder_class
 from cabs_core.encoders.onnx import OnnxEncoder
 from cabs_core.errors import RouterError
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 #: where a bundle has its encoder
 FOLDER = "encoder"

@@ -18,7 +18,7 @@ from cabs_core.errors import ProvenanceError, RouterError
 from cabs_core.metrics import mean_error
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router.checks import play_bundle
 from cabs_core.router.encoder import ARRAYS, VALUES, TextEncoder

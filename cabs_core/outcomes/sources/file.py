@@ -13,7 +13,7 @@ import pandas as pd
 from cabs_core.errors import DataError, listed
 from cabs_core.outcomes.raw import JUDGE, RawOutcomes
 from cabs_core.pool_files import PoolFile
-from cabs_core.pool_files.config import Columns
+from cabs_core.pool_files.sections import Columns
 from cabs_core.tables import Table, open_table, prompt_column
 
 #: columns that are the same in every row of a query, or of a model
@@ -80,8 +80,8 @@ def tidy_columns(
     """(the mapped columns by their canonical names, {canonical name: name in the table}).
 
     Args:
-        fields: {field of columns: canonical name}. required: fields whose column must be there, as those that the pool
-            file names. once: hold repeated texts once.
+        fields: {field of columns: canonical name}. required: fields whose column must be there, as those that
+            the pool file names. once: hold repeated texts once.
 
     Raises:
         DataError: the table cannot be read, or lacks a column.
@@ -106,9 +106,14 @@ def _tidy(
         codes, texts = pd.factorize(frame["prompt"])
         frame["query_id"] = pd.Categorical.from_codes(codes, [_text_id(text) for text in texts])
     return RawOutcomes.from_tidy(
-        frame, origin=str(table.path), first_row=table.first_row, score_range=score_range,
-        ids_from_text=ids_from_text, called=chosen, parts=table.parts,
-    )  # fmt: skip
+        frame,
+        origin=str(table.path),
+        first_row=table.first_row,
+        score_range=score_range,
+        ids_from_text=ids_from_text,
+        called=chosen,
+        parts=table.parts,
+    )
 
 
 def _wide(
@@ -156,17 +161,26 @@ def _wide(
         columns_of = [frame[pattern.replace(_MODEL, model)] for model in wanted_models]
         tidy[canonical] = pd.concat(columns_of, ignore_index=True)
     return RawOutcomes.from_tidy(
-        pd.DataFrame(tidy), origin=str(table.path), first_row=table.first_row, score_range=score_range,
-        ids_from_text=ids_from_text, called=per_query | patterns, models=wanted_models, parts=table.parts,
-    )  # fmt: skip
+        pd.DataFrame(tidy),
+        origin=str(table.path),
+        first_row=table.first_row,
+        score_range=score_range,
+        ids_from_text=ids_from_text,
+        called=per_query | patterns,
+        models=wanted_models,
+        parts=table.parts,
+    )
 
 
 def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> list[str]:
-    """Models that have a column for every pattern. With '{model}' as the only pattern, any column could be a model."""
+    """Models that have a column for every pattern.
+
+    With '{model}' as the only pattern, any column could be a model.
+    """
     if patterns["score"] == _MODEL and len(patterns) == 1:
         raise DataError(
-            f"{table.path}: source.columns.score is '{_MODEL}', so every column could be a model: list the models of "
-            "the pool"
+            f"{table.path}: source.columns.score is '{_MODEL}', so every column could be a model: list the "
+            "models of the pool"
         )
     models, names = [], set(table.names)
     regex = re.compile(re.escape(patterns["score"]).replace(re.escape(_MODEL), "(.+)"))
@@ -177,8 +191,8 @@ def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> list[s
                 models.append(match.group(1))
     if not models:
         raise DataError(
-            f"{table.path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; columns are: "
-            f"{listed(table.names, 400)}"
+            f"{table.path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; "
+            f"columns are: {listed(table.names, 400)}"
         )
     return models
 

@@ -23,16 +23,20 @@ from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.converted import converted_path
 from cabs_core.outcomes.table import text_array
 from cabs_core.outcomes.unpickle import NUMPY_GLOBALS, restricted_load
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files.sections import Source
 
 COMMIT = "2d47d1fd4e7870d095fcd3b4f8aa87185b5d8e3d"
 FOLDER = f"somerstep/CARROT/{COMMIT}/data/open-llm-lb-v2"
-MATRIX = ("new_leaderboard_processed_20241205.pickle", 3_284_835,
-          "becbe6bc270fb8e11b23bef99fa1c8ec86afbd7157578489a620c58a9367b5ed")  # fmt: skip
+MATRIX = (
+    "new_leaderboard_processed_20241205.pickle",
+    3_284_835,
+    "becbe6bc270fb8e11b23bef99fa1c8ec86afbd7157578489a620c58a9367b5ed",
+)
 QUESTIONS = "data_QA.json"
 _LARGEST_QUESTIONS = 2 << 30
 
-#: per model: processes of its evaluation run, USD per 1M input tokens, mean input tokens that the paper implies
+#: per model: processes of its evaluation run, USD per 1M input tokens, mean input tokens that the paper
+#: implies
 RUNS: dict[str, tuple[int, float, float]] = {
     "01-ai/Yi-34B-Chat": (1, 0.8, 796.9),
     "NousResearch/Nous-Hermes-2-Mixtral-8x7B-DPO": (4, 0.6, 821.0),
@@ -73,7 +77,10 @@ def undo_process_order(published: np.ndarray, processes: int) -> np.ndarray:
 
 
 def remote_files() -> tuple[RemoteFile, RemoteFile]:
-    """The matrix (pinned) and the questions (lock record). `CABS_GITHUB_RAW` names another raw-file server."""
+    """The matrix (pinned) and the questions (lock record).
+
+    `CABS_GITHUB_RAW` names another raw-file server.
+    """
     base = (os.environ.get("CABS_GITHUB_RAW") or "https://raw.githubusercontent.com").rstrip("/")
     name, size, sha256 = MATRIX
     return (
@@ -108,8 +115,8 @@ def read(source: Source) -> RawOutcomes:
         texts, full = asked.get(task, ([], []))
         if len(texts) != len(here):
             raise DataError(
-                f"{questions.path}: task {task!r} has {len(texts)} questions, the score matrix {matrix.path.name} "
-                f"has {len(here)} rows: the two files do not belong together"
+                f"{questions.path}: task {task!r} has {len(texts)} questions, the score matrix "
+                f"{matrix.path.name} has {len(here)} rows: the two files do not belong together"
             )
         prompts += texts
         lengths += [len(text) for text in full]
@@ -142,7 +149,8 @@ def read(source: Source) -> RawOutcomes:
 
 
 def convert(pickle_path: Path, target: Path) -> None:
-    """Write the matrix as parquet: one row per (task, published position), one column per model, without IFEval.
+    """Write the matrix as parquet: one row per (task, published position), one column per model, without
+    IFEval.
 
     Raises:
         DataError: the pickle is refused, or does not hold the expected matrix.
@@ -159,8 +167,8 @@ def convert(pickle_path: Path, target: Path) -> None:
         absent = [model for model in MODELS if model not in names]
         if absent or matrix.ndim != 2 or len(names) != len(matrix):
             raise DataError(
-                f"{pickle_path}, task {task!r}: shape {matrix.shape} with {len(names)} models, absent {absent}; "
-                f"expected a row for each of the {len(MODELS)} models"
+                f"{pickle_path}, task {task!r}: shape {matrix.shape} with {len(names)} models, absent "
+                f"{absent}; expected a row for each of the {len(MODELS)} models"
             )
         if not np.isin(matrix, (0.0, 1.0)).all():
             raise DataError(f"{pickle_path}, task {task!r}: scores other than 0 and 1")

@@ -21,7 +21,7 @@ from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.converted import converted_path
 from cabs_core.outcomes.table import text_array
 from cabs_core.outcomes.unpickle import PANDAS_GLOBALS, restricted_load
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files.sections import Source
 from cabs_core.tables import Place, number_column, text_column
 
 FILE = RemoteFile(

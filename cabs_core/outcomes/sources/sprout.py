@@ -1,4 +1,5 @@
-"""SPROUT (CARROT, Somerstep et al. 2025): about 44,000 prompts, 13 models, judged scores, recorded token counts.
+"""SPROUT (CARROT, Somerstep et al. 2025): about 44,000 prompts, 13 models, judged scores, recorded token
+counts.
 
 Costs are tokens x list prices (USD per 1M tokens). The source's own train / validation / test split is kept.
 """
@@ -15,7 +16,7 @@ from cabs_core.errors import DataError
 from cabs_core.outcomes.download import RemoteFile, VerifiedFile, fetch
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.table import text_array
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files.sections import Source
 from cabs_core.tables import Place, number_column
 
 REPO = "CARROT-LLM-Routing/SPROUT"

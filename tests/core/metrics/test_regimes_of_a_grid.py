@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core import catalog
-from cabs_core.pool_files import RHO_GRID
+from cabs_core.pool_files.rhos import PAPER_GRID
 
 
-@pytest.mark.parametrize("grid", [RHO_GRID, (0, 300, 900), (750.0,), (0, 250, 500, 750, 1000)])
+@pytest.mark.parametrize("grid", [PAPER_GRID, (0, 300, 900), (750.0,), (0, 250, 500, 750, 1000)])
 def test_parts_of_the_papers_grid_have_the_papers_regimes(grid) -> None:
     assert catalog.regime_table(grid) == {r: catalog.regime_of(r) for r in grid}
     assert catalog.is_paper_grid(grid)
@@ -38,7 +38,7 @@ def test_a_rho_beside_the_grid_has_no_regime() -> None:
 def test_the_search_looks_at_every_regime() -> None:
     from cabs_core.replay.tuning import search_rhos
 
-    assert search_rhos(RHO_GRID) == [150, 550, 900]
+    assert search_rhos(PAPER_GRID) == [150, 550, 900]
     assert search_rhos((0, 500)) == [0, 500]
     assert search_rhos((0, 0.5, 1, 2, 5, 10, 20, 50, 100)) == [0.5, 5, 50]
     assert search_rhos((0.1,)) == [0.1]

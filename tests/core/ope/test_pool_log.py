@@ -21,7 +21,7 @@ from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.errors import DataError
 from cabs_core.ope.pool import evaluate_pool, logged_decisions, probabilities, read_decisions
 from cabs_core.paths import default_log, deployed_folder
-from cabs_core.pool_files.config import LogFile
+from cabs_core.pool_files.sections import LogFile
 from cabs_core.problem import ReplayProblem
 from cabs_core.router import Router
 from cabs_core.router.events import EventLog

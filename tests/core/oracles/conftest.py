@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cabs_core.outcomes import Outcomes, make_splits
-from cabs_core.pool_files.config import ModelPool, Source, Split
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pool_files.sections import Source, Split
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def data() -> Data:
 def auto(data):
     """Oracles of kind auto, trained once."""
     from cabs_core.oracles import train_oracles
-    from cabs_core.pool_files.config import Oracle
+    from cabs_core.pool_files.sections import Oracle
 
     return train_oracles(
         data.embeddings, data.outcomes, data.split, Oracle(max_epochs=20, learning_rate=1e-3)

@@ -13,7 +13,7 @@ from cabs_core.oracles import Oracles, build_problems, train_oracles
 from cabs_core.oracles.from_arrays import problems_from_arrays
 from cabs_core.oracles.train import blend_share, pair_error
 from cabs_core.outcomes import outcomes_under, split_under, splits
-from cabs_core.pool_files.config import Features, Oracle, Source, Split
+from cabs_core.pool_files.sections import Features, Oracle, Source, Split
 from cabs_core.predictors import KernelPredictor
 from cabs_core.replay.engine import make_stream
 

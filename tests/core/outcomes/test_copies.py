@@ -11,7 +11,7 @@ from test_splits import outcomes_of
 
 from cabs_core.outcomes import make_splits, split_under
 from cabs_core.outcomes.copies import copies_text, near_copies
-from cabs_core.pool_files.config import Split
+from cabs_core.pool_files.sections import Split
 from cabs_core.validation.run import run_checks
 
 WORDS = np.array(["".join(np.random.default_rng(i).choice(list("abcdefghijkl"), 6)) for i in range(3000)])

@@ -87,7 +87,7 @@ def test_predictions_know_nothing_of_validation_and_test(outcomes_of_log) -> Non
 
 
 def found_split():
-    from cabs_core.pool_files.config import Split
+    from cabs_core.pool_files.sections import Split
 
     return Split()
 

@@ -20,7 +20,7 @@ from cabs_core.errors import DataError
 from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.outcomes.sources import openllm_v2, routerbench, sprout
 from cabs_core.pool_files import PoolFile
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files.sections import Source
 from cabs_core.pools import find_pool
 
 RNG = np.random.default_rng(3)

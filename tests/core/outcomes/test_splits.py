@@ -11,7 +11,7 @@ from test_table import make
 from cabs_core.errors import DataError
 from cabs_core.outcomes import SPLITS, Outcomes, make_splits, validation_rows
 from cabs_core.outcomes.splits import DECIDING
-from cabs_core.pool_files.config import Split
+from cabs_core.pool_files.sections import Split
 
 
 def outcomes_of(

@@ -13,9 +13,8 @@ from cabs_core.catalog import CONDITIONS
 from cabs_core.errors import PoolError
 from cabs_core.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.paths import safe_name
-from cabs_core.pool_files import RHO_GRID
 from cabs_core.pool_files.config import ModelPool
-from cabs_core.pool_files.rhos import grid_for_costs
+from cabs_core.pool_files.rhos import PAPER_GRID, grid_for_costs
 from cabs_core.pools import find_pool, list_pools, load_pool_file
 from cabs_core.validation.overview import overview
 
@@ -42,7 +41,7 @@ def test_shipped_pools() -> None:
     }  # fmt: skip
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
-        assert (pool_file.pool.replay.rhos == RHO_GRID) == (
+        assert (pool_file.pool.replay.rhos == PAPER_GRID) == (
             pool_file.pool.name not in ("demo", "demo_tfidf", "llmdrift_june", *ON_THEIR_OWN_GRID)
         )
         assert pool_file.rhos_from == "file", "no shipped pool waits for its table"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.errors import PoolError
-from cabs_core.pool_files import RHO_GRID, ModelPool, parse_rho_key, rho_key
+from cabs_core.pool_files import ModelPool, parse_rho_key, rho_key
 from cabs_core.pool_files.rhos import PAPER_GRID, dollars, grid_for_costs, rounded_rho
 from cabs_core.pools import find_pool, list_pools, load_pool_file, rhos_from_costs
 
@@ -72,7 +72,7 @@ def test_settings_of_pools_on_the_papers_grid_are_as_they_were() -> None:
             "sessions",
             "rounds",
         ]
-    assert ModelPool(name="p", source={"kind": "synthetic"}).replay.rhos == RHO_GRID == PAPER_GRID
+    assert ModelPool(name="p", source={"kind": "synthetic"}).replay.rhos == PAPER_GRID
     assert find_pool("demo").pool.replay.rhos == PAPER_GRID[::2]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cabs_core.errors import DataError, PolicyError
 from cabs_core.outcomes import Outcomes
 from cabs_core.outcomes.tokens import counted_tokens
-from cabs_core.pool_files.config import Replay
+from cabs_core.pool_files.sections import Replay
 from cabs_core.pool_files.sessions import Sessions
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay import engine, replay

@@ -15,7 +15,7 @@ from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.policies.linear.bandits import LinearBandit
 from cabs_core.pools import find_pool
-from cabs_core.pool_files.config import Oracle
+from cabs_core.pool_files.sections import Oracle
 from cabs_core.replay import replay
 from cabs_core.problem.synthetic import synthetic_problem
 

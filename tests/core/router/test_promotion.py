@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cabs_core.ope.compare import compare_policies
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.intervals import sequence_half_width
-from cabs_core.pool_files.config import MARGIN
+from cabs_core.pool_files.sections import MARGIN
 from cabs_core.router.promotion import judge
 
 

@@ -10,7 +10,7 @@ from cabs_core.outcomes import PUBLISHED, Outcomes, load_outcomes, make_splits
 from cabs_core.outcomes.load import apply_pool
 from cabs_core.outcomes.sources.demo_prompts import FAMILIES, SKILLS, generate_prompts, topic_count
 from cabs_core.outcomes.sources.synthetic import synthetic_raw
-from cabs_core.pool_files.config import Source
+from cabs_core.pool_files.sections import Source
 from cabs_core.pools import find_pool
 from cabs_core.validation.alignment import text_features
 

@@ -11,7 +11,8 @@ import pytest
 
 from cabs_core.outcomes import PUBLISHED, Outcomes, make_splits, split_under
 from cabs_core.outcomes.gaps import compared_means
-from cabs_core.pool_files.config import ModelPool, Split
+from cabs_core.pool_files.config import ModelPool
+from cabs_core.pool_files.sections import Split
 from cabs_core.validation.catalog import CHECKS, CheckResult, check_names
 from cabs_core.validation.run import run_checks
 from cabs_core.validation.tables import Tables

@@ -1,0 +1,9 @@
+"""Base of the sections of a pool file."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Strict(BaseModel):
+    """A section that cannot be changed; an unknown field, an infinity or a NaN is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
