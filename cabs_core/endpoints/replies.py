@@ -56,30 +56,39 @@ def _any(*words: str) -> re.Pattern[str]:
     return re.compile("|".join(words), re.IGNORECASE)
 
 
-#: a limit of output tokens, which words for long prompts resemble
+#: a range of output tokens, told in words that long prompts have as well
+_OUTPUT_RANGE = _any(
+    r"max_(?:completion_|output_)?tokens\W{0,2} must be (?:less|at most|between|in|<)",
+    r"valid range of max_\w*tokens",
+    r"maxOutputTokens value",
+    r"maximum tokens you requested exceeds the model limit",
+)
+#: a limit of output tokens
 _OUTPUT_LIMIT = _any(
     r"max(?:imum)?_?(?:completion_|output_|new_)?tokens\W.{0,40}(?:too large|"
     r"> ?\d+, which is the maximum allowed)",
     r"maximum allowed number of output tokens",
+    r"max_\w*tokens\W.{0,40}above maximum",
     r"supports at most \d+ (?:completion|output) tokens",
-    r"maximum tokens you requested exceeds the model limit",
 )
 _TOO_LONG = _any(
-    r"context_length_exceeded",
-    r"context[ _](?:length|window|size|limit)",
-    r"(?:prompt|input|request|message)s? (?:is|are|was) too (?:long|large)",
+    r"context[ _]?(?:length|window|size|limit)",
+    r"(?:prompt|input|request|message)s?(?: tokens)?(?: is| are| was)? too (?:long|large)",
     r"too many (?:input )?tokens",
     r"too large for model",
-    r"request too large",
     r"maximum (?:context|prompt|input|sequence).{0,20}(?:length|tokens)",
     r"maximum number of (?:input )?tokens",
     r"exceeds? the (?:model's )?(?:maximum|token|limit)",
     r"exceeded (?:the )?model token limit",
-    r"input token count.{0,40}exceeds",
+    r"input token count.{0,60}(?:exceeds|only supports)",
+    r"input tokens exceeded",
+    r"exceeds? (?:the )?max(?:imum)?\b.{0,20}(?:length|tokens)",
+    r"longer than the (?:model's )?maximum",
+    r"max_tokens must be at least 1, got -",
     r"tokens? limit (?:is|of|was) ",
     r"range of input length should be",
-    r"`?inputs`? tokens.{0,60}must be <=",
-    r"tokens in the prompt cannot exceed",
+    r"`?inputs`? (?:tokens.{0,60}must be <=|must have less than)",
+    r"number of (?:input )?tokens.{0,40} cannot exceed",
     r"reduce the length of the (?:messages|prompt|input)",
     r"expected maxLength: \d+, actual",
     r"string_above_max_length",
@@ -87,15 +96,16 @@ _TOO_LONG = _any(
     r"maximum.{0,20} tokens",
 )
 _FILTERED = _any(
-    r"content_filter",
+    r"content[ _]filter",
     r"content management policy",
-    r"content filter",
-    r"content_policy_violation",
-    r"content policy",
-    r"responsibleaipolicy",
+    r"content[ _]?policy",
+    r"content blocked",
+    r"content violates",
+    r"responsible ?ai",
+    r"sensitive ?(?:words|content|information)",
     r"safety system",
-    r"moderation_blocked",
-    r"requires moderation",
+    r"moderation",
+    r"considered high risk",
     r"input was flagged",
     r"flagged as (?:potentially )?violating",
     r"violat\w+ .{0,30}usage polic",
@@ -104,8 +114,8 @@ _FILTERED = _any(
     r"content exists risk",
     r"inappropriate content",
     r"prohibited_content",
-    r"blocked (?:by|due to) .{0,30}(?:safety|filter|guardrail|polic)",
-    r"guardrail.{0,20}(?:intervened|blocked)",
+    r"blocked (?:by|due to) .{0,30}(?:safety|filter|polic)",
+    r"guardrail(?!.{0,60}(?:not exist|not found|invalid))",
     r"cyber_policy",
     r"bio_policy",
 )
@@ -114,7 +124,8 @@ _CREDIT = _any(
     r"exceeded_current_quota",
     r"billing_hard_limit",
     r"billing_not_active",
-    r"exceeded your current quota",
+    r"exceeded your (?:current quota|.{0,30}credits)",
+    r"api calls / month",
     r"credit balance",
     r"insufficient (?:balance|credit|fund)",
     r"(?:out of|not enough|no) credits?\b",
@@ -124,6 +135,8 @@ _CREDIT = _any(
     r"billing details",
     r"specified api usage limits",
     r"spend(?:ing)? limit",
+    r"budget (?:has been )?exceeded",
+    r"arrearage",
     r"account.{0,40}(?:suspended|deactivated|not active|arrears)",
     r"organization.{0,20}(?:restricted|disabled)",
     r"key limit exceeded",
@@ -137,7 +150,8 @@ _KEY = _any(
     r"authentication_error",
     r"unrecognizedclient",
     r"expiredtoken",
-    r"accessdenied",
+    r"access ?denied",
+    r"not authorized",
     r"security token",
     r"permission_denied",
     r"user location is not supported",
@@ -145,13 +159,13 @@ _KEY = _any(
 )
 _NO_MODEL = _any(
     r"model_not_found",
+    r"model_not_supported",
     r"model_decommissioned",
     r"deploymentnotfound",
     r"unknown_model",
     r"model_not_available",
     r"no such model",
-    r"unknown model",
-    r"invalid model",
+    r"(?:unknown|unavailable|invalid) model",
     r"model not (?:exist|found)",
     r"models?\W.{0,90}(?:does not exist|do not exist|not found|is not found|has been (?:deprecated|"
     r"decommissioned|removed|retired|shut down)|no longer (?:available|supported)|is not available|"
@@ -171,13 +185,24 @@ _REFUSES = _any(
     r"extra inputs are not permitted",
     r"extraneous key",
     r"(?:does not|doesn.t|do not|don.t|cannot|can.t) (?:yet )?support(?!ed values)",
-    r"\bnot (?:yet )?supported\b",
+    r"\b(?:not (?:yet |currently )?supported|is unsupported|supported (?:range is|only when))\b",
+    r"unsupported media type",
+    r"only (?:supports|takes|accepts|allows|\S+ is allowed|be set to)",
+    r"enabled only for",
+    r"(?:does not|only) works? (?:with|in) (?:the specified|thinking)",
+    r"at most \d+ (?:image|video|audio)",
+    r"must (?:be strictly positive|be > 0\.0 and < 1\.0|provide a chat template)",
+    r"template error",
+    r"invalid value: '(?:developer|system|tool|function)'",
+    r"unknown variant .{0,2}(?:image_url|input_audio|file|developer|json_schema|tool)\b",
+    r"content\W{0,3} must be a string",
+    r"reasoning_effort\W{0,3} must be",
     r"unsupportedparams",
     r"no endpoints found that",
     r"only supported by",
     r"cannot both be specified",
     r"is not enabled (?:for|on)",
-    r"requires --enable",
+    r"requires --\w",
     r"is deprecated for this model",
     r"not (?:permitted|allowed|available) (?:for|with|on|in) this model",
     r"deprecated.{0,20}parameter",
@@ -186,7 +211,8 @@ _REFUSES = _any(
     r"not a multimodal model",
 )
 _BUSY = _any(
-    r"throttling",
+    r"throttl(?:ing|ed)",
+    r"serviceunavailable",
     r"overloaded",
     r"resource_exhausted",
     r"rate[ _]limit",
@@ -195,6 +221,12 @@ _BUSY = _any(
     r"capacity exceeded",
     r"servicequotaexceeded",
     r"model ?not ?ready",
+)
+#: of a 503, which some proxies send for any failure
+_AWAY = _any(r"unavailable", r"\bbusy\b", r"pending requests", r"\bloading\b", r"unable to process")
+#: where an error repeats what the caller wrote, which may be words of another error
+_ECHO = re.compile(
+    r"""(invalid value: |["']input["']: )(["'])(?!(?:developer|system|tool|function)').*?\2""", re.IGNORECASE
 )
 #: what a 404 may be about that is no model and no address
 _LOST_STATE = _any(
@@ -208,6 +240,7 @@ _LOST_STATE = _any(
 #: in this order: a prompt that is too long is told of in words that limits of output have as well, a filter
 #: in those of a refusal
 _WORDS = (
+    (_OUTPUT_RANGE, Meaning.MODEL_REFUSES_FIELD),
     (_TOO_LONG, Meaning.TOO_LONG),
     (_OUTPUT_LIMIT, Meaning.MODEL_REFUSES_FIELD),
     (_FILTERED, Meaning.FILTERED),
@@ -226,14 +259,14 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
         headers: of the reply; names in any case. body: bytes, or their JSON.
     """
     data = parsed(body) if isinstance(body, str | bytes) else body
-    error = data.get("error") if isinstance(data, Mapping) else None
+    error = _error_in(data)
     good = 200 <= status < 300
     if good and not error:
         return Meaning.ANSWERED if body else Meaning.RETRY
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
     if good and re.fullmatch(r"[45]\d\d", code):  # a gateway hands another's error on, with its status
         return meaning(int(code), headers, data)
-    words = f"{_header(headers, 'x-amzn-errortype') or ''} {' '.join(error_of(data))}"[:4000]
+    words = f"{_header(headers, 'x-amzn-errortype') or ''} {_words(data)}"
     if good:
         return _by_words(words, Meaning.RETRY)
     if status in (401, 402, 405, 410) or 300 <= status < 400:
@@ -245,14 +278,21 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
     if status == 429:
         return _of_429(words, headers)
     if status >= 500:
-        if _BUSY.search(words) or status == 529 or retry_after(headers) is not None:
+        away = status == 529 or (status == 503 and _AWAY.search(words) is not None)
+        if _BUSY.search(words) or away or retry_after(headers) is not None:
             return Meaning.WAIT
-        return Meaning.TOO_LONG if _TOO_LONG.search(words) else Meaning.RETRY
+        means = _by_words(words, Meaning.RETRY)
+        return means if means in REFUSALS else Meaning.RETRY
     if _LOST_STATE.search(words):
         return Meaning.CALLER
     if status in (408, 409, 424, 425, 499) or status < 200:
         return Meaning.RETRY
     return _by_words(words, Meaning.ACCOUNT if status == 404 else Meaning.CALLER)
+
+
+def _words(data: Any) -> str:
+    """The words of an error, without those that it repeats of the request."""
+    return _ECHO.sub(r"\1", " ".join(error_of(data))[:4000])
 
 
 def _by_words(words: str, otherwise: Meaning) -> Meaning:
@@ -271,7 +311,7 @@ def _of_429(words: str, headers: Mapping[str, str]) -> Meaning:
 
 def lost_state(body: Any) -> bool:
     """Whether a reply says that its provider does not know what the request names by an id or a signature."""
-    return _LOST_STATE.search(" ".join(error_of(parsed(body)))[:4000]) is not None
+    return _LOST_STATE.search(_words(parsed(body))) is not None
 
 
 def field_of(data: Any) -> str | None:
@@ -292,28 +332,33 @@ def parsed(body: Any) -> Any:
         return {"message": text} if text.strip() else None
 
 
+def _error_in(data: Any) -> Any:
+    """What a reply has as its error: an object, a text or a list of texts; None: there is none."""
+    if not isinstance(data, Mapping):
+        return None
+    if (error := data.get("error") or data.get("errors")) or not isinstance(data.get("base_resp"), Mapping):
+        first = error[0] if isinstance(error, list) and error else None
+        error = first if isinstance(first, Mapping) else error
+        return error or (data if data.get("error_code") else None)
+    return data["base_resp"] if data["base_resp"].get("status_code") else None
+
+
 def error_of(data: Any) -> tuple[str, str]:
     """(code, message) of an error as any provider writes it; '' where there is none."""
     if isinstance(data, list):
         data = data[0] if data else None
     if not isinstance(data, Mapping):
         return "", ""
-    error = data.get("error")
+    error = _error_in(data)
     holder = error if isinstance(error, Mapping) else data
     inner = holder.get("innererror") or holder.get("metadata")
-    names = [holder.get(name) for name in ("code", "type", "status", "__type", "reason")]
-    names += [inner.get(name) for name in ("code", "raw")] if isinstance(inner, Mapping) else []
-    names += (
-        [d.get("reason") for d in holder.get("details") or [] if isinstance(d, Mapping)]
-        if isinstance(holder.get("details"), list)
-        else []
-    )
-    text = (
-        error
-        if isinstance(error, str)
-        else holder.get("message") or holder.get("detail") or holder.get("error_msg")
-    )
-    code = " ".join(str(name) for name in names if isinstance(name, str | int) and not isinstance(name, bool))
+    codes = [holder.get(name) for name in ("code", "type", "status", "__type", "reason", "error_code")]
+    codes += [inner.get(name) for name in ("code", "raw")] if isinstance(inner, Mapping) else []
+    details = holder.get("details")
+    codes += [d.get("reason") for d in details if isinstance(d, Mapping)] if isinstance(details, list) else []
+    texts = (holder.get(name) for name in ("message", "detail", "error_msg", "status_msg", "Message"))
+    text = next((t for t in texts if t), None) if error is None or isinstance(error, Mapping) else error
+    code = " ".join(str(c) for c in codes if isinstance(c, str | int) and not isinstance(c, bool))
     if text is not None and not isinstance(text, str):
         text = json.dumps(text, default=str)
     return code, " ".join((text or "").split())

@@ -91,6 +91,8 @@ _TOOL_RESULTS = ("tool_result", "tool_call_response", "function_response")
 #: fields of parts, tools and messages that a provider keeps the meaning of, as long as they hold a text or a
 #: list
 _HELD = ("file_id", "vector_store_ids", "container", "encrypted_content", "signature", "thought_signature")
+#: what a text holds that is more than space
+_SPOKEN = re.compile(r"\S")
 _CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
 
 
@@ -150,7 +152,7 @@ class Request:
         parts.note_body(body)
         users = [text for role, text in turns if role == "user"]
         named, derived = _named(body, headers or {}), None
-        first = next((text for text in users if not _is_blank(text)), None)
+        first = next((text for text in users if _SPOKEN.search(text)), None)
         if first is not None:
             opening = [*(text for role, text in turns if role == "system"), first]
             shared = body.get("prompt_cache_key")
@@ -250,11 +252,6 @@ def _digest(texts: list[str]) -> str:
     return digest.hexdigest()
 
 
-def _is_blank(text: str) -> bool:
-    """Whether nothing but space stands in it, without a copy."""
-    return not text or text.isspace()
-
-
 def chat_text(value: Any, route_by: str = "last_user") -> str | None:
     """The text by which the server would route a request with these messages; None: there is none.
 
@@ -266,7 +263,7 @@ def chat_text(value: Any, route_by: str = "last_user") -> str | None:
     if isinstance(value, str):
         chat = _parsed_chat(value)
         if chat is None:
-            return None if _is_blank(value) else value
+            return value if _SPOKEN.search(value) else None
         value = chat
     if isinstance(value, Mapping):
         inner = next((value[n] for n in (*MESSAGES, "question", "query") if value.get(n) is not None), None)
@@ -298,8 +295,8 @@ def _parsed_chat(text: str) -> Any:
 
 
 def _routed_by(users: list[str], route_by: str) -> str | None:
-    with_text = [text for text in users if not _is_blank(text)]
-    if not with_text or (route_by == "last_user" and _is_blank(users[-1])):
+    with_text = [text for text in users if _SPOKEN.search(text)]
+    if not with_text or (route_by == "last_user" and not _SPOKEN.search(users[-1])):
         return None
     if route_by == "conversation":
         return "\n".join(text[-LONGEST:] for text in with_text)[-LONGEST:]

@@ -24,20 +24,65 @@ MOST_TOKENS = 100_000_000
 #: USD; a bill of one call above it is no bill
 MOST_USD = 10_000.0
 _USD = 1e6
-#: names that providers give a count, in the order in which they are looked for; of `input` the first say that
-#: it holds the cache
-_INPUT = ("prompt_tokens", "promptTokenCount", "input_tokens", "inputTokens")
-OUTPUT = ("completion_tokens", "output_tokens", "outputTokens")
-_TOTAL = ("total_tokens", "totalTokens", "totalTokenCount")
+#: names that providers give a count, in the order in which they are looked for
+INPUT = (
+    "prompt_tokens",  # OpenAI and nearly everyone
+    "promptTokenCount",  # Gemini
+    "prompt_token_count",  # Gemini's Python client, Llama on Bedrock
+    "promptTokens",
+    "prompt_eval_count",  # Ollama
+    "tokens_evaluated",  # llama.cpp
+    "input_tokens",  # OpenAI's responses, Anthropic, Cohere
+    "inputTokens",  # Bedrock
+    "inputTokenCount",
+    "input_token_count",  # watsonx
+    "total_input_tokens",  # Gemini's interactions
+)
+OUTPUT = (
+    "completion_tokens",
+    "completionTokens",
+    "output_tokens",
+    "outputTokens",
+    "outputTokenCount",
+    "eval_count",
+    "tokens_predicted",
+    "generated_token_count",
+    "generation_token_count",
+    "total_output_tokens",
+)
+TOTAL = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
+#: Gemini's answer, which does not hold its reasoning
+_ANSWER = ("candidatesTokenCount", "candidates_token_count")
+_TOOLS = ("toolUsePromptTokenCount", "tool_use_prompt_token_count", "total_tool_use_tokens")
 _CACHED = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
-_CACHED_WITHIN = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount")
+_CACHED_WITHIN = (
+    "cached_tokens",
+    "prompt_cache_hit_tokens",  # DeepSeek
+    "num_cached_tokens",  # Mistral
+    "cachedInputTokens",
+    "cachedContentTokenCount",
+    "cached_content_token_count",
+    "total_cached_tokens",
+)
 _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-_WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens")
-_REASONING = ("reasoning_tokens", "thoughtsTokenCount", "thinking_tokens")
+_WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens", _WRITTEN[0])
+_REASONING = (
+    "reasoning_tokens",
+    "reasoningTokens",
+    "thoughtsTokenCount",
+    "thoughts_token_count",
+    "thinking_tokens",
+    "total_thought_tokens",
+)
 _COSTS = frozenset({"cost", "estimated_cost", "cost_in_usd_ticks"})
 _DETAILS = (
     ("prompt_tokens_details", "input_tokens_details"),
     ("completion_tokens_details", "output_tokens_details"),
+)
+#: every field of a usage block from which tokens are counted
+FIELDS = (
+    *(*INPUT, *OUTPUT, *TOTAL, *_ANSWER, *_TOOLS, *_CACHED, *_CACHED_WITHIN, *_WRITTEN, *_REASONING),
+    *(*_DETAILS[0], *_DETAILS[1], "billed_units"),
 )
 
 
@@ -119,28 +164,30 @@ def estimated(tokens_in: float, written: float, most_output: float | None = None
 
 
 def tokens_of(usage: Any) -> Tokens | None:
-    """Counts from the usage of a reply, in the names of OpenAI, Anthropic, Bedrock or Gemini; None: it has no
-    sound ones.
+    """Counts from the usage of a reply, in the names of whichever provider; None: it has no sound ones.
 
     A count is a finite number from 0 to `MOST_TOKENS`. Without a sound count of the input there is none at
-    all; a part that is unsound counts 0, and no part is larger than its whole.
+    all; a part that is unsound counts 0, and no part is larger than its whole. Of Cohere's two counts what it
+    bills counts.
     """
     if not isinstance(usage, Mapping):
         return None
-    named = next((name for name in _INPUT if count(usage.get(name)) is not None), None)
+    usage = {**usage, **_part(usage, "billed_units")}
+    named = next((name for name in INPUT if count(usage.get(name)) is not None), None)
     if named is None:
         return None
-    entry, output, total = count(usage[named]) or 0.0, _first(usage, *OUTPUT), _first(usage, *_TOTAL)
+    entry, output, total = count(usage[named]) or 0.0, _first(usage, *OUTPUT), _first(usage, *TOTAL)
     into, out = (_part(usage, *names) for names in _DETAILS)
     reasoning = _first(out, *_REASONING) or _first(usage, *_REASONING) or 0.0
-    # Gemini's answer does not hold its reasoning
-    if "candidatesTokenCount" in usage or named == "promptTokenCount":
-        output = (_first(usage, "candidatesTokenCount") or 0.0) + reasoning
+    if any(name in usage for name in _ANSWER) or (output is None and named == "promptTokenCount"):
+        output = (_first(usage, *_ANSWER) or 0.0) + reasoning
     if output is None:
         if total is None or any(usage.get(name) is not None for name in OUTPUT):
             return None  # nothing says what was written, or a count that is none does
         output = 0.0
-    entry += _first(usage, "toolUsePromptTokenCount") or 0.0
+    if total is None and reasoning > output:  # so it is no part of it
+        output += reasoning
+    entry += _first(usage, *_TOOLS) or 0.0
     cached, written = _first(usage, *_CACHED) or 0.0, _first(usage, *_WRITTEN) or 0.0
     if cached or written:
         if _beside(named, entry, output, cached + written, total, bool(into)):
@@ -168,7 +215,7 @@ def _beside(
         return False
     if total is not None and total == entry + cache + output:
         return True
-    return named in _INPUT[2:] and not details
+    return named.startswith("input") and not details  # Anthropic's, Bedrock's
 
 
 def _own_cost(usage: Mapping[str, Any]) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.endpoints.request import chat_text
+from cabs_core.endpoints.usage import FIELDS, INPUT, OUTPUT, TOTAL, tokens_of
 from cabs_core.tables.dotted import at, parsed
 
 Record = Mapping[str, Any]
@@ -76,6 +77,8 @@ class Format:
         cached, health: whether a cache answered; names and tags that a health check bears.
         model: who answered. prompt: what was asked; `bodies` are those of its paths that hold JSON which may be cut.
         also: what `split` reads.
+        usage: what the provider reported of tokens, in its names; '' is the entry itself. Where there is none,
+            input_tokens, output_tokens and tokens are as the writer counts.
         cut: whether the prompt was cut by the writer. unpriced: why there is no cost although a number is written.
     """
 
@@ -92,6 +95,7 @@ class Format:
     cut: Paths = ()
     cost: Paths = ("cost",)
     unpriced: Callable[[Call], bool] = lambda call: False
+    usage: Paths = ()
     input_tokens: Paths = ()
     output_tokens: Paths = ()
     tokens: Paths = ()
@@ -106,6 +110,8 @@ class Format:
         for value in vars(self).values():
             if isinstance(value, tuple):
                 yield from value
+        if "" in self.usage:
+            yield from FIELDS
 
 
 _FAILED = frozenset(
@@ -205,6 +211,33 @@ def said(call: Call, form: Format) -> str | None:
         if text is not None:
             return text
     return prompt_of(call.messages)
+
+
+def token_counts(call: Call, form: Format) -> tuple[Any, Any, Any]:
+    """(tokens in, tokens out, both) of a call: by the provider's usage, else as the writer counts them."""
+    blocks = [v for path in form.usage for v in (call.views if path == "" else (call.at(path),))]
+    reported = [b for b in map(_usage, blocks) if b]
+    counted = next((tokens for block in reported if (tokens := tokens_of(block)) is not None), None)
+    if counted is not None:
+        return counted.input, counted.output, None
+    kinds = ((INPUT, form.input_tokens), (OUTPUT, form.output_tokens), (TOTAL, form.tokens))
+    named = [next((b[n] for b in reported for n in names if n in b), None) for names, _ in kinds]
+    into, out, both = (
+        call.first(paths) if v is None else v for v, (_, paths) in zip(named, kinds, strict=True)
+    )
+    return into, out, both
+
+
+def _usage(block: Any) -> dict[str, Any]:
+    """The fields of a usage block that hold something; tables write numbers as texts."""
+    block = parsed(block) if isinstance(block, str) else block
+    if not isinstance(block, Mapping):
+        return {}
+    there = {name: block[name] for name in FIELDS if block.get(name) not in (None, "")}
+    return {
+        name: float(v) if isinstance(v, str) and v.replace(".", "", 1).isdecimal() else v
+        for name, v in there.items()
+    }
 
 
 def model_of(value: Any) -> str | None:

@@ -13,7 +13,17 @@ import pandas as pd
 from cabs_core.endpoints.request import chat_text
 from cabs_core.errors import DataError, counted, listed
 from cabs_core.logs import helicone, langfuse, litellm, openai, otel, vllm_sr
-from cabs_core.logs.calls import RULES, Call, Format, Record, joined, model_of, prompt_of, said
+from cabs_core.logs.calls import (
+    RULES,
+    Call,
+    Format,
+    Record,
+    joined,
+    model_of,
+    prompt_of,
+    said,
+    token_counts,
+)
 from cabs_core.paths import suffix_of
 from cabs_core.tables import Place, Table, open_table
 from cabs_core.tables.dotted import shape
@@ -200,19 +210,25 @@ def of_a_writer(
 def _raw(
     call: Call, text: str, model: str, form: Format, chosen: Mapping[str, str | None], wanted: str | None
 ) -> RawCall:
-    def value(what: str, paths: Iterable[str]) -> Any:
+    def value(what: str, otherwise: Any) -> Any:
         if what in chosen:
             return None if chosen[what] is None else call.at(str(chosen[what]))
-        return call.first(paths)
+        return otherwise
 
+    into, out, both = token_counts(call, form)
+    paths = {what: getattr(form, what) for what in ("propensity", "session", "task", "time")}
     return RawCall(
-        record=call.number, prompt=text, model=model, scores=[v for n, v in call.scores if n == wanted],
-        cost=None if "cost" not in chosen and form.unpriced(call) else value("cost", form.cost),
-        propensity=value("propensity", form.propensity), session=value("session", form.session),
-        task=value("task", form.task), time=value("time", form.time), tokens=value("tokens", form.tokens),
-        input_tokens=value("input_tokens", form.input_tokens), output_tokens=value("output_tokens", form.output_tokens),
-        split=value("split", ()),
-    )  # fmt: skip
+        record=call.number,
+        prompt=text,
+        model=model,
+        scores=[v for n, v in call.scores if n == wanted],
+        cost=value("cost", None if form.unpriced(call) else call.first(form.cost)),
+        tokens=value("tokens", both),
+        input_tokens=value("input_tokens", into),
+        output_tokens=value("output_tokens", out),
+        split=value("split", None),
+        **{what: value(what, call.first(there)) for what, there in paths.items()},
+    )
 
 
 def _nothing(path: Path, name: str, records: list[tuple[int, Record]], left_out: Counter[str]) -> DataError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cabs_core.endpoints.usage import count
 from cabs_core.logs.calls import Call, Format, Record, Score, ids, labelled, named, upwards
 from cabs_core.tables.dotted import at, parsed
 
@@ -78,11 +79,24 @@ def _loose(score: Record) -> list[Score]:
 def _call(number: int, o: Record, trace: Record, trace_id: Any) -> Call:
     parent = o.get("parentObservationId") or o.get("parent_observation_id")
     session = next((v for r in (o, trace) for k in ("sessionId", "session_id") if (v := r.get(k))), None)
-    mine = {"session": session or trace_id, "kind": _kind(o)}
+    mine = {"session": session or trace_id, "kind": _kind(o), "usage_in_kinds": _usage(o)}
     within, names = ids(parent, trace_id, session), ids(o.get("id"))
     scores = named(o.get("scores")) if o is not trace else []
     rows = _row_scores(o) if "observations" not in trace else []
     return Call(number, (mine, o, trace), names, within, messages=trace.get("input"), scores=scores + rows)
+
+
+def _usage(observation: Record) -> dict[str, float]:
+    """Tokens in and out, which Langfuse keeps by kind: `input`, `input_cached_tokens`, `output_reasoning_tokens`."""
+    kinds = next((observation[n] for n in ("usageDetails", "usage_details") if observation.get(n)), {})
+    kinds = parsed(kinds) if isinstance(kinds, str) else kinds
+    items = kinds.items() if isinstance(kinds, Mapping) else ()
+    counts = {name: number for name, v in items if (number := count(v)) is not None}
+    return {
+        f"{side}_tokens": sum(number for name, number in counts.items() if side in name.casefold())
+        for side in ("input", "output")
+        if any(side in name.casefold() for name in counts)
+    }
 
 
 def _kind(observation: Record) -> Any:
@@ -128,11 +142,10 @@ FORMAT = Format(
     prompt=("input", "prompt"),
     cost=("costDetails.total", "cost_details.total", "calculatedTotalCost", "totalCost", "total_cost", "cost"),
     unpriced=_unpriced,
-    input_tokens=("usageDetails.input", "usage_details.input", "usage.input", "usage.promptTokens", "promptTokens",
-                  "inputUsage"),
-    output_tokens=("usageDetails.output", "usage_details.output", "usage.output", "usage.completionTokens",
-                   "completionTokens", "outputUsage"),
-    tokens=("usageDetails.total", "usage_details.total", "usage.total", "usage.totalTokens", "totalTokens", "totalUsage"),
+    usage=("usage_in_kinds", "usage", ""),
+    input_tokens=("usageDetails.input", "usage_details.input", "usage.input", "inputUsage"),
+    output_tokens=("usageDetails.output", "usage_details.output", "usage.output", "outputUsage"),
+    tokens=("usageDetails.total", "usage_details.total", "usage.total", "totalUsage"),
     session=("session",),
     also=("id", "type", "environment", "observations", "scores", "traceId", "trace_id", "sessionId", "session_id",
           "parentObservationId", "parent_observation_id"),

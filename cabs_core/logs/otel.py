@@ -58,7 +58,9 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
     parent = _first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
     trace = _first(span, "traceId", "trace_id", "context.trace_id")
     status = str(_first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
+    prefix = "gen_ai.usage."
     mine = {
+        "usage": {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
         "kind": _kind(values, span), "session": _first(values, "gen_ai.conversation.id", "session.id") or trace,
         "failed": status in ("2", "error", "status_code_error", "statuscode.error"),
     }  # fmt: skip
@@ -222,13 +224,10 @@ FORMAT = Format(
     model=_MODELS,
     prompt=(),  # messages are put together from attributes and events
     cost=("gen_ai.usage.cost", "llm.cost.total", "llm.usage.cost", "cost"),
-    input_tokens=("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt"),
-    output_tokens=(
-        "gen_ai.usage.output_tokens",
-        "gen_ai.usage.completion_tokens",
-        "llm.token_count.completion",
-    ),
-    tokens=("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total"),
+    usage=("usage",),
+    input_tokens=("llm.token_count.prompt",),
+    output_tokens=("llm.token_count.completion",),
+    tokens=("llm.usage.total_tokens", "llm.token_count.total"),
     session=("session",),
     also=(
         "traceId",

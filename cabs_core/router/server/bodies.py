@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from cabs_core.router.server import limits
 from cabs_core.router.server.callers import Refused
-from cabs_core.router.server.gate import Gate
 
 _OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]+")
 _ASTRAL = re.compile(rb"[\xf0-\xff]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _CONTINUED = bytes(range(0x80, 0xC0))
 _NOT_FIRST = bytes(range(0xC0))
-T = TypeVar("T")
 
 
 async def body_of(request: Request) -> dict[str, Any]:
@@ -48,41 +45,20 @@ async def body_of(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
     request.state.size = size = len(content)
-    holder: list[bytes | bytearray] = [content]
-    del content  # whoever reads it lets go of it
-    more = await _beside(gate, size, bound_body, holder) - size
+    holder = [await gate.beside(size, bounded, content)]
+    del content  # whoever parses it lets go of it
+    more = await gate.beside(size, parsed_size, holder[0]) - size
     if more > limits.SMALL_BODY:
         await room.enter_async_context(gate.body(f"values of {request.state.caller.name}", more))
-    return await _beside(gate, size, parse_body, holder)
-
-
-async def _beside(gate: Gate, size: int, work: Callable[[list[bytes | bytearray]], T], holder: Any) -> T:
-    """`Gate.beside` of work on a body: an error that a thread raises would keep the body alive with its
-    frames."""
-
-    def safely() -> T | Refused:
-        try:
-            return work(holder)
-        except Refused as error:
-            return error.with_traceback(None)
-
-    done = await gate.beside(size, safely)
-    if isinstance(done, Refused):
-        raise done
-    return done
+    return await gate.beside(size, parse_body, holder)
 
 
 def _too_large() -> Refused:
     return Refused(413, f"the request is larger than {limits.BODY >> 20} MiB")
 
 
-def bound_body(holder: list[bytes | bytearray]) -> int:
-    """Bytes that the values of a body will take, which is exchanged for what may be parsed.
-
-    Raises Refused.
-    """
-    content = bounded(holder.pop())
-    holder.append(content)
+def parsed_size(content: bytes | bytearray) -> int:
+    """Bytes that the values of a body will take, about."""
     text = len(content) if content.isascii() else _width(content) * len(content.translate(None, _CONTINUED))
     opened = content.count(b"[") + content.count(b"{")
     return text + limits.OBJECT * opened + limits.VALUE * content.count(b",")

@@ -44,8 +44,17 @@ class Gate:
         beside the loop."""
         if size <= limits.SMALL_BODY:
             return work(*arguments, **keywords)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reader, lambda: work(*arguments, **keywords))
+
+        def on_thread() -> T | Refused:
+            try:
+                return work(*arguments, **keywords)
+            except Refused as error:  # with its frames it would keep alive what was read
+                return error.with_traceback(None)
+
+        done = await asyncio.get_running_loop().run_in_executor(self._reader, on_thread)
+        if isinstance(done, Refused):
+            raise done
+        return done
 
     def close(self) -> None:
         """End the thread."""

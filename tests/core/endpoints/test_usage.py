@@ -44,6 +44,17 @@ def openai(
         ({"promptTokenCount": 30, "candidatesTokenCount": 10, "thoughtsTokenCount": 1000, "totalTokenCount": 1040, "cachedContentTokenCount": 20}, (30, 1010, 20, 0, 1000)),  # Gemini
         ({"input_tokens": 1030, "output_tokens": 10, "total_tokens": 1040, "input_tokens_details": {"cached_tokens": 1000}}, (1030, 10, 1000, 0, 0)),
         ({"prompt_tokens": 8, "total_tokens": 8}, (8, 0, 0, 0, 0)),  # embeddings
+        ({"prompt_token_count": 100, "candidates_token_count": 20, "thoughts_token_count": 50, "total_token_count": 170, "cached_content_token_count": 10}, (100, 70, 10, 0, 50)),  # Gemini's client
+        ({"promptTokenCount": 100, "totalTokenCount": 150, "thoughtsTokenCount": 50}, (100, 50, 0, 0, 50)),  # Gemini, cut while it thought
+        ({"total_input_tokens": 100, "total_output_tokens": 20, "total_thought_tokens": 50, "total_tokens": 170, "total_cached_tokens": 10}, (100, 70, 10, 0, 50)),  # Gemini's interactions
+        ({"prompt_token_count": 30, "generation_token_count": 10}, (30, 10, 0, 0, 0)),  # Llama on Bedrock
+        ({"inputTokenCount": 30, "outputTokenCount": 10}, (30, 10, 0, 0, 0)),  # Bedrock's metrics
+        ({"billed_units": {"input_tokens": 30, "output_tokens": 10}, "tokens": {"input_tokens": 96, "output_tokens": 12}, "cached_tokens": 20}, (30, 10, 20, 0, 0)),  # Cohere
+        ({"prompt_tokens": 30, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 1000}}, (30, 1010, 0, 0, 1000)),  # xAI, no total
+        ({"prompt_eval_count": 26, "eval_count": 290}, (26, 290, 0, 0, 0)),  # Ollama
+        ({"prompt_tokens": 36, "completion_tokens": 87, "total_tokens": 123, "num_cached_tokens": 12}, (36, 87, 12, 0, 0)),  # Mistral
+        ({"prompt_tokens": 3019, "completion_tokens": 104, "prompt_tokens_details": {"cache_creation_input_tokens": 2048, "cached_tokens": 0}}, (3019, 104, 0, 2048, 0)),  # Qwen
+        ({"input_token_count": 30, "generated_token_count": 10}, (30, 10, 0, 0, 0)),  # watsonx
     ],
 )  # fmt: skip
 def test_counts(usage, counts):

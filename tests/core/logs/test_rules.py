@@ -404,3 +404,27 @@ def test_names_that_look_alike_are_said_with_their_counts_and_the_line_that_merg
     log = read(tmp_path, "litellm", *[ANSWERED["litellm"]] * 2, ANSWERED["litellm"] | {"model": "openai/M"})
     assert log.receipt.same_model == [{"m": 2, "openai/M": 1}]
     assert "'m' 2, 'openai/M' 1" in str(log.receipt) and "models: {m: [m, openai/M]}" in str(log.receipt)
+
+
+ANTHROPIC = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5}
+GEMINI = {"promptTokenCount": 100, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}
+
+
+@pytest.mark.parametrize(
+    ("format", "entry"),
+    [
+        ("openai", {"response": {"model": "m", "usage": ANTHROPIC}}),
+        ("openai", {"response": {"model": "m"}, "usage": GEMINI}),
+        ("litellm", {"prompt_tokens": 100, "completion_tokens": 2, "total_tokens": 105}),
+        ("litellm", {"prompt_tokens": 100, "metadata": {"usage_object": json.dumps(GEMINI)}}),
+        ("helicone", {"response_body": {"model": "m", "usage": ANTHROPIC}}),
+        ("vllm_sr", {"usage": GEMINI}),
+        ("langfuse", {"usageDetails": {"input": 10, "input_cached_tokens": 90, "output": 5, "total": 105}}),
+        ("langfuse", {"usage": {"promptTokens": 100, "completionTokens": 5}}),
+        ("otel", span(1, gen_ai__usage__input_tokens=100, gen_ai__usage__output_tokens=5)),
+    ],
+)
+def test_tokens_of_a_log_are_counted_as_those_of_a_reply(tmp_path, format, entry):
+    (tmp_path / "log.jsonl").write_text(json.dumps(ANSWERED[format] | entry))
+    log = read_log(tmp_path / "log.jsonl", format)
+    assert log.details[["input_tokens", "output_tokens"]].values.tolist() == [[100, 5]]
