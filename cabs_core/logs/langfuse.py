@@ -88,7 +88,7 @@ def _call(number: int, o: Record, trace: Record, trace_id: Any) -> Call:
 
 def _usage(observation: Record) -> dict[str, float]:
     """Tokens in and out, which Langfuse keeps by kind: `input`, `input_cached_tokens`, `output_reasoning_tokens`."""
-    kinds = next((observation[n] for n in ("usageDetails", "usage_details") if observation.get(n)), {})
+    kinds: Any = next((observation[n] for n in ("usageDetails", "usage_details") if observation.get(n)), {})
     kinds = parsed(kinds) if isinstance(kinds, str) else kinds
     items = kinds.items() if isinstance(kinds, Mapping) else ()
     counts = {name: number for name, v in items if (number := count(v)) is not None}

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from cabs_core.router.server import limits
 from cabs_core.router.server.callers import Refused
+from cabs_core.router.server.gate import Gate
 
 _OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]+")
 _ASTRAL = re.compile(rb"[\xf0-\xff]")
@@ -22,12 +23,12 @@ _NOT_FIRST = bytes(range(0xC0))
 
 async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object that a request brings. Raises Refused: too large, too slow, or none."""
-    gate, ends = request.app.state.gate, request.state.ends
+    gate: Gate = request.app.state.gate
     length = request.headers.get("content-length") or "0"
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
     content, has_room = bytearray(), False
-    request.state.room = room = await ends.enter_async_context(AsyncExitStack())
+    request.state.room = room = await request.state.ends.enter_async_context(AsyncExitStack())
     try:
         async with asyncio.timeout(limits.BODY_SECONDS) as clock:
             async for chunk in request.stream():
@@ -45,7 +46,7 @@ async def body_of(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
     request.state.size = size = len(content)
-    holder = [await gate.beside(size, bounded, content)]
+    holder: list[bytes | bytearray] = [await gate.beside(size, bounded, content)]
     del content  # whoever parses it lets go of it
     more = await gate.beside(size, parsed_size, holder[0]) - size
     if more > limits.SMALL_BODY:
