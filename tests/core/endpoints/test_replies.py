@@ -9,7 +9,6 @@ import pytest
 
 from cabs_core.endpoints.replies import meaning, retry_after
 
-
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
 
 
