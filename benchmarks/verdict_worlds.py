@@ -148,11 +148,9 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], Table], bool]] = {
 }
 
 
-def verdict(table: Table) -> tuple[str, bool]:
-    """(the decision on the best of the routers, whether the usual interval of rows would have said that it
-    gains)."""
-    k, n = table.scores.shape
-    best = int(table.scores.mean(axis=1).argmax())
+def gap_of(table: Table, best: int = 0) -> Gap:
+    """One of the routers against the model."""
+    n = table.scores.shape[1]
     problem = SimpleNamespace(clusters=table.clusters)
     evidence: Any = SimpleNamespace(problem=problem, asked=5 * n, real_share=lambda name, rho: table.seen)
 
@@ -163,7 +161,14 @@ def verdict(table: Table) -> tuple[str, bool]:
 
     router = played("router", table.scores[best], table.costs[best])
     model = played("model", table.model_scores, table.model_costs)
-    gap = Gap(evidence, router, model, np.ones(1))
+    return Gap(evidence, router, model, np.ones(1))
+
+
+def verdict(table: Table) -> tuple[str, bool]:
+    """(the decision on the best of the routers, whether the usual interval of rows would have said that it
+    gains)."""
+    k, best = len(table.scores), int(table.scores.mean(axis=1).argmax())
+    gap = gap_of(table, best)
     rows = mean_error(table.scores[best] - table.model_scores)
     half = float(special.stdtrit(rows.df, 1 - LEVEL / 2 / k)) * rows.se
     usual = float((table.scores[best] - table.model_scores).mean()) > half

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -151,6 +152,8 @@ class Chain:
         reasons = recipe.outdated(record)
         if not reasons and not self.store.remote:  # a remote one is looked at when it is read
             reasons = self.store.damage(target.parts, record)
+        if not reasons and target.definition.goes_on:
+            reasons = import_module(target.definition.module).outdated(self, record.summary)
         return Status(target, "stale" if reasons else "fresh", tuple(reasons), recipe, record)
 
     def require(self, target: Target) -> dict[str, Path]:

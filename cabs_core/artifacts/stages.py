@@ -41,6 +41,7 @@ class Stage:
         chooses: it compares all policies, so that a run over some of them leaves it out.
         pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere
             else.
+        goes_on: an artifact may be made again though nothing changed: `outdated` of its module says why.
         checks: its record holds the results of the checks of data (`_checks`).
         shown: when a report shows what it holds, beside the marts: always, or with estimates from a log.
     """
@@ -53,6 +54,7 @@ class Stage:
     over_policies: bool = False
     only: str = ""
     pays: bool = False
+    goes_on: bool = False
     chooses: bool = False
     checks: bool = False
     shown: Literal["", "always", "with estimates"] = ""
@@ -117,6 +119,7 @@ POOL_STAGES: dict[str, Stage] = {
             ("source", "models", "tasks", "collect"),
             only="collect",
             pays=True,
+            goes_on=True,
             shown="always",
             settings_of=_verdict_settings,
             files=lambda pool_file: pool_file.external_files(),

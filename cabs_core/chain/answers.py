@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.collect.adaptive import looking
-from cabs_core.collect.answers import collect_answers, described, write_answers
+from cabs_core.collect.answers import collect_answers, described, going_on, write_answers
 from cabs_core.collect.plan import collection_of
 from cabs_core.collect.store import AnswerStore
 from cabs_core.inputs import plain
@@ -35,14 +35,23 @@ def build(
         "spent in all, USD": found.paid,
         "under way when an earlier run died": found.in_flight,
         "stopped": found.stopped,
+        "_repriced": written["repriced"],
         "dropped": found.dropped,
         "models": {name: described(lane) for name, lane in found.lanes.items()},
+        "_by_budget": found.by_budget,
         "_counts": counts,
         "_looks": plain(found.looks),
         "_rows": [
             {"model": name, **{k: float(v) for k, v in row.items()}} for name, row in _even(counts).items()
         ],
     }
+
+
+def outdated(chain: Chain, summary: Mapping[str, Any]) -> list[str]:
+    """Why answers that are made from what is at hand are nevertheless to be made again: the budget that ended
+    them allows more now. One that is spent is spent on purpose, so its answers stand.
+    """
+    return going_on(collection_of(chain.pool_file), summary) if summary["_by_budget"] else []
 
 
 def in_words(summary: Mapping[str, Any]) -> list[str]:
@@ -53,6 +62,7 @@ def in_words(summary: Mapping[str, Any]) -> list[str]:
         *(f"  {model}: {text}" for model, text in summary["models"].items()),
         *([f"stopped: {summary['stopped']}"] if summary["stopped"] else []),
         *(f"dropped: {model}, {why}" for model, why in summary["dropped"].items()),
+        *(f"note: {sentence}" for sentence in summary["_repriced"]),
         f"answers: {spent:.4f} USD in the run that made them, {paid:.4f} in all",
     ]
 

@@ -35,7 +35,7 @@ def cells_asked(
         answers = store.get([call.key for call in calls])
         for column, call in enumerate(calls):
             answer = answers[call.key]
-            costs[row, column] = answer.usd
+            costs[row, column] = call.target.cost_of(answer)
             cells.append(
                 Cell(
                     prompts.ids[i],

@@ -1,8 +1,10 @@
-"""Collecting answers: every prompt to every model, or as many as decide the matter; and the table of what came back."""
+"""Collecting answers: every prompt to every model, or as many as decide the matter; and the table of what
+came back.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.collect.asking import Lane, Progress, Purse, ask
-from cabs_core.collect.calls import Target
-from cabs_core.collect.plan import Collection, check_keys
+from cabs_core.collect.asking import Lane, Outcome, Progress, Purse, ask
+from cabs_core.collect.calls import Call, Target
+from cabs_core.collect.plan import Collection, check_keys, repriced
 from cabs_core.collect.store import Answer, AnswerStore
+from cabs_core.endpoints.usage import Tokens
 from cabs_core.errors import CabsError
 
 ANSWERS, PROMPTS = "answers.parquet", "prompts.parquet"
@@ -42,9 +45,10 @@ class Collected:
     Attributes:
         prompts: number of prompts, of `order`, that every model kept has answered. models: the models kept.
         dropped: {model: why it was asked no further}, by strategy `adaptive`.
-        lanes: how each model did in this run. spent, paid: USD in this run, and in all. perhaps: USD of calls that broke off,
-            counted with the most that they can have cost; in_flight: number of those under way when an earlier run died.
-        stopped: why it ended before all prompts, if it did.
+        lanes: how each model did in this run. spent, paid: USD in this run, and in all. perhaps: USD of calls
+            that broke off, counted with the most that they can have cost; in_flight: number of those under
+            way when an earlier run died.
+        stopped: why it ended before all prompts, if it did; by_budget: that was the budget.
         looks: of strategy `adaptive`, one dict a look at the verdict.
     """
 
@@ -56,15 +60,9 @@ class Collected:
     perhaps: float
     in_flight: int
     stopped: str = ""
+    by_budget: bool = False
     dropped: dict[str, str] = field(default_factory=dict)
     looks: list[dict[str, Any]] = field(default_factory=list)
-
-
-def keys_of(collection: Collection, last: int | None = None) -> Iterator[str]:
-    """Keys of all calls of a collection."""
-    for target in collection.models:
-        for call in collection.calls(target, 0, last):
-            yield call.key
 
 
 def collect_answers(
@@ -76,8 +74,8 @@ def collect_answers(
     """Make the calls that have no answer yet.
 
     Args:
-        look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '', {model to drop: why}, figures);
-            called after each part of the prompts.
+        look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '',
+            {model to drop: why}, figures); called after each part of the prompts.
 
     Raises:
         CollectError: a model could not be asked everything; the message says why, per model, and what to do.
@@ -86,30 +84,40 @@ def collect_answers(
     collect = collection.collect
     check_keys(collection.models)
     with store.asking(notify):
-        keys = list(keys_of(collection))
-        paid, perhaps, in_flight = store.spent(keys)
+        paid, perhaps, in_flight = collection.spent(store)
         if in_flight:
             notify(
-                f"{in_flight} calls were under way when an earlier run ended: they are asked again if they have no answer, and "
-                f"count with the most that they can have cost, {perhaps:.4f} USD"
+                f"{in_flight} calls were under way when an earlier run ended: they are asked again if they "
+                f"have no answer, and count with the most that they can have cost, {perhaps:.4f} USD"
             )
         purse = Purse(collect.max_usd, paid + perhaps)
         models, lanes = list(collection.models), dict[str, Lane]()
         collected = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
         pauses = parts(collection, purse.most - purse.spent)
         progress = Progress(len(models) * pauses[-1])
-        for last in pauses:
-            first = collected.prompts
 
-            def calls(target: Target, first: int = first, last: int = last) -> Iterator[Any]:
+        def asked(first: int, last: int) -> Outcome:
+            def calls(target: Target) -> Iterator[Call]:
                 return collection.calls(target, first, last)
 
-            outcome = ask(calls, models, progress, collect, store, purse, notify, lanes)
+            return ask(calls, models, progress, collect, store, purse, notify, lanes)
+
+        for last in pauses:
+            first = collected.prompts
+            outcome = asked(first, last)
             collected.spent += outcome.spent
-            complete = _complete(collection, store, models, first, last)
             _refuse_failures(collection, models, lanes, outcome.stopped)
             if outcome.stopped:
-                collected.prompts = first + complete
+                done = first + collection.answered(store, models, first, last)
+                # a call that was refused while dearer ones were under way may fit now
+                while done < last and purse.allows(collection.most(store, models, done)):
+                    for lane in lanes.values():
+                        lane.reopen()
+                    again = asked(done, done + 1)
+                    collected.spent += again.spent
+                    _refuse_failures(collection, models, lanes, again.stopped)
+                    done += collection.answered(store, models, done, last)
+                collected.prompts, collected.by_budget = done, True
                 collected.stopped = (
                     f"the budget: another call could have passed max_usd ({collect.max_usd:g} USD)"
                 )
@@ -126,17 +134,37 @@ def collect_answers(
         collected.paid = purse.spent
     if collected.prompts < min(FEWEST, len(collection.prompts)):
         raise CollectError(
-            f"pool {collection.pool_file.pool.name}: {collected.stopped or 'too few prompts'}; {collected.prompts} prompts are answered by every "
-            f"model, and {FEWEST} are the least that a table is made of. Raise collect.max_usd: what was answered is kept"
+            f"pool {collection.pool_file.pool.name}: {collected.stopped or 'too few prompts'}; "
+            f"{collected.prompts} prompts are answered by every model, and {FEWEST} are the least that a "
+            "table is made of. Raise collect.max_usd: what was answered is kept"
         )
     return collected
+
+
+def affordable(
+    collection: Collection, store: AnswerStore, models: Sequence[str], done: int, paid: float
+) -> str:
+    """Why a collection that its budget ended after `done` prompts can go on; '' where it cannot.
+
+    Args:
+        models: those that were kept. paid: USD when it ended; more than the store knows where the answers
+            are kept elsewhere.
+    """
+    if done >= len(collection.prompts):
+        return ""
+    kept = [target for target in collection.models if target.name in models]
+    most, cap = collection.most(store, kept, done), collection.collect.max_usd
+    left = cap - max(sum(collection.spent(store)[:2]), paid)
+    if most > 0 and most > left:
+        return ""
+    return f"max_usd allows more prompts: {left:.4f} of {cap:g} USD is left, the next may cost {most:.4f}"
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
     """Numbers of prompts after which the collection pauses to look; the last one is its end.
 
-    Where the budget (USD left) may end before the prompts do, the models go on side by side in small parts: what one has
-    answered ahead of the others would be of no use.
+    Where the budget (USD left) may end before the prompts do, the models go on side by side in small parts:
+    what one has answered ahead of the others would be of no use.
     """
     collect, n = collection.collect, len(collection.prompts)
     if collect.strategy != "adaptive":
@@ -151,19 +179,6 @@ def parts(collection: Collection, budget: float) -> list[int]:
     return [*ends, n]
 
 
-def _complete(
-    collection: Collection, store: AnswerStore, models: Sequence[Target], first: int, last: int
-) -> int:
-    """How many prompts from `first` on, in order, every model has answered."""
-    least = last - first
-    for target in models:
-        keys = [call.key for call in collection.calls(target, first, last)]
-        answered = store.known(keys)
-        missing = next((i for i, key in enumerate(keys) if key not in answered), len(keys))
-        least = min(least, missing)
-    return least
-
-
 def _refuse_failures(
     collection: Collection, models: Sequence[Target], lanes: dict[str, Lane], budget: bool
 ) -> None:
@@ -176,8 +191,10 @@ def _refuse_failures(
         return
     lines = [f"  {t.name}: {described(lanes[t.name])}" for t in models]
     raise CollectError(
-        f"pool {collection.pool_file.pool.name}: {', '.join(bad)} could not be asked everything. What was answered is kept, and not "
-        "asked again:\n" + "\n".join(lines) + f"\nMend it, or take {bad[0]!r} out of models, and run it again"
+        f"pool {collection.pool_file.pool.name}: {', '.join(bad)} could not be asked everything. What was "
+        "answered is kept, and not asked again:\n"
+        + "\n".join(lines)
+        + f"\nMend it, or take {bad[0]!r} out of models, and run it again"
     )
 
 
@@ -196,7 +213,11 @@ def described(lane: Lane) -> str:
 def write_answers(
     collection: Collection, collected: Collected, store: AnswerStore, folder: Path
 ) -> dict[str, Any]:
-    """Write `prompts.parquet` and `answers.parquet`, a block at a time; counts of what is in them, per model."""
+    """Write `prompts.parquet` and `answers.parquet`, a block at a time, with costs at today's prices.
+
+    Returns:
+        models: counts of what is in them, per model; repriced: sentences about prices that changed.
+    """
     chosen = np.sort(collection.order[: collected.prompts])
     prompts = collection.prompts.take(chosen)
     columns = sorted(prompts.rows[0]) if len(prompts) else []
@@ -220,23 +241,52 @@ def write_answers(
                 answers = store.get(keys)
                 for i, key in zip(block, keys, strict=True):
                     answer = answers[key]
-                    rows.append(_row(collection.prompts.ids[int(i)], target, answer, hidden))
-                    _count(counts[target.name], answer)
+                    cost = target.cost_of(answer)
+                    rows.append(_row(collection.prompts.ids[int(i)], target, answer, cost, hidden))
+                    _count(counts[target.name], answer, cost)
             writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))
-    return {"models": counts}
+    changed = [repriced(name, row.get("usd", 0.0), row.get("usd today", 0.0)) for name, row in counts.items()]
+    return {"models": counts, "repriced": [sentence for sentence in changed if sentence]}
 
 
-def _row(query: str, target: Target, answer: Answer, hidden: bool) -> dict[str, Any]:
+def _row(query: str, target: Target, answer: Answer, cost: float, hidden: bool) -> dict[str, Any]:
     return {
-        "query_id": query, "model": target.name, "key": answer.key, "state": answer.state, "text": None if hidden else answer.text,
-        "sha": answer.sha, "finish": answer.finish, "n_input_tokens": answer.tokens_in, "n_output_tokens": answer.tokens_out,
-        "cost": answer.usd, "latency": answer.seconds, "estimated": answer.estimated,
-    }  # fmt: skip
+        "query_id": query,
+        "model": target.name,
+        "key": answer.key,
+        "state": answer.state,
+        "text": None if hidden else answer.text,
+        "sha": answer.sha,
+        "finish": answer.finish,
+        "n_input_tokens": None if answer.tokens is None else answer.tokens.input,
+        "n_output_tokens": None if answer.tokens is None else answer.tokens.output,
+        "cost": cost,
+        "latency": answer.seconds,
+        "estimated": answer.estimated,
+    }
 
 
-def _count(counts: dict[str, float], answer: Answer) -> None:
-    for name, value in (
-        ("calls", 1.0), (answer.state, 1.0), ("usd", answer.usd), ("tokens in", answer.tokens_in or 0.0),
-        ("tokens out", answer.tokens_out or 0.0), ("seconds", answer.seconds or 0.0), ("without usage", float(answer.estimated)),
-    ):  # fmt: skip
+def _count(counts: dict[str, float], answer: Answer, cost: float) -> None:
+    tokens = answer.tokens or Tokens()
+    values = {
+        "calls": 1.0,
+        answer.state: 1.0,
+        "usd": answer.usd,
+        "usd today": cost,
+        "tokens in": tokens.input,
+        "tokens out": tokens.output,
+        "seconds": answer.seconds or 0.0,
+        "without usage": float(answer.estimated),
+    }
+    for name, value in values.items():
         counts[name] = counts.get(name, 0.0) + value
+
+
+def going_on(collection: Collection, summary: Mapping[str, Any]) -> list[str]:
+    """Why the artifact of a collection that its budget ended is out of date, by its summary: what is
+    affordable now is asked.
+    """
+    with AnswerStore() as store:
+        paid = summary["spent in all, USD"]
+        why = affordable(collection, store, list(summary["_counts"]), summary["prompts"], paid)
+    return [why] if why else []

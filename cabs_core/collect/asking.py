@@ -49,6 +49,11 @@ class Purse:
         self._under_way += 1
         return True
 
+    def allows(self, bound: float) -> bool:
+        """Whether so much more can be spent; what was refused before counts no more."""
+        self.refused = False
+        return self.spent + bound <= self.most
+
     def settle(self, bound: float, usd: float) -> None:
         """A call ended, and cost `usd`."""
         self._under_way -= 1
@@ -89,6 +94,11 @@ class Lane:
     def open(self) -> bool:
         """Whether it may be asked."""
         return self.state == "ok"
+
+    def reopen(self) -> None:
+        """A model that the budget closed may be asked again."""
+        if self.state == "budget":
+            self.state, self.unanswered = "ok", 0
 
     def began(self) -> None:
         """Count patience from now on."""

@@ -46,6 +46,14 @@ class Target:
         """Cost of a call by its tokens, USD."""
         return self.upstream.usd(tokens_in, tokens_out)
 
+    def cost_of(self, answer: Answer) -> float:
+        """What a kept answer costs at today's price, USD; as paid where its provider named the cost or nobody
+        counted."""
+        if answer.tokens is None:
+            return answer.usd
+        cost = 0.0 if self.upstream.free else answer.tokens.cost(self.upstream.price)
+        return answer.usd if cost is None else cost
+
     @property
     def dialect(self) -> str:
         """How it is asked: by chat where it speaks that."""
@@ -82,7 +90,7 @@ class Call:
 
     @cached_property
     def bound(self) -> float:
-        """Most that it can cost, USD: a token is at least one byte, and the answer ends at its limit of tokens."""
+        """Most that it can cost, USD: a token is at least one byte, an answer ends at its limit of tokens."""
         most = sum(len(m["content"].encode("utf-8", "replace")) + _FRAME for m in self.messages)
         return self.target.usd(most, self.target.max_tokens)
 
@@ -104,8 +112,8 @@ def targets(
             )
         if upstream.price is None and not upstream.free:
             raise DataError(
-                f"{origin}: models.{name} has no price, so nobody knows what asking it costs: give price: {{input: , output: }} "
-                "in USD per million tokens, or free: true"
+                f"{origin}: models.{name} has no price, so nobody knows what asking it costs: give price: "
+                "{input: , output: } in USD per million tokens, or free: true"
             )
         params = {**collect.params, **(getattr(upstream, "params", None) or {})}
         limits = [int(params[k]) for k in ("max_tokens", "max_completion_tokens") if k in params]
@@ -124,9 +132,11 @@ class Reply:
     """What came back.
 
     Attributes:
-        means: see `endpoints.replies`; `too_long`, `filtered` and `answered` come with an answer, which is final.
+        means: see `endpoints.replies`; `too_long`, `filtered` and `answered` come with an answer, which is
+            final.
         wait: seconds that the upstream asks to wait, if it does.
-        billed: there is no answer, but the upstream may charge for it; it then counts with the most that it can cost.
+        billed: there is no answer, but the upstream may charge for it; it then counts with the most that it
+            can cost.
     """
 
     means: Meaning
@@ -140,8 +150,10 @@ class Reply:
 _ENDS = {Meaning.TOO_LONG: "rejected", Meaning.FILTERED: "refused"}
 _ADVICE = {
     Meaning.ACCOUNT: "no call to it can work now: its key, its credit, its name or its address",
-    Meaning.MODEL_REFUSES_FIELD: "it refuses a field of the request: see `drop` and `rename` of the upstreams file",
-}  # fmt: skip
+    Meaning.MODEL_REFUSES_FIELD: (
+        "it refuses a field of the request: see `drop` and `rename` of the upstreams file"
+    ),
+}
 
 
 def read_reply(call: Call, status: int, headers: Mapping[str, str], content: bytes, seconds: float) -> Reply:
@@ -174,9 +186,17 @@ def _answer(call: Call, data: Any, seconds: float) -> Answer | None:
     bill = call.target.upstream.bill(data.get("usage"), lambda: tokens)
     text = answer.text.encode("utf-8", "replace").decode()
     return Answer(
-        call.key, call.target.name, answer.state, text, hash_text(text), answer.finish, bill.tokens_in, bill.tokens_out,
-        bill.estimated, bill.cost or 0.0, seconds,
-    )  # fmt: skip
+        call.key,
+        call.target.name,
+        answer.state,
+        text,
+        hash_text(text),
+        answer.finish,
+        bill.tokens,
+        bill.estimated,
+        bill.cost or 0.0,
+        seconds,
+    )
 
 
 def hash_text(text: str) -> str:

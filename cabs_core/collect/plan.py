@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,8 +34,10 @@ class Line:
     """One model of a plan.
 
     Attributes:
-        calls: all that are needed; known: of those, answered already. tokens_in, tokens_out: expected, of the rest.
+        calls: all that are needed; known: of those, answered already. tokens_in, tokens_out: expected, of
+            the rest.
         usd, low, high: cost of the rest; high is an answer of full length to each.
+        paid, today: what the known answers cost when they were asked, and at today's price.
     """
 
     model: str
@@ -47,6 +49,8 @@ class Line:
     usd: float
     low: float
     high: float
+    paid: float = 0.0
+    today: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Collection:
     """A collection, ready to be made.
 
     Attributes:
-        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts as they are asked, by seed.
+        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts as they are asked,
+            by seed.
     """
 
     pool_file: PoolFile
@@ -72,6 +77,28 @@ class Collection:
     def call(self, target: Target, place: int) -> Call:
         """One prompt to one model."""
         return Call(target, question(self.prompts.texts[place], self.collect.system))
+
+    def spent(self, store: AnswerStore) -> tuple[float, float, int]:
+        """What its answers have cost, see `AnswerStore.spent`."""
+        return store.spent(call.key for target in self.models for call in self.calls(target))
+
+    def answered(
+        self, store: AnswerStore, models: Sequence[Target], first: int, last: int | None = None
+    ) -> int:
+        """How many prompts of the order, from `first` on, every one of these models has answered."""
+        least = (len(self.prompts) if last is None else last) - first
+        for target in models:
+            keys = [call.key for call in self.calls(target, first, first + least)]
+            known = store.known(keys)
+            least = next((i for i, key in enumerate(keys) if key not in known), len(keys))
+        return least
+
+    def most(self, store: AnswerStore, models: Sequence[Target], number: int) -> float:
+        """Most that one prompt of the order may still cost before every one of these models has answered it,
+        USD."""
+        calls = [self.call(target, int(self.order[number])) for target in models]
+        known = store.known(call.key for call in calls)
+        return sum(call.bound for call in calls if call.key not in known)
 
 
 def collection_of(pool_file: PoolFile) -> Collection:
@@ -115,7 +142,8 @@ def check_keys(targets: Iterable[Target]) -> None:
     for target in targets:
         if target.upstream.key_env and not secret(target.upstream.key_env):
             raise RouterError(
-                f"model {target.name}: key_env is {target.upstream.key_env}, which is not set in the environment"
+                f"model {target.name}: key_env is {target.upstream.key_env}, which is not set in the "
+                "environment"
             )
 
 
@@ -130,10 +158,14 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
     for target in collection.models:
         calls = list(collection.calls(target, 0, wanted))
         answers = store.get([c.key for c in calls], texts=False)
-        seen = [a.tokens_out for a in answers.values() if a.tokens_out is not None]
+        seen = [a.tokens.output for a in answers.values() if a.tokens is not None]
         out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
         to_ask = [c.characters for c in calls if c.key not in answers]
-        lines.append(_line(target, "answers", len(calls), to_ask, out[target.name]))
+        line = _line(target, "answers", len(calls), to_ask, out[target.name])
+        paid, today = (
+            sum(map(cost, answers.values())) for cost in (lambda answer: answer.usd, target.cost_of)
+        )
+        lines.append(replace(line, paid=paid, today=today))
     for judge in collect.judges:
         target = collection.judges[judge.called]
         lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, wanted, out, store)))
@@ -184,7 +216,7 @@ def _judged(
 def _answers(
     collection: Collection, places: Sequence[int], store: AnswerStore
 ) -> dict[tuple[str, int], Answer]:
-    """{(model, place of the prompt): its answer}, of those that are there with their text or scored without one."""
+    """{(model, place of the prompt): its answer}, of those that have their text or are scored without one."""
     keys = {collection.call(t, i).key: (t.name, i) for t in collection.models for i in places}
     answers = store.get(list(keys))
     return {keys[k]: a for k, a in answers.items() if a.text is not None or a.state in WORTHLESS}
@@ -193,10 +225,10 @@ def _answers(
 def _line(target: Target, role: str, calls: int, to_ask: Sequence[int], out: float) -> Line:
     characters, n = float(sum(to_ask)), len(to_ask)
     tokens_in, tokens_out = characters / BYTES_A_TOKEN, n * out
-    return Line(
-        target.name, role, calls, calls - n, tokens_in, tokens_out, target.usd(tokens_in, tokens_out),
-        target.usd(characters / _PROSE, n * min(_SHORT, out)), target.usd(characters / _DENSE, n * target.max_tokens),
-    )  # fmt: skip
+    least = target.usd(characters / _PROSE, n * min(_SHORT, out))
+    most = target.usd(characters / _DENSE, n * target.max_tokens)
+    usd = target.usd(tokens_in, tokens_out)
+    return Line(target.name, role, calls, calls - n, tokens_in, tokens_out, usd, least, most)
 
 
 def mean_costs(pool_file: PoolFile) -> list[float]:
@@ -217,11 +249,12 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
     collect = collection.collect
     width = max(5, *(len(line.model) for line in lines))
     text = [
-        f"{'model':{width}s}  {'for':16s} {'calls':>8s} {'known':>8s} {'tokens in':>11s} {'out':>10s} {'USD':>10s}  range"
+        f"{'model':{width}s}  {'for':16s} {'calls':>8s} {'known':>8s} {'tokens in':>11s} {'out':>10s} "
+        f"{'USD':>10s}  range"
     ]
     text += [
-        f"{x.model:{width}s}  {x.role:16.16s} {x.calls:8,} {x.known:8,} {x.tokens_in:11,.0f} {x.tokens_out:10,.0f} {x.usd:10.4f}"
-        f"  {x.low:.4f} to {x.high:.4f}"
+        f"{x.model:{width}s}  {x.role:16.16s} {x.calls:8,} {x.known:8,} {x.tokens_in:11,.0f} "
+        f"{x.tokens_out:10,.0f} {x.usd:10.4f}  {x.low:.4f} to {x.high:.4f}"
         for x in lines
     ]
     usd, low, high = (sum(getattr(x, name) for x in lines) for name in ("usd", "low", "high"))
@@ -237,7 +270,29 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
         )
     if any(scorer.kind == "tests" for scorer in collect.scores):
         text.append(f"code in answers runs {kind_of_box().in_words}")
-    return text + [f"note: {doubt}" for doubt in doubts(collection)]
+    prices = [sentence for x in lines if (sentence := repriced(x.model, x.paid, x.today))]
+    return text + [f"note: {note}" for note in (*prices, *doubts(collection))]
+
+
+def repriced(model: str, paid: float, today: float) -> str:
+    """What is said of a model whose price changed since its answers were paid for; '' where it did not."""
+    if abs(paid - today) <= 1e-6 * max(paid, today):
+        return ""
+    return f"the price of {model} changed: its answers cost {paid:.4f} USD and count {today:.4f} at today's"
+
+
+def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
+    """Why the next prompt is not asked, where the budget for answers does not allow it; else ''."""
+    number = collection.answered(store, collection.models, 0)
+    if number == len(collection.prompts):
+        return ""
+    most, cap = collection.most(store, collection.models, number), collection.collect.max_usd
+    if spent + most <= cap:
+        return ""
+    return (
+        f"the budget ends after {number:,} of {len(collection.prompts):,} prompts: {cap - spent:.4f} of "
+        f"{cap:g} USD is left and the next prompt may cost {most:.4f}; a higher max_usd goes on from there"
+    )
 
 
 def doubts(collection: Collection) -> list[str]:
@@ -254,6 +309,7 @@ def plan_in_words(pool_file: PoolFile) -> list[str]:
     """
     collection = collection_of(pool_file)
     with AnswerStore() as store:
-        keys = [call.key for target in collection.models for call in collection.calls(target)]
-        paid, perhaps, _ = store.spent(keys)
-        return described(plan_of(collection, store), collection, paid + perhaps)
+        paid, perhaps, _ = collection.spent(store)
+        ended = out_of_budget(collection, store, paid + perhaps)
+        lines = described(plan_of(collection, store), collection, paid + perhaps)
+        return lines + [f"note: {ended}"] * bool(ended)

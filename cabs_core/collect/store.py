@@ -1,22 +1,25 @@
-"""What was asked and what came back: SQLite, rows are added and never changed, so that nothing is paid for twice.
+"""What was asked and what came back: SQLite, rows are added and never changed, so that nothing is paid for
+twice.
 
-A row of `sent` is written before a request leaves, one of `received` when it ends. A sent row without an end is a call
-that was under way when a process died: it may have been paid for. In WAL mode every committed row survives kill -9; the
-last ones before a loss of power may be missing.
+A row of `sent` is written before a request leaves, one of `received` when it ends. A sent row without an end
+is a call that was under way when a process died: it may have been paid for. In WAL mode every committed row
+survives kill -9; the last ones before a loss of power may be missing.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
+from cabs_core.endpoints.usage import Tokens
 from cabs_core.errors import StorageError
 from cabs_core.hashing import stable_hash
 from cabs_core.paths import cabs_home
@@ -28,11 +31,13 @@ WORTHLESS = ("refused", "rejected")
 _PART = 500  # keys looked up at a time
 
 _SCHEMA = """
-create table if not exists sent (id integer primary key, key text not null, model text not null, at real not null, bound real not null);
+create table if not exists sent (
+    id integer primary key, key text not null, model text not null, at real not null, bound real not null
+);
 create table if not exists received (
     sent integer primary key, key text not null, model text not null, state text not null, final integer not null,
     text text, sha text, finish text, tokens_in real, tokens_out real, estimated integer not null, usd real,
-    seconds real, at real not null, note text
+    seconds real, at real not null, note text, tokens text
 );
 create unique index if not exists answers on received (key) where final = 1;
 create index if not exists received_keys on received (key);
@@ -46,11 +51,11 @@ class Answer:
 
     Attributes:
         key: what was asked of whom, by content (`call_key`).
-        state: answered, truncated (the limit of tokens), refused (by a filter, or by the model's own `refusal`),
-            rejected (it cannot be asked, such as a prompt that is too long); failed: no answer.
+        state: answered, truncated (the limit of tokens), refused (by a filter, or by the model's own
+            `refusal`), rejected (it cannot be asked, such as a prompt that is too long); failed: no answer.
         text: None where there is none, or only its hash was kept. sha: SHA-256 of the text, 32 hex digits.
-        tokens_in, tokens_out: as the upstream counted them; estimated: it did not, and they are characters / 4.
-        usd: cost of the call. seconds: from request to last byte.
+        tokens: as the upstream counted them; estimated: it did not, and they are characters / 4.
+        usd: what the call cost at the price of its day. seconds: from request to last byte.
     """
 
     key: str
@@ -59,8 +64,7 @@ class Answer:
     text: str | None = None
     sha: str | None = None
     finish: str | None = None
-    tokens_in: float | None = None
-    tokens_out: float | None = None
+    tokens: Tokens | None = None
     estimated: bool = False
     usd: float = 0.0
     seconds: float | None = None
@@ -72,8 +76,20 @@ class Answer:
         return self.state in FINAL
 
 
-_NAMES = tuple(field.name for field in fields(Answer))
-_COLUMNS = ", ".join(_NAMES)
+_COLUMNS = (
+    "key, model, state, text, sha, finish, tokens, tokens_in, tokens_out, estimated, usd, seconds, note"
+)
+
+
+def _answer(row: Sequence[Any]) -> Answer:
+    """From a row of `_COLUMNS`. One without `tokens` was kept before they were: it costs what was paid."""
+    key, model, state, text, sha, finish, tokens, tokens_in, tokens_out, estimated, usd, seconds, note = row
+    counted = None
+    if tokens is not None:
+        counted = Tokens(**json.loads(tokens))
+    elif tokens_in is not None:
+        counted = Tokens(tokens_in, tokens_out or 0.0, usd=usd)
+    return Answer(key, model, state, text, sha, finish, counted, bool(estimated), usd, seconds, note)
 
 
 def call_key(url: str, model: str, messages: Sequence[dict[str, Any]], params: dict[str, Any]) -> str:
@@ -94,6 +110,9 @@ class AnswerStore:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
             self._db.executescript(_SCHEMA)
+            columns = [row[1] for row in self._db.execute("pragma table_info (received)")]
+            if "tokens" not in columns:  # paid answers are kept whatever they lack
+                self._db.execute("alter table received add column tokens text")
         except sqlite3.Error as error:
             raise StorageError(f"{self.path} cannot be opened as a store of answers: {error}") from None
 
@@ -109,7 +128,10 @@ class AnswerStore:
 
     @contextmanager
     def asking(self, notify: Any = lambda text: None) -> Iterator[None]:
-        """Hold the right to ask: one collection at a time, so that two never pay for one answer. It may be held twice here."""
+        """Hold the right to ask: one collection at a time, so that two never pay for one answer.
+
+        It may be held twice here.
+        """
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -129,11 +151,27 @@ class AnswerStore:
 
     def receive(self, number: int, answer: Answer) -> None:
         """Note how a call ended. Of two answers to one call the first is kept."""
-        row = (
-            number, answer.key, answer.model, answer.state, int(answer.final), answer.text, answer.sha, answer.finish,
-            answer.tokens_in, answer.tokens_out, int(answer.estimated), answer.usd, answer.seconds, time.time(), answer.note,
-        )  # fmt: skip
-        self._run(f"insert or ignore into received values ({', '.join('?' * len(row))})", row)
+        tokens = answer.tokens
+        row = {
+            "sent": number,
+            "key": answer.key,
+            "model": answer.model,
+            "state": answer.state,
+            "final": int(answer.final),
+            "text": answer.text,
+            "sha": answer.sha,
+            "finish": answer.finish,
+            "tokens": None if tokens is None else json.dumps(asdict(tokens)),
+            "tokens_in": None if tokens is None else tokens.input,
+            "tokens_out": None if tokens is None else tokens.output,
+            "estimated": int(answer.estimated),
+            "usd": answer.usd,
+            "seconds": answer.seconds,
+            "at": time.time(),
+            "note": answer.note,
+        }
+        marks = ", ".join("?" * len(row))
+        self._run(f"insert or ignore into received ({', '.join(row)}) values ({marks})", [*row.values()])
 
     def _run(self, text: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         try:
@@ -153,7 +191,7 @@ class AnswerStore:
             for row in self._run(
                 f"select {columns} from received where final = 1 and key in ({marks})", part
             ):
-                answers[row[0]] = Answer(**(dict(zip(_NAMES, row)) | {"estimated": bool(row[8])}))
+                answers[row[0]] = _answer(row)
         return answers
 
     def known(self, keys: Iterable[str]) -> set[str]:
@@ -174,7 +212,8 @@ class AnswerStore:
             ).fetchone()
             paid += float(row[0])
             row = self._run(
-                f"select coalesce(sum(bound), 0), count(*) from sent where key in ({marks}) and id not in (select sent from received)",
+                f"select coalesce(sum(bound), 0), count(*) from sent where key in ({marks}) "
+                "and id not in (select sent from received)",
                 part,
             ).fetchone()
             perhaps, lost = perhaps + float(row[0]), lost + int(row[1])

@@ -13,7 +13,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text
-from cabs_core.report.verdict import MATTERS, Estimate, Verdict, headline, summary
+from cabs_core.report.verdict import MATTERS, SAVES, Estimate, Verdict, headline, summary
 
 
 def money(value: float) -> str:
@@ -98,6 +98,11 @@ def why(v: Verdict) -> str:
     if v.heaviest is not None:
         said += f" One prompt is {percent_text(v.heaviest)} of all the money: "
         said += "how much is saved cannot be told from these queries."
+    if v.at_limit:
+        said += (
+            f" It may save just {percent_text(SAVES)} of the cost, the least that counts: were it so, no "
+            "number of prompts would tell."
+        )
     return said
 
 

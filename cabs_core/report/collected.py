@@ -59,6 +59,7 @@ def collection_of(
     )
     banners = [
         *([stopped] if answers["stopped"] else []),
+        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers["_repriced"]),
         *scores["_warnings"],
         *(f"{model} was dropped {why}" for model, why in answers["dropped"].items()),
     ]

@@ -80,6 +80,7 @@ class Verdict:
         saved: share of the model's cost that the router does not cost; None where the model is free.
         heaviest: where a few prompts are so much of the money that no interval of `saved` is known: the
             largest one's share.
+        at_limit: what is saved may be just `SAVES`, and then no number of prompts decides.
         queries, independent: held-out queries, and how many independent observations these are.
         prompts_needed: how many more prompts, collected for the whole table, would decide, where `decision`
             is unsure.
@@ -109,6 +110,7 @@ class Verdict:
     model_cost: float
     gain: Estimate | None = None
     heaviest: float | None = None
+    at_limit: bool = False
     against: str = ""
     trained: str = ""
     over_trained: Estimate | None = None
@@ -231,6 +233,7 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         model_score=float(single["score"]),
         model_cost=float(single["cost_per_1000_calls"]),
         heaviest=heaviest,
+        at_limit=decision == "unsure" and gap is not None and gap.at_limit,
     )
 
 
@@ -338,13 +341,29 @@ class Gap:
         low, high = self._error(*parts, 0.0).interval(left, compared)
         return Estimate(1 - left) if math.isnan(low) else Estimate(1 - left, 1 - high, 1 - low)
 
+    @property
+    def at_limit(self) -> bool:
+        """Whether what is saved may be just `SAVES`, the least that counts."""
+        saved = self.saved(1)
+        return saved is not None and saved.ends[0] <= SAVES <= saved.ends[1]
+
+    @property
+    def _close_to_limit(self) -> bool:
+        """Whether what is saved is within one standard error of it."""
+        left = self._left()
+        if left is None or self.heaviest is not None:
+            return False
+        return bool(abs(1 - left[0] - SAVES) <= self._error(*left[1], 0.0).se)
+
     def more(self, compared: int) -> int | None:
         """How many more prompts, for the whole table, until the rule decides in eight of ten cases.
 
         What is true is drawn about what was found, as its error says, and what will be found about that. Both
         may be as good, and then it has to decide, too. A difference near the limits of the rule takes ever
-        more. None: not known, or more than anybody collects.
+        more. None: not known, close to the limit of what is saved, or more than anybody collects.
         """
+        if self._close_to_limit:
+            return None
         left = self._left()
         figures = [self._minus(utility=1.0), self._minus(score=1.0)]
         if left is not None and self.heaviest is None:
@@ -472,6 +491,7 @@ def _at_end(
         model_cost=float(1000 * b.mean("cost")[j]),
         gain=gap.gain(rho, compared) if rho > 0 else None,
         heaviest=gap.heaviest,
+        at_limit=decision == "unsure" and gap.at_limit,
     )
 
 

@@ -54,6 +54,8 @@ def run_checks(
         )
         if fault.state != "blocked":  # else its own check says so
             cases.append(Case(_place(fault.target.stage, pool.name), "up_to_date", "error", text))
+    if ended := _ended_by_budget(chain):
+        cases.append(Case(_place("answers", pool.name), "complete", "warning", ended))
     if there:
         register(instance, store, pool.name)
         notify(f"{pool.name}: {', '.join(there)}")
@@ -105,6 +107,16 @@ def _first_fault(chain: Chain) -> Status | None:
         if status.state == "blocked" or (status.state == "stale"):
             return status
     return None
+
+
+def _ended_by_budget(chain: Chain) -> str:
+    record = chain.store.record(("answers", chain.pool.name)) if chain.pool.collected else None
+    if record is None or not record.summary["_by_budget"]:
+        return ""
+    asked, prompts, why = (record.summary[key] for key in ("prompts", "of", "stopped"))
+    return (
+        f"it stopped after {asked:,} of {prompts:,} prompts: {why}; all that follows is about these prompts"
+    )
 
 
 def _follows(chain: Chain, asset: str, stage: str) -> bool:

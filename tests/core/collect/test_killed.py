@@ -11,7 +11,6 @@ import time
 import pytest
 from collect_support import JUDGE, MODELS, serving, write_pool
 
-from cabs_core.collect.answers import keys_of
 from cabs_core.collect.plan import collection_of
 from cabs_core.collect.store import AnswerStore
 
@@ -63,7 +62,8 @@ def test_twenty_kills_pay_for_nothing_twice(tmp_path, cabs_home):
         counts = provider.counts()
     assert "done 1200" in out
     with AnswerStore() as store:
-        keys = list(keys_of(collection_of(pool)))
+        collection = collection_of(pool)
+        keys = [call.key for target in collection.models for call in collection.calls(target)]
         in_flight = store.spent(keys)[2]
         assert len(store.known(keys)) == len(keys) == 1200
         judged = store._run("select count(*) from received where model = 'judge' and final = 1").fetchone()[0]

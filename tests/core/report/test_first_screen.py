@@ -482,7 +482,7 @@ def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collecti
     build_all(tmp_path, database=False)
     counts = {"calls": 60.0, "tokens in": 1.0, "tokens out": 1.0, "seconds": 1.0, "usd": 0.1}
     collection = {
-        "answers": {"prompts": 60, "of": 300, "spent in all, USD": 0.5, "stopped": "the budget", "dropped": {},
+        "answers": {"prompts": 60, "of": 300, "spent in all, USD": 0.5, "stopped": "the budget", "_repriced": ["the price of a changed"], "dropped": {},
                     "_counts": {"model-0": counts}},
         "scores": {"judging, USD in all": 0.1, "_warnings": []},
         "instrument": {"scores": {"judge": {"kind": "judge", "against": "model-2"}}, "judges": {}},
@@ -495,6 +495,7 @@ def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collecti
     assert "Comparisons won" in page and "comparisons with model-2" in page
     verdict = json.loads((report.path.parent / "verdict.json").read_text())
     assert any("stopped early, after 60 of 300 prompts: the budget" in w for w in verdict["warnings"])
+    assert any("The price of a changed." in w for w in verdict["warnings"])
     assert all(v["value_usd"] is None and v["against"] == "model-2" for v in verdict["by_value"])
 
 

@@ -5,6 +5,8 @@ Of 30 tables a rate of 5 % gives more than 5 once in 500.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,12 +15,15 @@ from benchmarks.verdict_worlds import (
     LOGS,
     PROMOTIONS,
     WORLDS,
+    alike,
+    gap_of,
     goal,
     log_interval,
     promotion,
     repeated,
     verdict,
 )
+from cabs_core.report.verdict import SAVES, Gap
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -53,3 +58,17 @@ def test_a_printed_interval_holds_the_truth(kind: str) -> None:
         assert len(held) - sum(held) <= 5
     if kind == "costs of sigma 2.5":
         assert len(printed) <= 5, "nobody knows a mean cost from so few calls"
+
+
+def test_no_number_of_prompts_is_named_where_none_would_decide() -> None:
+    """One router as good as the model: it saves just what counts, or six times that."""
+    rng = np.random.default_rng(11)
+
+    def gaps(saves: float) -> list[Gap]:
+        tables = [alike(rng, 150, routers=1) for _ in range(30)]
+        return [gap_of(replace(table, costs=(1 - saves) * table.costs)) for table in tables]
+
+    just, clear = gaps(SAVES), gaps(6 * SAVES)
+    assert sum(gap.at_limit for gap in just) >= 25 and not any(gap.at_limit for gap in clear)
+    assert sum(gap.more(1) is not None for gap in just) <= 15
+    assert all(gap.more(1) is not None for gap in clear)
