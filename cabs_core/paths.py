@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from cabs_core.errors import PoolError, StorageError
 
-_PROJECT_ROOT = Path(__file__).resolve().parent.parent
+#: the folder that is imported as `cabs_core`
+PACKAGE_FOLDER = Path(str(files("cabs_core"))).resolve()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 #: endings of tables, which may be followed by one of `PACKED`, and of what must be saved as one first
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
+#: the report of a pool as data, beside its page
+VERDICT = "verdict.json"
 #: ending of a packed file -> what Arrow calls the packing
 PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
@@ -27,7 +31,8 @@ def suffix_of(path: Path) -> str:
 
 def project_root() -> Path:
     """The checkout when the package runs from one, else the current directory."""
-    return _PROJECT_ROOT if (_PROJECT_ROOT / "pyproject.toml").is_file() else Path.cwd()
+    checkout = PACKAGE_FOLDER.parent
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 
 def cabs_home() -> Path:

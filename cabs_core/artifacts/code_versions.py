@@ -15,9 +15,11 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from cabs_core.paths import PACKAGE_FOLDER
+
 PACKAGE = "cabs_core"
-#: Folder of the package whose modules count.
-ROOT = Path(__file__).parents[1]
+#: folder of the package whose modules count
+ROOT = PACKAGE_FOLDER
 
 
 @cache

@@ -36,9 +36,9 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     """
     from cabs_core.artifacts import ArtifactStore, Chain
     from cabs_core.chain.pages import REPORTS, page_parts
+    from cabs_core.chain.standing import older_data
     from cabs_core.errors import ProvenanceError
     from cabs_core.pools import find_pool
-    from cabs_core.pools.standing import older_data
 
     store = ArtifactStore()
     if goal is not None:
@@ -61,9 +61,9 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
 
 def _answer(store: ArtifactStore, pool: str | None, goal: str) -> None:
     from cabs_core.artifacts import Chain
+    from cabs_core.chain.goal import answer_for
     from cabs_core.pool_files.goals import parse_goal
     from cabs_core.pools import find_pool
-    from cabs_core.router.goals import answer_for
 
     wanted = parse_goal(goal)
     if not pool:

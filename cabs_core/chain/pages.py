@@ -19,10 +19,10 @@ from cabs_core.artifacts.provenance import Recipe, Record
 from cabs_core.artifacts.stages import POOL_STAGES
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.atomic import write_bytes
+from cabs_core.chain.standing import older_data, verdicts
 from cabs_core.chain.warnings import data_warnings
 from cabs_core.errors import DataError, PolicyError, ProvenanceError
 from cabs_core.hashing import hash_file, stable_hash
-from cabs_core.pools.standing import older_data, verdicts
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
@@ -242,7 +242,7 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
 
 def _answer(chain: Chain) -> dict[str, Any] | None:
     """The answer to the pool's goal, or why there is none."""
-    from cabs_core.router.goals import answer_for  # noqa: PLC0415  (numba takes seconds)
+    from cabs_core.chain.goal import answer_for  # noqa: PLC0415  (numba takes seconds)
 
     if chain.pool.goal is None:
         return None

@@ -7,14 +7,16 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from cabs_core.collect.calls import Call, Reply, Target, read_reply, unasked
 from cabs_core.collect.store import Answer, AnswerStore
 from cabs_core.endpoints.dialects import PATHS
 from cabs_core.endpoints.replies import Meaning
 from cabs_core.pool_files.collect import Collect, Limit
+
+if TYPE_CHECKING:
+    import aiohttp
 
 #: seconds of the first wait after a failure; it doubles up to the longest
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
@@ -198,6 +200,7 @@ def ask(
     for target in models:
         lanes.setdefault(target.name, Lane(target, collect.limits.get(target.name, Limit())))
     before = purse.spent
+    import aiohttp  # noqa: PLC0415  (the library is imported and replays without it)
 
     async def run() -> None:
         limit = sum(lanes[t.name].limit.concurrency for t in models)
@@ -310,6 +313,8 @@ async def _call(
 
 
 async def _post(client: aiohttp.ClientSession, call: Call) -> tuple[Reply, float]:
+    import aiohttp  # noqa: PLC0415  (as above)
+
     upstream, dialect = call.target.upstream, call.target.dialect
     headers = {"content-type": "application/json", **upstream.headers(dialect)}
     begin = time.perf_counter()

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from numba.core import caching, config
 
+from cabs_core.paths import PACKAGE_FOLDER
+
 log = logging.getLogger(__name__)
 
-_PACKAGE = Path(__file__).resolve().parent.parent
 _IMPORT = re.compile(
     r"^\s*(?:from\s+(cabs_core[\w.]*)\s+import\s+([^#\n(]+|\([^)]*\))|import\s+(cabs_core[\w.]*))", re.M
 )
@@ -37,7 +38,7 @@ def _imports(path: Path) -> frozenset[Path]:
         candidates = [module or plain]
         candidates += [f"{module}.{name}" for name in re.findall(r"\w+", names)] if module else []
         for candidate in candidates:
-            base = _PACKAGE.joinpath(*candidate.split(".")[1:])
+            base = PACKAGE_FOLDER.joinpath(*candidate.split(".")[1:])
             for file in (base.with_suffix(".py"), base / "__init__.py"):
                 if file.is_file():
                     files.add(file)

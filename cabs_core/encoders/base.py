@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -44,6 +44,5 @@ class PromptEncoder(Protocol):
 
 def encoder_class(record: EncoderRecord) -> type[PromptEncoder]:
     """The class that a record names, imported now."""
-    module, _, attribute = record.path.partition(":")
-    cls: type[PromptEncoder] = getattr(importlib.import_module(module), attribute)
+    cls: type[PromptEncoder] = resolve_name(record.path)
     return cls

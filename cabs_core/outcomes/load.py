@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 
@@ -42,8 +42,7 @@ def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None)
 def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> RawOutcomes:
     """Every model and query of the pool's source, before the pool's options."""
     record = sources()[pool_file.pool.source.kind]
-    module, _, function = record.path.partition(":")
-    read = getattr(importlib.import_module(module), function)
+    read = resolve_name(record.path)
     if record.collected and inputs is None:
         name = pool_file.pool.name
         raise DataError(

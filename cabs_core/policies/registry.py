@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from cabs_core.policies.saving import load, read_header
 
 def policy_class(name: str) -> type[Policy]:
     """The class that implements a policy name. Raises PolicyError for unknown names."""
-    module, _, attribute = policy_record(name).path.partition(":")
-    cls = getattr(importlib.import_module(module), attribute)
+    cls = resolve_name(policy_record(name).path)
     if not (isinstance(cls, type) and issubclass(cls, Policy)):
         raise PolicyError(
             f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.policies.base.Policy"

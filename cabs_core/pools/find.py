@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 
-from cabs_core.catalog import name_and_options
+from cabs_core.catalog import name_and_options, policy_record
 from cabs_core.errors import PolicyError, PoolError
 from cabs_core.paths import pools_dir
 from cabs_core.pool_files.read import PoolFile, did_you_mean, pool_error, read_pool_file, shown_path
@@ -40,10 +41,9 @@ def _check_options(pool_file: PoolFile) -> None:
     for name in filter(None, (*pool.policies, pool.reference_policy, pool.router.policy)):
         if not name_and_options(name)[1]:
             continue
-        from cabs_core.policies import policy_class  # noqa: PLC0415  (compiles: for pools with options only)
-
+        policy = resolve_name(policy_record(name).path)  # compiles: for pools with options only
         try:
-            policy_class(name).parse(name, {})
+            policy.parse(name, {})
         except PolicyError as error:
             raise pool_error(pool_file.path, None, f"policies: {error}") from None
 

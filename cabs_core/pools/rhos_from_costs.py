@@ -6,10 +6,10 @@ table's path, size and time, so that listing pools reads no tables.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from cabs_core.atomic import write_text
@@ -59,8 +59,7 @@ def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
     try:
         record = sources()[pool_file.pool.source.kind]
         if record.costs:  # nothing was asked yet: what a call costs is expected from prices
-            module, _, function = record.costs.partition(":")
-            return grid_for_costs(getattr(importlib.import_module(module), function)(pool_file)), ""
+            return grid_for_costs(resolve_name(record.costs)(pool_file)), ""
         return grid_for_costs(load_outcomes(pool_file).costs.mean(axis=0)), ""
     except CabsError as error:
         return (), str(error)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabs_core.atomic import write_bytes, write_text
-from cabs_core.paths import safe_name
+from cabs_core.paths import VERDICT, safe_name
 from cabs_core.plots import render_page
-from cabs_core.pools.standing import VERDICT
 from cabs_core.report import cards, findings, leaderboard
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of

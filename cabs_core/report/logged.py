@@ -14,10 +14,10 @@ from cabs_core.atomic import write_bytes, write_text
 from cabs_core.errors import ResultError
 from cabs_core.logs import Receipt
 from cabs_core.outcomes import Outcomes
+from cabs_core.paths import VERDICT
 from cabs_core.plots import render_page
 from cabs_core.plots.charts import intervals
 from cabs_core.plots.figure import Figure, FigureTable
-from cabs_core.pools.standing import VERDICT
 from cabs_core.report import cards, stages
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.data import PoolData

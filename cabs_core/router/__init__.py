@@ -17,25 +17,25 @@ import importlib
 from typing import Any
 
 _LAZY = {
-    "Router": "router",
-    "Routed": "router",
-    "EventLog": "events",
-    "Learner": "learner",
-    "Manifest": "bundle",
-    "read_manifest": "bundle",
-    "Pacer": "pacer",
-    "build_bundle": "build",
-    "choose_policy": "build",
-    "check_bundle_matches_replay": "checks",
-    "measure_latency": "checks",
-    "compare_with_champion": "checks",
-    "promote": "promotion",
-    "roll_back": "promotion",
+    "Router": "cabs_core.router.router",
+    "Routed": "cabs_core.router.router",
+    "EventLog": "cabs_core.router.events",
+    "Learner": "cabs_core.router.learner",
+    "Manifest": "cabs_core.router.bundle",
+    "read_manifest": "cabs_core.router.bundle",
+    "Pacer": "cabs_core.router.pacer",
+    "build_bundle": "cabs_core.router.build",
+    "choose_policy": "cabs_core.router.build",
+    "check_bundle_matches_replay": "cabs_core.router.checks",
+    "measure_latency": "cabs_core.router.checks",
+    "compare_with_champion": "cabs_core.router.checks",
+    "promote": "cabs_core.router.promotion",
+    "roll_back": "cabs_core.router.promotion",
 }
 __all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(importlib.import_module(f"cabs_core.router.{_LAZY[name]}"), name)
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

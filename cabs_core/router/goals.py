@@ -20,10 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.artifacts import Chain
-from cabs_core.catalog import NO_ROUTERS, policy_label
 from cabs_core.errors import DataError, counted, listed
-from cabs_core.inputs import tuned_options
 from cabs_core.metrics import (
     Error,
     cost_bound,
@@ -38,10 +35,7 @@ from cabs_core.pool_files.goals import BEST, Goal
 from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
-from cabs_core.router.build import deployable
 
-#: orders that learning policies are averaged over
-_TRIALS = 5
 #: routers, nearest on validation first, that are looked at on test where none is likely to be confirmed
 _NEAREST = 10
 _Candidate = tuple[str | None, float | None, str]
@@ -120,34 +114,6 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> Answer:
-    """Which of the pool's models and routers fulfils a goal: chosen on validation, confirmed on test.
-
-    Args:
-        anyway: answer although the artifacts are of older data, or of data that failed a check since.
-
-    Raises:
-        ProvenanceError: the pool's chain has not been run, or not on the data at hand. DataError: see
-            `answer_goal`.
-    """
-    targets = {name: chain.stage(name) for name in ("replay_problem", "tuning")}
-    if not anyway:
-        chain.require_current(targets.values())
-    inputs = {name: chain.verified(target) for name, target in targets.items()}
-    pool = chain.pool
-    return answer_goal(
-        goal,
-        ReplayProblem.load(inputs["replay_problem"] / "validation"),
-        ReplayProblem.load(inputs["replay_problem"] / "test"),
-        [p for p in pool.policies if deployable(p) and p not in NO_ROUTERS],
-        rhos=pool.replay.rhos,
-        options=tuned_options(inputs),
-        trials=min(pool.replay.trials, _TRIALS),
-        seed=pool.replay.order_seed,
-        label=policy_label,
-    )
 
 
 def answer_goal(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from cabs_core.command import CommandGroup
-from cabs_core.router.cli import feedback, log, rollback, route, serve
+from cabs_core.router.cli import feedback, log, rollback, route
 from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.serve_cli import serve
 
 
 @click.group(

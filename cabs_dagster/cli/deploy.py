@@ -28,10 +28,10 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     asks for --anyway.
     """
     from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.chain.standing import held_out
     from cabs_core.errors import RouterError
     from cabs_core.paths import deployed_folder
     from cabs_core.pools.registry import active_pool
-    from cabs_core.pools.standing import held_out
     from cabs_core.router.build import router_rho
     from cabs_dagster.cli.runner import run_until_interrupted
 

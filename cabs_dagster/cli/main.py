@@ -47,11 +47,12 @@ def main() -> None:
 def _register() -> None:
     from cabs_core.chain.cli import data, evaluate, prune, report
     from cabs_core.chain.collect_cli import collect, judge
+    from cabs_core.chain.export_cli import export
     from cabs_core.chain.trace_cli import trace
     from cabs_core.policies.cli import policies
-    from cabs_core.router.cli import feedback, log, rollback, route, serve
+    from cabs_core.router.cli import feedback, log, rollback, route
     from cabs_core.router.doctor_cli import doctor
-    from cabs_core.router.export_cli import export
+    from cabs_core.router.serve_cli import serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
     from cabs_dagster.cli.plan import plan

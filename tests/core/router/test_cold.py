@@ -8,13 +8,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.chain.export_cli import export
 from cabs_core.endpoints.upstreams import Upstream
 from cabs_core.errors import RouterError
 from cabs_core.router import Router, read_manifest
 from cabs_core.router.cold import HIGHEST, LOWEST, build_cold, prior_scores
 from cabs_core.router.decidable import FEWEST, in_words, reach
 from cabs_core.router.doctor_cli import doctor
-from cabs_core.router.export_cli import export
 
 URL = "http://127.0.0.1:1/v1"
 MODELS = {

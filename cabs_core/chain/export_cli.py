@@ -179,8 +179,8 @@ def _held_out(pool: str | None, manifest: Manifest) -> str:
     """What the pool's report says of the router on held-out prompts, or that it says nothing; '' of a cold
     router."""
     from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.chain.standing import held_out
     from cabs_core.pools import find_pool
-    from cabs_core.pools.standing import held_out
 
     if manifest.provenance.get("cold"):
         return ""
@@ -194,10 +194,10 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
         RouterError: no router fulfils it.
     """
     from cabs_core.artifacts import ArtifactStore, Chain
+    from cabs_core.chain.goal import answer_for
     from cabs_core.errors import RouterError
     from cabs_core.pool_files.goals import parse_goal
     from cabs_core.pools import find_pool
-    from cabs_core.router.goals import answer_for
 
     chain = Chain(ArtifactStore(), find_pool(pool or ""))
     wanted = parse_goal(goal) if goal else chain.pool.goal

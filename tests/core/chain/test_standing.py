@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from cabs_core.pools import standing
-from cabs_core.pools.standing import VERDICT
+from cabs_core.chain import standing
+from cabs_core.paths import VERDICT
 from cabs_core.router.card import model_card
 
 CASE = {

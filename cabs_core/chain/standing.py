@@ -11,10 +11,9 @@ from typing import Any
 from cabs_core.artifacts import Chain, OlderData
 from cabs_core.artifacts.store import ArtifactStore
 from cabs_core.errors import ProvenanceError
+from cabs_core.paths import VERDICT
 from cabs_core.pools.registry import active_pools
 
-#: the report as data, beside the page
-VERDICT = "verdict.json"
 #: begins what is said of a pool whose report yields no verdict now
 WITHHELD = "No verdict: "
 
