@@ -36,7 +36,6 @@ from cabs_core.collect.stand_in import label, make_prompts, upstreams_text
 from cabs_core.collect.store import AnswerStore
 from cabs_core.collect.verdict import idle, look
 from cabs_core.inputs import tuned_options
-from cabs_core.metrics import two_way_error
 from cabs_core.outcomes import load_outcomes
 from cabs_core.pool_files import read_pool_file
 from cabs_core.pools import find_pool
@@ -44,6 +43,7 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.report.verdict import Estimate, decide, estimate
 from cabs_core.router.build import choose_policy
+from cabs_core.statistics import two_way_error
 
 RHO = 30.0
 POOL = """\

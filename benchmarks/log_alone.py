@@ -19,7 +19,6 @@ import numpy as np
 from benchmarks.logs import World
 from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
-from cabs_core.metrics import standard_error
 from cabs_core.ope.data import LoggedData, leading
 from cabs_core.ope.evaluate import evaluate
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
@@ -30,6 +29,7 @@ from cabs_core.pool_files import ModelPool
 from cabs_core.pool_files.sections import Split
 from cabs_core.pools import find_pool
 from cabs_core.router.heads import Heads, needs_of
+from cabs_core.statistics import standard_error
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import binary_share, clipped_utility
 

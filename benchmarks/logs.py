@@ -21,7 +21,6 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.encoders import embed_prompts
-from cabs_core.metrics import standard_error
 from cabs_core.ope.data import LoggedData, leading
 from cabs_core.ope.training import with_log
 from cabs_core.oracles import Oracles, build_problems, train_oracles
@@ -34,6 +33,7 @@ from cabs_core.problem import ReplayProblem
 from cabs_core.replay import replay
 from cabs_core.replay.engine import make_stream
 from cabs_core.router.heads import Heads, needs_of
+from cabs_core.statistics import standard_error
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import binary_share, clipped_utility
 

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import Setup
 from benchmarks.study_problems import set_up
+from cabs_core.catalog import REGIMES, regime_of
 from cabs_core.encoders import embed_prompts
-from cabs_core.metrics import REGIMES, regime_of
 from cabs_core.oracles import Oracles, diagnose, train_oracles
 from cabs_core.oracles.diagnostics import candidates, row_pair_errors
 from cabs_core.outcomes import Outcomes, load_outcomes, make_splits

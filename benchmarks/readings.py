@@ -18,7 +18,6 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from cabs_core.encoders import embed_prompts
-from cabs_core.metrics import standard_error, two_way_error
 from cabs_core.oracles import build_problems, train_oracles
 from cabs_core.outcomes import load_outcomes, make_splits
 from cabs_core.paths import cabs_home
@@ -26,6 +25,7 @@ from cabs_core.pool_files.sections import Encoder, Oracle
 from cabs_core.pools import find_pool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import replay
+from cabs_core.statistics import standard_error, two_way_error
 
 RHOS = (150.0, 550.0, 900.0)
 TRIALS = 5

@@ -11,9 +11,9 @@ import numpy as np
 
 from benchmarks.study_frontier import FixedModels, combined, lines, sweep
 from benchmarks.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
-from cabs_core.catalog import STREAM_CONDITIONS
-from cabs_core.metrics import REGIMES, regime_of, standard_error, two_way_error
+from cabs_core.catalog import REGIMES, STREAM_CONDITIONS, regime_of
 from cabs_core.problem import ReplayProblem
+from cabs_core.statistics import standard_error, two_way_error
 
 #: test over train queries of a split, by which redraws of a table are not independent (Nadeau and Bengio
 #: 2003)

@@ -34,7 +34,6 @@ from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem as study_problem
 from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
-from cabs_core.metrics import standard_error
 from cabs_core.policies.hier_loop import Data, Parts, decide, learn
 from cabs_core.policies.hier_mix import HierMix
 from cabs_core.policies.lanes import Lane
@@ -43,6 +42,7 @@ from cabs_core.policies.rounds import round_loop
 from cabs_core.problem import ReplayProblem
 from cabs_core.problem.synthetic import synthetic_problem
 from cabs_core.replay.engine import make_stream
+from cabs_core.statistics import standard_error
 
 ARMS = 18
 #: share of the rounds that play a model drawn evenly; `cabs serve` has the same by default

@@ -25,8 +25,6 @@ from scipy import special
 
 from benchmarks.script import Script
 from cabs_core.atomic import write_text
-from cabs_core.metrics import mean_error, seen_share
-from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.ope import LoggedData, evaluate
 from cabs_core.pool_files.goals import Goal
 from cabs_core.pool_files.sections import MARGIN
@@ -37,6 +35,8 @@ from cabs_core.report.evidence import Played
 from cabs_core.report.verdict import Gap, decide
 from cabs_core.router.checks import compare_plays
 from cabs_core.router.goals import answer_goal
+from cabs_core.statistics import mean_error, seen_share
+from cabs_core.statistics.uncertainty import LEVEL
 
 SIZES = (50, 100, 200, 500, 2000)
 Rng = np.random.Generator

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from cabs_core import metrics
+from cabs_core import metrics, statistics
 from cabs_core.catalog import regime_of
 from cabs_core.threads import one_blas_thread
 
-#: what SQL knows of an error: fields of `metrics.Error`
+#: what SQL knows of an error: fields of `statistics.Error`
 _ERROR = ("se", "df", "clusters", "lump_low", "lump_high", "unit")
 Column: TypeAlias = pa.ChunkedArray
 
@@ -35,7 +35,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
         ("hull", rows, _of_row(_hull), [doubles, doubles], point),
         ("cost_at_score", rows, _of_row(metrics.cost_at_score), [doubles, doubles, number], number),
         ("two_sided_p_value", rows, _two_sided_p_value, [number, error], number),
-        ("holm", rows, _of_row(lambda p_values: metrics.holm(p_values).tolist()), [doubles], doubles),
+        ("holm", rows, _of_row(lambda p_values: statistics.holm(p_values).tolist()), [doubles], doubles),
         ("with_trials", rows, _with_trials, [error, number, "BIGINT"], error),
         ("two_way_error", rows, _two_way_error, [number, number, "BIGINT", "BIGINT"], error),
         ("regime_of", rows, _regime_of, [number, doubles], "VARCHAR"),
@@ -75,12 +75,13 @@ def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
     """Errors of sum(tops) / sum(bottoms) over clusters of queries, of every row."""
     rows = zip(*map(_lists, (tops, bottoms, clusters)))
     found = [
-        None if any(values is None for values in row) else _struct(metrics.ratio_error(*row)) for row in rows
+        None if any(values is None for values in row) else _struct(statistics.ratio_error(*row))
+        for row in rows
     ]
     return pa.array(found, pa.struct([(name, pa.float64()) for name in (*_ERROR, "below", "above")]))
 
 
-def _struct(error: metrics.Error) -> dict[str, float] | None:
+def _struct(error: statistics.Error) -> dict[str, float] | None:
     """An error as SQL has it, with the reach of the 95 % interval below and above; None where nothing is known."""
     if np.isnan(error.se):
         return None
@@ -88,8 +89,10 @@ def _struct(error: metrics.Error) -> dict[str, float] | None:
     return {**{name: getattr(error, name) for name in _ERROR}, "below": -low, "above": high}
 
 
-def _error(struct: dict[str, float] | None) -> metrics.Error:
-    return metrics.UNKNOWN if struct is None else metrics.Error(**{name: struct[name] for name in _ERROR})
+def _error(struct: dict[str, float] | None) -> statistics.Error:
+    return (
+        statistics.UNKNOWN if struct is None else statistics.Error(**{name: struct[name] for name in _ERROR})
+    )
 
 
 @one_blas_thread()
@@ -149,7 +152,7 @@ def _two_way_error(
     se_trials: float | None, se_queries: float | None, trials: int | None, queries: int | None
 ) -> dict[str, float] | None:
     """A null among the standard errors is one that is not known."""
-    return _struct(metrics.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0))
+    return _struct(statistics.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0))
 
 
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:

@@ -17,11 +17,11 @@ from cabs_core.catalog import condition_that_changes
 from cabs_core.chain.progress import Progress
 from cabs_core.errors import ProvenanceError
 from cabs_core.inputs import tuned_options
-from cabs_core.metrics import crossed_error
 from cabs_core.pool_files import ModelPool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.replay.storage import StoredTrace, load_trace, save_replay_result, trace_of
+from cabs_core.statistics import crossed_error
 from cabs_core.utility import clipped_utility
 
 if TYPE_CHECKING:

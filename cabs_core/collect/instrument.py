@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.metrics import mean_error, share_interval
-from cabs_core.metrics.people import Estimate, corrected_mean
+from cabs_core.statistics import mean_error, share_interval
+from cabs_core.statistics.people import Estimate, corrected_mean
 
 __all__ = [
     "Estimate",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.metrics import mean_error
+from cabs_core.statistics import mean_error
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cabs_core.statistics import bootstrap_ratio, cluster_sums
+
 
 def _points(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     costs = np.atleast_1d(np.asarray(costs, dtype=np.float64))
@@ -106,3 +108,32 @@ def cost_saved(costs: ArrayLike, scores: ArrayLike, baseline_cost: float, baseli
     if not baseline_cost > 0:
         return float("nan")
     return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost
+
+
+def aiq_bootstrap_se(
+    costs: ArrayLike,
+    scores: ArrayLike,
+    cost_min: float,
+    cost_max: float,
+    *,
+    plays: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+) -> float:
+    """Bootstrap standard error over clusters of queries of a router's AIQ, from 200 replicates.
+
+    Args:
+        costs, scores: [rhos, n] per query means at every rho; the queries are resampled for all rhos together.
+        plays: [rhos, n] how often each query was played (weights of the means), None for equally often.
+    """
+    costs, scores = np.asarray(costs, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    if costs.shape != scores.shape or costs.ndim != 2:
+        raise ValueError(f"costs {costs.shape} and scores {scores.shape}: expected [rhos, n] for both")
+    plays = np.ones_like(costs) if plays is None else np.asarray(plays, dtype=np.float64)
+    if cluster_sums(plays, clusters).shape[1] < 2:
+        return float("nan")
+    x, y = (
+        bootstrap_ratio(plays * values, plays, clusters=clusters, replicates=200)
+        for values in (costs, scores)
+    )
+    values = [aiq(*point, cost_min, cost_max) for point in zip(np.maximum(x, 0.0).T, y.T)]
+    return float(np.std(values, ddof=1))

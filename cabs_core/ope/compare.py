@@ -10,8 +10,6 @@ import numpy as np
 from scipy import special
 
 from cabs_core.errors import RouterError
-from cabs_core.metrics import mean_error, share_interval
-from cabs_core.metrics.uncertainty import LEVEL
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.estimators import direct, weights
 from cabs_core.ope.evaluate import model_of
@@ -30,6 +28,8 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.promotion import Comparison, judge
+from cabs_core.statistics import mean_error, share_interval
+from cabs_core.statistics.uncertainty import LEVEL
 from cabs_core.threads import one_blas_thread
 from cabs_core.utility import clipped_utility
 

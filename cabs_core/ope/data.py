@@ -16,9 +16,9 @@ from cabs_core.errors import DataError
 from cabs_core.logs import Log, known_propensities, log_of_frame, read_log
 from cabs_core.logs.names import base_of
 from cabs_core.logs.receipt import merging
-from cabs_core.metrics.clusters import clusters_of
 from cabs_core.ope.models import folds, propensity_model
 from cabs_core.router.events import EventLog
+from cabs_core.statistics.clusters import clusters_of
 
 #: fields that are not of single decisions
 _WHOLE = ("arms", "adaptive", "receipt")
@@ -34,7 +34,7 @@ class LoggedData:
         features: [n, d], what the models of outcomes see; d may be 0.
         pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
         groups: text [n]; rows of one group (one prompt) are resampled together.
-        clusters: [n]; decisions that depend on each other (`metrics.clusters`); None: groups.
+        clusters: [n]; decisions that depend on each other (`statistics.clusters`); None: groups.
         embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
             it would have played; None: unknown, or (available) all.
         receipt: how the log was read, in words.

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import DataError
-from cabs_core.metrics import UNKNOWN, Error, tail_error, too_heavy
 from cabs_core.ope.data import LoggedData
 from cabs_core.ope.estimators import direct, doubly_robust, snips, weights
 from cabs_core.ope.estimators import effective_size as realised_size
@@ -21,6 +20,7 @@ from cabs_core.ope.intervals import (
     sequence_half_width,
 )
 from cabs_core.ope.models import earlier_model, folds, outcome_model
+from cabs_core.statistics import UNKNOWN, Error, tail_error, too_heavy
 from cabs_core.utility import clipped_utility
 
 #: refused up to this: share of the target's probability on arms that the log can play

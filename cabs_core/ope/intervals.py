@@ -9,7 +9,7 @@ mended from the logged probabilities alone, which know more than the draws:
   happened: a log in which the rare arms happened not to be drawn looks better than it is;
 * the variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
 
-Intervals are those of `metrics.uncertainty` with that error, the effective size (or the number of clusters, if that is smaller) and
+Intervals are those of `statistics.uncertainty` with that error, the effective size (or the number of clusters, if that is smaller) and
 degrees of freedom one less: skewness counts, and what so many decisions may have missed. A sequence's are asymptotic confidence sequences (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
 2024, Annals of Statistics 52(6), theorem 2.2), valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
 """
@@ -21,8 +21,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cabs_core.metrics import Error, mean_error
-from cabs_core.metrics.uncertainty import LEVEL
+from cabs_core.statistics import Error, mean_error
+from cabs_core.statistics.uncertainty import LEVEL
 
 #: least effective size with an interval: with fewer, 95 % intervals were measured to cover 83 to 91 %
 LEAST = 50.0

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from cabs_core.metrics import mean_error
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.outcomes import Outcomes
 from cabs_core.predictors.base import contrasts
+from cabs_core.statistics import mean_error
 from cabs_core.threads import one_blas_thread
 
 BINS = 10

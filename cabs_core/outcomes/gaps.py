@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import DataError, counted, listed
-from cabs_core.metrics import mean_error
 from cabs_core.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.splits import make_splits
 from cabs_core.outcomes.table import Outcomes
 from cabs_core.pool_files import ModelPool
+from cabs_core.statistics import mean_error
 
 #: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not
 #: truth
@@ -110,7 +110,7 @@ def compared_means(
     p, and whether they differ, as one of so many tests and by as much as matters; None with too few.
 
     Args:
-        tried: bool `[n]`. clusters: `[n]` of the prompts (`metrics.clusters`).
+        tried: bool `[n]`. clusters: `[n]` of the prompts (`statistics.clusters`).
     """
     first, second = (mean_error(values[part], clusters=clusters[part], unit=0.0) for part in (tried, ~tried))
     error = first.against(second)

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError, counted, listed
-from cabs_core.metrics import mean_error
 from cabs_core.outcomes.judges import mean_of_judges
 from cabs_core.outcomes.table import Outcomes, QueryTable, text_array
 from cabs_core.pool_files.read import did_you_mean
+from cabs_core.statistics import mean_error
 from cabs_core.tables import Place, number_column, text_column, text_or_blank
 
 _NUMBERS = {

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from cabs_core.atomic import Contents, atomic_directory
 from cabs_core.errors import DataError
-from cabs_core.metrics.clusters import clusters_of
 from cabs_core.outcomes.copies import near_copies
+from cabs_core.statistics.clusters import clusters_of
 
 FORMAT = 1
 _CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")

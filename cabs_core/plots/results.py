@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError
-from cabs_core.metrics import non_decreasing_hull, standard_error
+from cabs_core.metrics import non_decreasing_hull
 from cabs_core.plots.charts import lines
 from cabs_core.plots.figure import Figure, FigureTable
 from cabs_core.plots.theme import default_styles
+from cabs_core.statistics import standard_error
 
 _POINTS = 200  # of a line: more cannot be seen
 

@@ -112,8 +112,8 @@ class ReplayProblem:
         observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are
             predicted; None: all are real. `metadata["unknown"]` names the models whose gaps no prediction
             fits (`problem.gaps`).
-        clusters: `[n]` equal numbers for queries that are one independent observation (`metrics.clusters`);
-            None: all differ, which is also what clusters of one query each become.
+        clusters: `[n]` equal numbers for queries that are one independent observation
+            (`statistics.clusters`); None: all differ, which is also what clusters of one query each become.
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the
             share that is computed from offline_scores.

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError, PolicyError
-from cabs_core.metrics import crossed_error, pareto_mask, ratio_error, standard_error, too_heavy
+from cabs_core.metrics import pareto_mask
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import replay
 from cabs_core.replay.result import ReplayResult
+from cabs_core.statistics import crossed_error, ratio_error, standard_error, too_heavy
 
 MEASURES = ("utility", "score", "cost", "regret")
 _COLUMNS = ("policy", "rho", "trials", "rounds", *(f"{m}{end}" for m in MEASURES for end in ("", "_se")))
@@ -103,9 +104,9 @@ class PairedDifference:
         se_trials: standard error over trials (0 for two static policies; NaN with one trial).
         se_queries: over independent queries (prompts with their near-copies, conversations): another sample
             of them would give another mean.
-        se: both together; low, high: 95 % interval (`metrics.uncertainty`: of costs unbounded, else at least
-            as wide as what was not seen may matter); NaN where a few calls are most of the money, so that
-            nothing is known.
+        se: both together; low, high: 95 % interval (`statistics.uncertainty`: of costs unbounded, else
+            at least as wide as what was not seen may matter); NaN where a few calls are most of the money,
+            so that nothing is known.
         p_value: of the two-sided test that there is no difference.
         queries, independent: how many were played, and how many independent observations these are.
     """

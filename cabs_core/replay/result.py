@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.errors import DataError
-from cabs_core.metrics import crossed_error
+from cabs_core.statistics import crossed_error
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,11 @@ from cabs_core.catalog import (
 )
 from cabs_core.compiled.rng import stream_key
 from cabs_core.errors import PolicyError
-from cabs_core.metrics import mean_error
 from cabs_core.policies.registry import policy_class
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import Progress, replay
 from cabs_core.replay.result import ReplayResult
+from cabs_core.statistics import mean_error
 
 if TYPE_CHECKING:
     from cabs_core.pool_files import ModelPool

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from cabs_core.metrics.people import Estimate, corrected_sum
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import Table, number, percent, table_of, words
 from cabs_core.report.verdict import Verdict
+from cabs_core.statistics.people import Estimate, corrected_sum
 from cabs_core.utility import clipped_utility
 
 

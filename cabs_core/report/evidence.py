@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from cabs_core.catalog import BEST_SINGLE
 from cabs_core.errors import DataError, ProvenanceError, ResultError
-from cabs_core.metrics import mean_error, pareto_mask, seen_share
+from cabs_core.metrics import pareto_mask
 from cabs_core.problem.gaps import Cells, End, real_values, unknown_arms
 from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.statistics import mean_error, seen_share
 
 if TYPE_CHECKING:
     from cabs_core.replay.storage import StoredTrace

@@ -3,7 +3,7 @@
 A router is compared with the best single model, on the same queries in the same orders: the one that the
 train prompts show (the policy `best_single`) and, where the held-out prompts show another, that one as well;
 deploying asks for a gain over both. The router is the best of k, so its intervals are those of k comparisons
-(`metrics.uncertainty` has all of them).
+(`statistics.uncertainty` has all of them).
 
 One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most
 `MATTERS` lower and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is
@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS
-from cabs_core.metrics import Error, mean_error, too_heavy, two_way_error
 from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import missing
+from cabs_core.statistics import Error, mean_error, too_heavy, two_way_error
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01

@@ -21,12 +21,12 @@ import numpy as np
 from cabs_core.catalog import random_key
 from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
 from cabs_core.errors import RouterError
-from cabs_core.metrics import crossed_error
 from cabs_core.policies import build_policy
 from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.engine import make_stream, replay
 from cabs_core.router.pacer import Pacer, first_rho
+from cabs_core.statistics import crossed_error
 from cabs_core.threads import one_blas_thread
 
 #: share of the requests on which PORT learns its price, and its largest price in score units per mean cost of
@@ -41,8 +41,8 @@ class Paced:
     Attributes:
         target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs
             `[trials, n]` of the answers (of a table with gaps, estimates of their means: `problem.gaps`);
-            rhos `[trials, n]` that the pacer asked for. clusters: `[n]` of the queries (`metrics.clusters`),
-            or None.
+            rhos `[trials, n]` that the pacer asked for. clusters: `[n]` of the queries
+            (`statistics.clusters`), or None.
     """
 
     target: float

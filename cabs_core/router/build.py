@@ -14,7 +14,6 @@ from cabs_core.catalog import BEST_SINGLE, encoder_record, policy_record, random
 from cabs_core.compiled.rng import stream_keys
 from cabs_core.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.hashing import stable_hash
-from cabs_core.metrics import mean_error
 from cabs_core.outcomes import Outcomes, validation_rows
 from cabs_core.policies import build_policy, policy_class
 from cabs_core.policies.lanes import Offline
@@ -34,6 +33,7 @@ from cabs_core.router.pacer import highest_rho
 from cabs_core.router.requirements import NAME as REQUIREMENTS
 from cabs_core.router.requirements import serving_requirements
 from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
+from cabs_core.statistics import mean_error
 
 TRIALS = 3
 #: where the bundle lies in the artifact `router` of a pool

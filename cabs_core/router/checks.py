@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.metrics import Error, mean_error, seen_share
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.pool_files.sections import MARGIN
@@ -23,6 +22,7 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.promotion import Comparison, judge
 from cabs_core.router.router import Router
+from cabs_core.statistics import Error, mean_error, seen_share
 from cabs_core.threads import one_blas_thread
 
 #: prompts whose requests are computed together

@@ -7,7 +7,7 @@
 A candidate is a single model, or a policy at one rho. On validation, the best candidate is taken that is
 likely to be confirmed. Only that one is looked at on test, so its one-sided 95 % bounds hold as they are,
 without a correction for the number of candidates. Where none is likely, the closest on test is named, with
-bounds that are corrected, and nothing is promised. Bounds are those of `metrics.uncertainty`: of a mean
+bounds that are corrected, and nothing is promised. Bounds are those of `statistics.uncertainty`: of a mean
 score, of a share within a latency, of a mean cost.
 """
 
@@ -21,7 +21,11 @@ from typing import Any
 import numpy as np
 
 from cabs_core.errors import DataError, counted, listed
-from cabs_core.metrics import (
+from cabs_core.pool_files.goals import BEST, Goal
+from cabs_core.problem.gaps import real_values
+from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.replay.engine import replay
+from cabs_core.statistics import (
     Error,
     cost_bound,
     mean_error,
@@ -30,11 +34,7 @@ from cabs_core.metrics import (
     times_needed,
     too_heavy,
 )
-from cabs_core.metrics.uncertainty import LEVEL
-from cabs_core.pool_files.goals import BEST, Goal
-from cabs_core.problem.gaps import real_values
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import replay
+from cabs_core.statistics.uncertainty import LEVEL
 
 #: routers, nearest on validation first, that are looked at on test where none is likely to be confirmed
 _NEAREST = 10

@@ -15,7 +15,6 @@ from cabs_core.encoders.base import encoder_class
 from cabs_core.encoders.onnx import export
 from cabs_core.encoders.resolve import resolve
 from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.metrics import mean_error
 from cabs_core.oracles.oracles import Oracles
 from cabs_core.policies import load_policy
 from cabs_core.pool_files.sections import Encoder
@@ -23,6 +22,7 @@ from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router.checks import play_bundle
 from cabs_core.router.encoder import ARRAYS, VALUES, TextEncoder
 from cabs_core.router.heads import Heads, needs_of
+from cabs_core.statistics import mean_error
 from cabs_core.utility import clipped_utility
 
 #: mean utility that int8 may lose on validation, and how many prompts say so at most

@@ -6,11 +6,12 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.metrics import mean_error, pareto_mask
+from cabs_core.metrics import pareto_mask
 from cabs_core.outcomes import Outcomes
 from cabs_core.plots import Figure, FigureTable, heatmap, histogram, lines, points
 from cabs_core.plots.charts import NARROW, short
 from cabs_core.plots.theme import default_styles
+from cabs_core.statistics import mean_error
 
 
 def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[str]) -> Figure:

@@ -10,11 +10,11 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import squareform
 
 from cabs_core.atomic import write_text
-from cabs_core.metrics import mean_error
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.outcomes.gaps import gaps_text
 from cabs_core.plots import render_page
 from cabs_core.pool_files import ModelPool
+from cabs_core.statistics import mean_error
 from cabs_core.utility import clipped_utility
 from cabs_core.validation import charts
 from cabs_core.validation.alignment import Blocks, correlation_blocks

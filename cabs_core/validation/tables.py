@@ -12,10 +12,10 @@ from scipy import stats
 
 from cabs_core.catalog import sources
 from cabs_core.errors import counted, listed
-from cabs_core.metrics import Error, mean_error
 from cabs_core.outcomes import Outcomes, published_means
 from cabs_core.outcomes.splits import SPLITS, split_names
 from cabs_core.pool_files import ModelPool
+from cabs_core.statistics import Error, mean_error
 from cabs_core.validation.alignment import (
     Blocks,
     correlation_blocks,

@@ -15,7 +15,7 @@ from cabs_core.collect.instrument import (
     position,
     refusals_decide,
 )
-from cabs_core.metrics.people import corrected_sum
+from cabs_core.statistics.people import corrected_sum
 
 
 def simulated(rng, n, *, error=0.15, long=0.0, own=0.0, models=("gpt-a", "gpt-b", "claude-c", "llama-d")):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cabs_core import metrics
+from cabs_core import catalog, metrics
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,13 @@ from cabs_core import metrics
     ],
 )
 def test_regime_borders(rho, name):
-    assert metrics.regime_of(rho) == name
+    assert catalog.regime_of(rho) == name
 
 
 @pytest.mark.parametrize("rho", [-1, float("nan"), float("inf")])
 def test_regime_of_nonsense(rho):
     with pytest.raises(ValueError):
-        metrics.regime_of(rho)
+        catalog.regime_of(rho)
 
 
 def test_arm_shares_switching_and_effective_arms():

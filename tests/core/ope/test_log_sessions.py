@@ -17,7 +17,6 @@ from tests_support import chain_of, home_with
 from cabs_core import read_log
 from cabs_core.artifacts import make_artifact
 from cabs_core.errors import DataError, PoolError
-from cabs_core.metrics import clusters_of
 from cabs_core.ope import evaluate, read_table
 from cabs_core.ope.compare import compare_policies
 from cabs_core.ope.pool import held_out
@@ -25,6 +24,7 @@ from cabs_core.ope.source import read_logged
 from cabs_core.outcomes import Outcomes, load_outcomes
 from cabs_core.pool_files.read import read_pool_file
 from cabs_core.router.events import EventLog
+from cabs_core.statistics import clusters_of
 
 MODELS = ["large", "small"]
 POOL = """\

@@ -11,7 +11,6 @@ import pytest
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 from scipy.stats import norm, t
 
-from cabs_core.metrics import Error
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
 from cabs_core.report import verdict as verdicts
@@ -20,6 +19,7 @@ from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import saving_span, saving_text
+from cabs_core.statistics import Error
 from dbt_like_sql import build_all
 
 RHOS = (0, 300, 500, 900)

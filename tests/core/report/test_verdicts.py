@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
-from cabs_core.metrics import Error
 from cabs_core.report.verdict import Estimate, estimate
+from cabs_core.statistics import Error
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
 SEEDS = (1, 3, 4, 11, 12, 13)

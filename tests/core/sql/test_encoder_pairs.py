@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, write_pool
 
-from cabs_core import metrics
+from cabs_core import statistics
 from dbt_like_sql import build_all, read_model
 
 
@@ -61,5 +61,5 @@ def test_difference_to_the_first_pool_is_paired_by_query(tmp_path):
     assert mart.loc["b", "difference"] == pytest.approx(gap.mean(), abs=1e-6)
     trials_se = np.hypot(values["a", "se"], values["b", "se"])
     assert mart.loc["b", "difference_se"] == pytest.approx(
-        np.hypot(metrics.standard_error(gap), trials_se), rel=1e-3
+        np.hypot(statistics.standard_error(gap), trials_se), rel=1e-3
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fake_replays import SKILL, fake_result
 
-from cabs_core import metrics
+from cabs_core import catalog, metrics, statistics
 from cabs_core.catalog import asset_name
 from cabs_core.replay.storage import load_replay_result
 from dbt_like_sql import read_model
@@ -96,7 +96,7 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
     a, b = (utilities(artifacts, problems["one"], "one", p) for p in ("hier_mix", "lin_ucb"))
 
     def overall(values):  # each regime counts the same however many rhos it has
-        regimes = np.array([metrics.regime_of(rho) for rho in RHOS])
+        regimes = np.array([catalog.regime_of(rho) for rho in RHOS])
         return np.mean([np.mean(np.asarray(values)[regimes == r], axis=0) for r in set(regimes)], axis=0)
 
     def parts(raw):
@@ -108,15 +108,15 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
         return trials, overall(queries)
 
     (at, aq), (bt, bq) = parts(a), parts(b)
-    error = metrics.mean_error(aq - bq, trials=at - bt)
-    se_queries = float(metrics.standard_error(aq - bq))
+    error = statistics.mean_error(aq - bq, trials=at - bt)
+    se_queries = float(statistics.standard_error(aq - bq))
     mart = read_model(
         "mart_pairwise_differences",
         artifacts,
         "pool = 'one' AND policy = 'hier_mix' AND baseline = 'lin_ucb' AND regime = 'overall'",
     ).iloc[0]
     assert mart["difference"] == pytest.approx((at - bt).mean())
-    assert mart["se_trials"] == pytest.approx(metrics.standard_error(at - bt))
+    assert mart["se_trials"] == pytest.approx(statistics.standard_error(at - bt))
     assert mart["se_queries"] == pytest.approx(se_queries, rel=1e-3)  # stored in single precision
     assert mart["se"] == pytest.approx(np.hypot(mart["se_trials"], mart["se_queries"]))
     assert mart["p_value"] == pytest.approx(error.p_value((at - bt).mean()), rel=1e-2)
@@ -263,7 +263,7 @@ def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(built):
     once = pairs[~has_upper & (pairs["policy"] < pairs["baseline"])]
     real = len(SKILL) - len(upper)
     assert len(once) == real * (real - 1) // 2
-    np.testing.assert_allclose(once["p_adjusted"], metrics.holm(once["p_value"]))
+    np.testing.assert_allclose(once["p_adjusted"], statistics.holm(once["p_value"]))
     twice = pairs[~has_upper].set_index(["policy", "baseline"])["p_adjusted"]
     for (policy, baseline), value in twice.items():
         assert value == twice[baseline, policy]

@@ -5,7 +5,7 @@
     low, high = share_interval(hits / n, n)                                    # Clopper and Pearson
     high = cost_bound(costs, clusters)                                         # None: a few calls are most of the money
 
-**Units are clusters** (`metrics.clusters`): prompts with their near-copies, or conversations. Errors are linearised sums over
+**Units are clusters** (`statistics.clusters`): prompts with their near-copies, or conversations. Errors are linearised sums over
 clusters, degrees of freedom follow their number.
 
 **Trials and queries are crossed.** Every trial plays the queries in another order. The variance of a mean is the sum of the one
@@ -34,8 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from cabs_core.metrics.clusters import cluster_sums, independent
-from cabs_core.metrics.frontier import aiq
+from cabs_core.statistics.clusters import cluster_sums, independent
 
 REPLICATES = 1000
 LEVEL = 0.05
@@ -407,35 +406,6 @@ def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     centre = values.mean(axis=-1, keepdims=True)
     resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
     return resampled
-
-
-def aiq_bootstrap_se(
-    costs: ArrayLike,
-    scores: ArrayLike,
-    cost_min: float,
-    cost_max: float,
-    *,
-    plays: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-) -> float:
-    """Bootstrap standard error over clusters of queries of a router's AIQ, from 200 replicates.
-
-    Args:
-        costs, scores: [rhos, n] per query means at every rho; the queries are resampled for all rhos together.
-        plays: [rhos, n] how often each query was played (weights of the means), None for equally often.
-    """
-    costs, scores = np.asarray(costs, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    if costs.shape != scores.shape or costs.ndim != 2:
-        raise ValueError(f"costs {costs.shape} and scores {scores.shape}: expected [rhos, n] for both")
-    plays = np.ones_like(costs) if plays is None else np.asarray(plays, dtype=np.float64)
-    if cluster_sums(plays, clusters).shape[1] < 2:
-        return float("nan")
-    x, y = (
-        bootstrap_ratio(plays * values, plays, clusters=clusters, replicates=200)
-        for values in (costs, scores)
-    )
-    values = [aiq(*point, cost_min, cost_max) for point in zip(np.maximum(x, 0.0).T, y.T)]
-    return float(np.std(values, ddof=1))
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:

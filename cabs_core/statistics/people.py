@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from cabs_core.metrics.uncertainty import LEVEL, mean_error
+from cabs_core.statistics.uncertainty import LEVEL, mean_error
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def corrected_mean(
         clusters: `[n]` equal for labels that depend on each other, such as those of one prompt; None: none do.
 
     Returns:
-        its estimate with a two-sided 95 % interval (`metrics.uncertainty`): a good judge errs so rarely that few labels show no
+        its estimate with a two-sided 95 % interval (`statistics.uncertainty`): a good judge errs so rarely that few labels show no
         error, which leaves room for some.
     """
     n, m = len(people), len(rest)
