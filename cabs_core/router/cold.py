@@ -57,10 +57,11 @@ def prior_scores(prices: np.ndarray) -> np.ndarray:
 
     A free model counts as a tenth of the cheapest that is not.
     """
-    paid = prices[prices > 0]
-    if not len(paid):
+    paid = prices > 0
+    if not paid.any():
         return np.full(len(prices), MEAN)
-    logs = np.log10(np.where(prices > 0, prices, paid.min() / 10))
+    logs = np.log10(np.where(paid, prices, 1.0))
+    logs[~paid] = logs[paid].min() - 1
     scores: np.ndarray = np.clip(MEAN + PER_DECADE * (logs - logs.mean()), LOWEST, HIGHEST)
     return scores
 

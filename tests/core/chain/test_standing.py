@@ -1,4 +1,4 @@
-"""What is said of a router at the moment of decision: the report's verdict on held-out prompts, or that there is none."""
+"""What is said of a router when it is deployed: the report's verdict on held-out prompts, or none."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from cabs_core.paths import VERDICT
 from cabs_core.router.card import model_card
 
 CASE = {
-    "rho": 100.0, "decision": "keep", "router": "ridge", "model": "m0", "queries": 300,
+    "rho": 100.0,
+    "decision": "keep",
+    "router": "ridge",
+    "model": "m0",
+    "queries": 300,
     "utility": {"value": -0.02, "low": -0.05, "high": 0.001},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -60,9 +64,17 @@ def test_deploying_against_the_report_asks_for_anyway(tiny_pool, monkeypatch):
 @pytest.mark.parametrize(("policy", "text"), [("ridge", "does not learn"), ("hier_mix", "It learns")])
 def test_a_card_says_whether_it_learns_and_that_validation_is_no_verdict(policy, text):
     manifest = {
-        "pool": "mine", "arms": [], "policy": policy, "rho": 1.0, "fallback": "m0", "epsilon": 0.0, "mode": "route",
-        "encoder": {"name": "e", "max_length": 9}, "identity": "i", "evidence": {"mean": 0.1, "se": 0.1, "n": 5},
+        "pool": "mine",
+        "arms": [],
+        "policy": policy,
+        "rho": 1.0,
+        "fallback": "m0",
+        "epsilon": 0.0,
+        "mode": "route",
+        "encoder": {"name": "e", "max_length": 9},
+        "identity": "i",
+        "evidence": {"mean": 0.1, "se": 0.1, "n": 5},
         "provenance": {"validation": [], "problem": "p", "pool_settings": "s", "seed": 0},
-    }  # fmt: skip
+    }
     card = model_card(manifest)
     assert text in card and "no verdict" in card and "held_out.md" in card

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cabs_core.chain.export_cli import export
@@ -24,6 +24,7 @@ MODELS = {
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=8))
+@example([0.0, 5e-324])
 def test_the_prior_rises_with_the_price_and_stays_in_range(prices) -> None:
     found = prior_scores(np.array(prices))
     assert ((found >= LOWEST) & (found <= HIGHEST)).all()
