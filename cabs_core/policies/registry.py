@@ -21,9 +21,7 @@ def policy_class(name: str) -> type[Policy]:
     """The class that implements a policy name. Raises PolicyError for unknown names."""
     cls = resolve_name(policy_record(name).path)
     if not (isinstance(cls, type) and issubclass(cls, Policy)):
-        raise PolicyError(
-            f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.policies.base.Policy"
-        )
+        raise PolicyError(f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.Policy")
     return cls
 
 
