@@ -1,4 +1,4 @@
-"""Functions of `cabs_core.metrics` that SQL can call: one implementation for both.
+"""Functions of `cabs_core.metrics` and `cabs_core.statistics` that SQL can call: one implementation for both.
 
 Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within one gives NULL.
 """
