@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from small_router import POOL, make_artifacts
 
 from benchmarks.chaos import run_chaos
 from benchmarks.postgres import Postgres, program
@@ -16,25 +16,15 @@ from cabs_core.router import build_bundle
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-def shared():
-    """The small pool of the router's own tests."""
-    path = Path(__file__).parents[1] / "core" / "router" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("router_conftest", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("place", ["sqlite", "postgres"])
 def test_nothing_is_lost_and_nothing_is_counted_twice(tmp_path: Path, place: str) -> None:
     if place == "postgres":
         pytest.importorskip("psycopg2", reason="extra [postgres] is not installed")
         if program("initdb") is None:
             pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")
-    support = shared()
-    pool = ModelPool.model_validate(support.POOL)
+    pool = ModelPool.model_validate(POOL)
     build_bundle(
-        tmp_path / "router", pool, support.make_artifacts(tmp_path / "artifacts", pool),
+        tmp_path / "router", pool, make_artifacts(tmp_path / "artifacts", pool),
         policy="cabs_c_linear@tuned", rho=300.0, epsilon=0.1,
     )  # fmt: skip
     prompts = [f"Question {i}: which of these numbers is larger, {i} or {i * 7 % 11}?" for i in range(30)]

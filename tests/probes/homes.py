@@ -223,11 +223,8 @@ def warm() -> None:
     import cabs_dagster.definitions  # noqa: F401
     import dbt_like_sql.execute  # noqa: F401
 
-    rooms = "chain oracles predictors encoders report validation replay policies plots"
-    for room in rooms.split():
-        package = importlib.import_module(f"{cabs_core.__name__}.{room}")
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(cabs_core.__path__, "cabs_core."):
+        importlib.import_module(module.name)
 
 
 @contextlib.contextmanager

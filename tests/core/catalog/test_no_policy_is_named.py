@@ -11,13 +11,12 @@ from cabs_core.errors import PolicyError
 
 ROOT = Path(__file__).parents[3]
 #: rooms that are about single policies; benchmarks play those that they time, theory those of the theorems
-ABOUT_POLICIES = ("catalog", "policies", "predictors", "bench", "theory")
+ABOUT_POLICIES = {"catalog", "policies", "predictors", "theory"}
 FILES = sorted(
     file.relative_to(ROOT)
     for package in ("cabs_core", "cabs_dagster", "assets", "dbt_like_sql")
     for file in (ROOT / package).rglob("*.py")
-    if file.relative_to(ROOT).parts[:1] != ("cabs_core",)
-    or file.relative_to(ROOT).parts[1] not in ABOUT_POLICIES
+    if not {*file.relative_to(ROOT).parts} & ABOUT_POLICIES
 )
 #: names of policies that are also those of predictors, kinds of oracle or ways to split
 WORDS = {"random", "ridge", "knn", "kernel_ridge"}

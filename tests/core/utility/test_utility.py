@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core import utility as formula
 from cabs_core.compiled import utility as compiled
 from cabs_core.compiled.utility import clip01, value_and_slope
+from cabs_core.router import budget
 from cabs_core.utility import binary_share, clipped_utility, expected_utility, margin, price, utility
 
 
@@ -68,7 +70,7 @@ def test_compiled_utility_is_that_of_arrays():
 def test_no_other_module_multiplies_by_rho():
     """The formula stands in `cabs_core.utility` and `compiled.utility`. PORT's dual has a rho of its own."""
     core = Path(__file__).parents[3] / "cabs_core"
-    own = {core / "utility.py", core / "compiled" / "utility.py", core / "router" / "budget.py"}
+    own = {Path(module.__file__) for module in (formula, compiled, budget)}
     found = [path for path in core.rglob("*.py") if "solver" not in path.parts and multiplies(path)]
     assert set(found) == own
 

@@ -1,4 +1,4 @@
-"""What tests of the server share: an application in this process, its log, and the models of the small pool."""
+"""What tests of the server share: an application in this process, its log, the models of the small pool."""
 
 from __future__ import annotations
 
