@@ -76,7 +76,7 @@ def s3(monkeypatch):
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-# Not for the session: while Playwright runs, its loop stands in the thread, and a later asyncio.run would fail.
+# Not for the session: while Playwright runs, its loop stands in the thread, and asyncio.run would fail.
 @pytest.fixture(scope="module")
 def browser():
     """Chromium without a window."""
