@@ -30,7 +30,6 @@ from cabs_core.router.server import limits
 from cabs_core.router.server.bodies import bounded
 from cabs_core.router.server.call import JSON, Answer, Ask, Call
 from cabs_core.router.server.callers import Refused
-from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.streams import Events
 
 #: what this machine lacks, not the upstream
@@ -85,9 +84,9 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
                 if answer.stream is not None:
                     ask.scope.push(begun.pop_all().__exit__)
                     ask.body = {}  # no other attempt needs it
-                    await ask.room.aclose()
+                    ask.room.close()
                 return answer
-            content = await whole(response, shared.gate, ask)
+            content = await whole(response, ask)
         response.release()
     except TimeoutError:
         what = f"no answer within {seconds:g} s"
@@ -227,24 +226,20 @@ async def _stream(
         )
 
 
-async def whole(response: aiohttp.ClientResponse, gate: Gate, ask: Ask) -> bytes | None:
+async def whole(response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
     """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`.
 
-    A key's large ones wait in turn.
+    A key's large ones wait in turn, and keep others waiting until they were sent: a client may not read.
     """
-    content = io.BytesIO()
+    content, packed = io.BytesIO(), "content-encoding" in response.headers
+    known = 0 if packed else min(response.content_length or 0, limits.ANSWER)
     async for chunk in response.content.iter_any():
         content.write(chunk)
         if content.tell() > limits.ANSWER:
             response.close()
             return None
-        if content.tell() > limits.LARGE_ANSWER and not ask.has_turn:
-            ask.has_turn = True
-            known = None if "content-encoding" in response.headers else response.content_length
-            size = min(known or limits.ANSWER, limits.ANSWER)
-            turn = gate.body(f"answers of {ask.caller}", size, most=limits.ANSWERS_BY_KEY)
-            await ask.scope.enter_async_context(turn)  # until it was sent: the client may not read it
         if content.tell() > limits.LARGE_ANSWER:
+            await ask.room.hold("answer", max(content.tell(), known), None if known else limits.ANSWER)
             await asyncio.sleep(limits.PAUSE)
     return content.getvalue()
 

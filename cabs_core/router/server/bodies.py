@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from contextlib import AsyncExitStack
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -27,30 +26,30 @@ async def body_of(request: Request) -> dict[str, Any]:
     length = request.headers.get("content-length") or "0"
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
-    content, has_room = bytearray(), False
-    request.state.room = room = await request.state.ends.enter_async_context(AsyncExitStack())
+    content, known, loop = bytearray(), int(length), asyncio.get_running_loop()
+    request.state.room = room = gate.room(request.state.caller.name, request.receive)
+    request.state.ends.callback(room.close)
     try:
         async with asyncio.timeout(limits.BODY_SECONDS) as clock:
             async for chunk in request.stream():
                 content += chunk
                 if len(content) > limits.BODY:
                     raise _too_large()
-                if not has_room and len(content) > limits.SMALL_BODY:
+                if len(content) > limits.SMALL_BODY:
+                    end, begin = clock.when(), loop.time()
                     clock.reschedule(None)
-                    size = max(int(length), len(content)) if int(length) else limits.BODY
-                    await room.enter_async_context(gate.body(request.state.caller.name, size))
-                    clock.reschedule(asyncio.get_running_loop().time() + limits.BODY_SECONDS)
-                    has_room = True
+                    await room.hold("body", max(known, len(content)), None if known else limits.BODY)
+                    clock.reschedule(None if end is None else end + loop.time() - begin)
     except TimeoutError:
         raise Refused(408, f"the request did not arrive within {limits.BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
-    request.state.size = size = len(content)
+    request.state.size, room.read = (size := len(content)), True
     holder: list[bytes | bytearray] = [await gate.beside(size, bounded, content)]
     del content  # whoever parses it lets go of it
     more = await gate.beside(size, parsed_size, holder[0]) - size
     if more > limits.SMALL_BODY:
-        await room.enter_async_context(gate.body(f"values of {request.state.caller.name}", more))
+        await room.hold("values", more)
     return await gate.beside(size, parse_body, holder)
 
 
@@ -91,15 +90,35 @@ def bounded(content: bytes | bytearray, *, commas: bool = True) -> bytes | bytea
 
 
 def _check_texts(content: bytes | bytearray) -> None:
-    if len(content) <= limits.TEXT or (content.isascii() and b"\\u" not in content):
+    """Refused where a large text of JSON takes more than one byte a character. It is found, not copied."""
+    if len(content) <= limits.TEXT or _is_narrow(content):
         return
-    plain = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    if plain.count(b'"') > 4 * limits.VALUES + 2:
-        raise Refused(400, f"the request has more than {limits.VALUES} values")
-    if any(len(t) > limits.TEXT and not (t.isascii() and b"\\u" not in t) for t in plain.split(b'"')[1::2]):
-        raise Refused(
-            413, f"the request has a text of more than {limits.TEXT >> 20} MiB with characters outside ASCII"
-        )
+    content = _without_escapes(content)
+    begin = content.find(b'"') + 1
+    while begin:
+        end = content.find(b'"', begin)
+        end = len(content) if end < 0 else end
+        if end - begin > limits.TEXT and not _is_narrow(content[begin:end]):
+            most = f"{limits.TEXT >> 20} MiB"
+            raise Refused(413, f"the request has a text of more than {most} with characters outside ASCII")
+        begin = content.find(b'"', end + 1) + 1
+
+
+def _is_narrow(content: bytes | bytearray) -> bool:
+    return content.isascii() and b"\\u" not in content
+
+
+def _without_escapes(content: bytes | bytearray) -> bytes | bytearray:
+    """JSON in which texts are what stands between quotes. Raises Refused: it has more than two a value."""
+    if b"\\" in content:
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if content.count(b'"') > 4 * limits.VALUES + 2:
+        raise _too_many()
+    return content
+
+
+def _too_many() -> Refused:
+    return Refused(400, f"the request has more than {limits.VALUES} values")
 
 
 def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
@@ -112,15 +131,10 @@ def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
     opened = content.count(b"[") + content.count(b"{")
     if opened + (content.count(b",") if commas else 0) <= limits.VALUES and opened <= limits.DEPTH:
         return
-    if b"\\" in content:
-        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    too_many = Refused(400, f"the request has more than {limits.VALUES} values")
-    if content.count(b'"') > 4 * limits.VALUES + 2:  # two texts a value
-        raise too_many
-    outside = b"".join(content.split(b'"')[::2])
+    outside = b"".join(_without_escapes(content).split(b'"')[::2])
     brackets = outside.translate(None, _NOT_BRACKETS)
     if (outside.count(b",") if commas else 0) + brackets.count(b"[") + brackets.count(b"{") > limits.VALUES:
-        raise too_many
+        raise _too_many()
     depth = 0
     for bracket in brackets:
         depth += 1 if bracket in b"[{" else -1

@@ -23,6 +23,7 @@ from cabs_core.endpoints.request import Request
 from cabs_core.endpoints.usage import Bill, Tokens, estimated
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.connections import Connections, Line
+from cabs_core.router.server.gate import Room
 from cabs_core.router.server.streams import written_in
 from cabs_core.router.server.tracing import Span
 
@@ -48,8 +49,7 @@ class Ask:
         request: what the body says.
         size: bytes of the body. scope: what the request has begun, which ends when its answer was sent or
             could not be.
-        room: what the body itself holds, given back once a stream has begun. has_turn: a large answer may
-            be kept.
+        room: what it takes of its key's bytes, given back once a stream has begun.
     """
 
     body: dict[str, Any]
@@ -62,8 +62,7 @@ class Ask:
     request: Request
     size: int
     scope: AsyncExitStack
-    room: AsyncExitStack
-    has_turn: bool = False
+    room: Room
 
     @property
     def left(self) -> float:

@@ -323,7 +323,7 @@ class Forwarder(Connections):
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=min(upstream.timeout, PATIENCE)),
             ) as response:
-                content = await whole(response, self.gate, ask)
+                content = await whole(response, ask)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
         data = None if content is None or response.status != 200 else parsed(content)

@@ -29,7 +29,7 @@ VALUES, DEPTH = 100_000, 200
 #: bytes in memory of an object or list of a body, and of any value, about: what they take beyond the body
 #: counts for its key
 OBJECT, VALUE = 200, 60
-#: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BODIES_BY_KEY`
+#: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BYTES_BY_KEY`
 SMALL_BODY = 64 << 10
 #: characters outside ASCII of a large body that are escaped before it is read: one alone makes every
 #: character four bytes
@@ -39,17 +39,19 @@ ESCAPED = 10_000
 TEXT = 4 << 20
 #: bytes that a body and its text may take while it is read
 READING = 80 << 20
-#: bytes of large bodies that a key has in a worker at once, others of the key wait unread; as many of their
-#: values beyond that
-BODIES_BY_KEY = 32 << 20
+#: bytes of large bodies, of their values beyond that, and of large answers that are not sent yet, which a key
+#: has in a worker at once; others of the key wait unread
+BYTES_BY_KEY = 20 << 20
+#: requests of a key that wait for such bytes; then 429
+WAITING_BY_KEY = 16
+#: bytes that a body or answer of unknown size has at first, then twice as many as have come
+STEP = 1 << 20
 #: requests of a key that a worker answers at once, streams until their end
 REQUESTS_BY_KEY = 250
 #: bytes of an upstream's whole answer, unpacked
 ANSWER = 32 << 20
-#: bytes of an answer beyond which those of a key are bounded together, as its bodies are
+#: bytes of an answer beyond which it counts in `BYTES_BY_KEY`
 LARGE_ANSWER = 128 << 10
-#: large answers of a key that are read, wait to be read or are not sent yet; then 429
-ANSWERS_BY_KEY = 32
 #: seconds of pause between its pieces of 64 KiB or more, for the requests of others
 PAUSE = 0.002
 #: seconds after which a thread that computes lets another one go on (Python's own: .005). A decision changes

@@ -288,7 +288,7 @@ def test_an_answer_with_odd_headers_and_status_comes_through(served):
 
 def test_a_large_answer_keeps_others_of_the_key_waiting_until_it_was_sent(served, monkeypatch):
     monkeypatch.setattr(limits, "LARGE_ANSWER", 1)
-    monkeypatch.setattr(limits, "BODIES_BY_KEY", len(GOOD))
+    monkeypatch.setattr(limits, "BYTES_BY_KEY", len(GOOD))
 
     async def work(app, upstream):
         takes = asyncio.Event()

@@ -251,7 +251,7 @@ def test_a_key_has_its_share_of_requests(monkeypatch):
 
 
 def test_large_bodies_of_a_key_wait_in_turn(monkeypatch):
-    monkeypatch.setattr(limits, "BODIES_BY_KEY", 10)
+    monkeypatch.setattr(limits, "BYTES_BY_KEY", 10)
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
     order = []
 
@@ -302,7 +302,7 @@ def test_shares_come_back_whatever_is_raised(calls):
         gate.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "BODIES_BY_KEY", 10)
+        patch.setattr(limits, "BYTES_BY_KEY", 10)
         asyncio.run(run())
 
 
