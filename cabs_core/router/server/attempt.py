@@ -62,7 +62,7 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
         options = options if isinstance(options, dict) else {}
         hide = not options.get("include_usage")
         body["stream_options"] = {**options, "include_usage": True}
-    payload = await shared.gate.beside(ask.size, _encoded, body)
+    payload = await shared.gate.beside(ask.size, encoded, body)
     left = max(ask.left, 0.05)
     seconds = min(upstream.timeout, left)
     times = aiohttp.ClientTimeout(total=None if streams else left, connect=seconds, sock_read=seconds)
@@ -244,7 +244,7 @@ async def whole(response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
     return content.getvalue()
 
 
-def _encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
+def encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
     """The JSON of a request, as UTF-8: escaped it may be three times as long.
 
     Raises Refused: there is none.

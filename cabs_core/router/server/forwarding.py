@@ -25,7 +25,7 @@ from cabs_core.endpoints.upstreams import Upstreams
 from cabs_core.endpoints.usage import count
 from cabs_core.errors import CabsError, HeldElsewhere, PolicyError, RouterError
 from cabs_core.router.router import Routed, Router
-from cabs_core.router.server.attempt import attempt, whole
+from cabs_core.router.server.attempt import attempt, encoded, whole
 from cabs_core.router.server.breaker import Breaker
 from cabs_core.router.server.call import JSON, Answer, Ask, Call
 from cabs_core.router.server.callers import Refused
@@ -318,7 +318,7 @@ class Forwarder(Connections):
         try:
             async with self.client.post(
                 f"{upstream.url}{COUNT_TOKENS}",
-                json=upstream.body(ask.body, line.model),
+                data=await self.gate.beside(ask.size, encoded, upstream.body(ask.body, line.model)),
                 headers={**JSON, **upstream.headers(ask.dialect), **ask.passed},
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=min(upstream.timeout, PATIENCE)),

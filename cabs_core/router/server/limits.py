@@ -43,7 +43,7 @@ READING = 80 << 20
 #: has in a worker at once; others of the key wait unread
 BYTES_BY_KEY = 20 << 20
 #: requests of a key that wait for such bytes; then 429
-WAITING_BY_KEY = 16
+WAITING_BY_KEY = 32
 #: bytes that a body or answer of unknown size has at first, then twice as many as have come
 STEP = 1 << 20
 #: requests of a key that a worker answers at once, streams until their end

@@ -33,7 +33,7 @@ from cabs_core.router.server.tracing import Span, Tracer
 PLACES = [
     (Breaker, "begin"), (Tracer, "start"), (Span, "headers"), (Span, "end"),
     (Upstream, "headers"), (Upstream, "body"), (Upstream, "bill"), (Upstream, "most_usd"), (Counters, "call"),
-    (Counters, "add"), (Counters, "observe"), (Events, "feed"), (Events, "end"), (attempt, "_encoded"), (attempt, "_parsed"),
+    (Counters, "add"), (Counters, "observe"), (Events, "feed"), (Events, "end"), (attempt, "encoded"), (attempt, "_parsed"),
     (attempt, "meaning"), (attempt, "answer_of"), (call, "estimated"), (aiohttp.ClientSession, "post"),
     (aiohttp.ClientResponse, "release"), (Call, "answer"), (Call, "failed"), (Cap, "begin"), (Cap, "add"), (Request, "read"),
     (Forwarder, "_settle"), (Forwarder, "_worst"), (Forwarder, "fit"), (attempt, "error_event"),

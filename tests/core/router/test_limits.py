@@ -250,60 +250,135 @@ def test_a_key_has_its_share_of_requests(monkeypatch):
     assert not gate.requests
 
 
-def test_large_bodies_of_a_key_wait_in_turn(monkeypatch):
+@pytest.fixture
+def ten_bytes(monkeypatch):
+    """A key has ten bytes, and waits for more for .3 s."""
     monkeypatch.setattr(limits, "BYTES_BY_KEY", 10)
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
-    order = []
 
-    async def one(gate, key, name, size, seconds):
-        try:
-            async with gate.body(key, size):
-                order.append(name)
-                await asyncio.sleep(seconds)
-        except Refused as error:
-            order.append((name, error.status))
+
+def run_on_gate(work):
+    """work(gate, room), with room(key) for a request whose client stays, and none left afterwards."""
 
     async def run():
-        gate = Gate()
-        await asyncio.gather(
-            one(gate, "a", 1, 8, 0.1), one(gate, "a", 2, 8, 0.9), one(gate, "a", 3, 2, 0), one(gate, "a", 4, 9, 0),
-            one(gate, "b", 5, 8, 0),
-        )  # fmt: skip
+        gate, stays = Gate(), asyncio.Event().wait
+        await work(gate, lambda key: gate.room(key, stays))
+        async with asyncio.timeout(5):
+            for key in "ab":
+                await gate.room(key, stays).hold("body", 11)
         gate.close()
 
     asyncio.run(run())
+
+
+def test_large_bodies_of_a_key_wait_in_turn(ten_bytes):
+    order = []
+
+    async def one(room, name, size, seconds):
+        try:
+            await room.hold("body", size)
+            order.append(name)
+            await asyncio.sleep(seconds)
+        except Refused as error:
+            order.append((name, error.status))
+        finally:
+            room.close()
+
+    async def work(gate, room):
+        calls = [("a", 1, 8, 0.1), ("a", 2, 8, 0.9), ("a", 3, 2, 0), ("a", 4, 9, 0), ("b", 5, 8, 0)]
+        await asyncio.gather(*(one(room(key), *rest) for key, *rest in calls))
+
+    run_on_gate(work)
     assert order == [1, 5, 2, 3, (4, 429)]
 
 
+def test_no_more_than_some_requests_of_a_key_wait(ten_bytes, monkeypatch):
+    monkeypatch.setattr(limits, "WAITING_BY_KEY", 1)
+
+    async def work(gate, room):
+        first, second, third = room("a"), room("a"), room("a")
+        await first.hold("body", 8)
+        waits = asyncio.create_task(second.hold("body", 8))
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="1 large requests of the key wait"):
+            await third.hold("body", 8)
+        first.close()
+        await waits
+        second.close()
+
+    run_on_gate(work)
+
+
+def test_requests_that_wait_for_more_do_not_wait_for_each_other(ten_bytes):
+    """Two bodies that fill the share, and an answer for each: one has it, then the other; nobody else before."""
+    order = []
+
+    async def work(gate, room):
+        async def one(name, body, answer):
+            mine = room("a")
+            await mine.hold("body", body)
+            await asyncio.sleep(0.01)
+            await mine.hold("answer", answer)
+            order.append(name)
+            await asyncio.sleep(0.01)
+            mine.close()
+
+        await asyncio.gather(one(1, 5, 20), one(2, 5, 20), one(3, 1, 0))
+
+    run_on_gate(work)
+    assert order == [1, 2, 3]
+
+
+def test_a_client_that_leaves_waits_no_more(ten_bytes, monkeypatch):
+    monkeypatch.setattr(limits, "BODY_SECONDS", 60.0)
+
+    async def work(gate, room):
+        first, left = room("a"), asyncio.Event()
+        await first.hold("body", 8)
+
+        async def receive():
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        second = gate.room("a", receive)
+        second.read = True
+        waits = asyncio.create_task(second.hold("answer", 8))
+        await asyncio.sleep(0.01)
+        left.set()
+        with pytest.raises(Refused):
+            await asyncio.wait_for(waits, 5)
+        first.close()
+
+    run_on_gate(work)
+
+
+parts = st.lists(st.tuples(st.sampled_from(["body", "values", "answer"]), st.integers(1, 12)), max_size=3)
+
+
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 12), st.integers(0, 3)), max_size=12))
+@given(st.lists(st.tuples(st.sampled_from("ab"), parts, st.integers(0, 3)), max_size=12))
 def test_shares_come_back_whatever_is_raised(calls):
-    async def run():
-        gate, held = Gate(), {"a": 0, "b": 0}
-
-        async def one(key, size, how):
+    async def work(gate, room):
+        async def one(key, parts, how):
+            mine = room(key)
             with gate.request(key):
-                async with gate.body(key, size):
-                    held[key] += size
-                    assert held[key] == size or held[key] <= 10
-                    try:
+                try:
+                    for part, size in parts:
+                        await mine.hold(part, size)
                         await asyncio.sleep(0)
-                        if how == 1:
-                            raise ValueError
-                        if how == 2:
-                            raise asyncio.CancelledError
-                    finally:
-                        held[key] -= size
+                    if how == 1:
+                        raise ValueError
+                    if how == 2:
+                        raise asyncio.CancelledError
+                finally:
+                    mine.close()
 
-        await asyncio.gather(*(one(*call) for call in calls), return_exceptions=True)
-        assert not gate.requests and held == {"a": 0, "b": 0}
-        async with asyncio.timeout(5), gate.body("a", 10), gate.body("b", 10):
-            pass
-        gate.close()
+        ends = await asyncio.gather(*(one(*call) for call in calls), return_exceptions=True)
+        assert not gate.requests and not any(isinstance(e, Refused) for e in ends)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "BYTES_BY_KEY", 10)
-        asyncio.run(run())
+        run_on_gate(work)
 
 
 def test_the_page_says_what_the_limits_are():
