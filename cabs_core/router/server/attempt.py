@@ -30,7 +30,7 @@ from cabs_core.router.server import limits
 from cabs_core.router.server.bodies import bounded
 from cabs_core.router.server.call import JSON, Answer, Ask, Call
 from cabs_core.router.server.callers import Refused
-from cabs_core.router.server.streams import Events
+from cabs_core.router.server.streams import Events, written_in
 
 #: what this machine lacks, not the upstream
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
@@ -113,7 +113,8 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
     if wrong is not None:
         return call.failed(Meaning.RETRY, 502, wrong, usage=usage)
     call.breaker.succeeded()
-    call.finish("answered", usage=usage, response_id=fields.get("id"), written=content, billed=True)
+    written = await shared.gate.beside(len(content), written_in, content)
+    call.finish("answered", usage=usage, response_id=fields.get("id"), written=written, billed=True)
     return call.answer(response.status, response, content)
 
 

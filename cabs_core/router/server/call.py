@@ -24,7 +24,6 @@ from cabs_core.endpoints.usage import Bill, Tokens, estimated
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.server.connections import Connections, Line
 from cabs_core.router.server.gate import Room
-from cabs_core.router.server.streams import written_in
 from cabs_core.router.server.tracing import Span
 
 #: request headers that are passed on, and those of the answer that come back
@@ -201,15 +200,15 @@ class Call:
         *,
         usage: Any = None,
         response_id: Any = None,
-        written: int | bytes = 0,
+        written: int = 0,
         reason: str = "",
         billed: bool = False,
     ) -> None:
         """The call ended: log, counters, span.
 
         Args:
-            usage: as reported. written: bytes of text that came, or the body that holds them. billed: a
-                provider may charge for it though it reported nothing.
+            usage: as reported. written: bytes of text that came. billed: a provider may charge for it though
+                it reported nothing.
         """
         if self.ended:
             return
@@ -235,7 +234,6 @@ class Call:
             except Exception:
                 logger.exception("the span of a call could not be ended")
 
-    def _estimate(self, written: int | bytes) -> Tokens:
+    def _estimate(self, written: int) -> Tokens:
         request = self.ask.request
-        size = written_in(written) if isinstance(written, bytes) else written
-        return estimated(request.tokens, size, request.most_output)
+        return estimated(request.tokens, written, request.most_output)

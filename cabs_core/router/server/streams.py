@@ -10,9 +10,9 @@ from typing import Any
 from cabs_core.endpoints.usage import count, estimated
 from cabs_core.router.server import limits
 
-#: text that a model writes, in the events of every dialect
+#: where a text begins that a model writes, in the events of every dialect
 _WRITTEN = re.compile(
-    rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"((?:[^"\\]|\\.)*)"'
+    rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"'
 )
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
@@ -42,7 +42,8 @@ class Events:
         self.error: str | None = None
         self.failure: dict[str, Any] = {}
         self.written, self.seen = 0, 0
-        self._rest = b""
+        #: what has come of the next event, and how far its end was looked for
+        self._rest, self._seen = bytearray(), 0
 
     @property
     def reported(self) -> dict[str, Any] | None:
@@ -57,21 +58,23 @@ class Events:
         """Whole events, with their empty lines, that go to the client."""
         self._rest += data
         events = []
-        while True:
-            cut = _end(self._rest)
-            if cut < 0:
-                if len(self._rest) > limits.EVENT:
-                    events.append(self._rest)
-                    self._rest = b""
-                return events
-            event, self._rest = self._rest[:cut], self._rest[cut:]
-            passed = self._read(event)
-            if passed:
+        while (cut := _end(self._rest, self._seen)) >= 0:
+            if passed := self._read(self._take(cut)):
                 events.append(passed)
+        if len(self._rest) > limits.EVENT:
+            events.append(self._take(len(self._rest)))
+        self._seen = max(len(self._rest) - len(b"\r\n\r"), 0)
+        return events
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._rest[:size])
+        del self._rest[:size]
+        self._seen = 0
+        return taken
 
     def end(self) -> bytes:
         """What is left when the stream has ended: an event without its empty line, or nothing."""
-        event, self._rest = self._rest, b""
+        event = self._take(len(self._rest))
         return self._read(event) if event.strip() else event
 
     def _read(self, event: bytes) -> bytes:
@@ -121,10 +124,20 @@ class Events:
 
 def written_in(data: bytes) -> int:
     """Bytes of the texts that a model wrote, in an answer or an event of any dialect."""
-    return sum(len(m) for m in _WRITTEN.findall(data))
+    if b"\\" in data:  # as long without escaped quotes
+        data = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")
+    size, at = 0, 0
+    for _ in range(limits.VALUES):
+        begin = _WRITTEN.search(data, at)
+        at = -1 if begin is None else data.find(b'"', begin.end())
+        if begin is None or at < 0:
+            break
+        size += at - begin.end()
+        at += 1
+    return size
 
 
-def _end(data: bytes) -> int:
-    """Where the first event ends; -1: it has not ended."""
-    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (at := data.find(mark)) >= 0]
+def _end(data: bytearray, begin: int) -> int:
+    """Where the first event ends, looked for from `begin` on; -1: it has not ended."""
+    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (at := data.find(mark, begin)) >= 0]
     return min(ends) if ends else -1

@@ -8,6 +8,7 @@ import re
 import socket
 import threading
 import time
+import tracemalloc
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from cabs_core.router.server import bodies, limits
 from cabs_core.router.server.callers import Refused
 from cabs_core.router.server.gate import Gate
 from cabs_core.router.server.protocol import BoundedProtocol
+from cabs_core.router.server.streams import Events, written_in
 
 ROOT = Path(__file__).parents[3]
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
@@ -379,6 +381,52 @@ def test_shares_come_back_whatever_is_raised(calls):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "BYTES_BY_KEY", 10)
         run_on_gate(work)
+
+
+# -- what upstreams write ------------------------------------------------------------------------------------
+
+
+@given(texts, texts)
+def test_what_a_model_wrote_is_counted_as_it_came(content, other):
+    answer = {"id": other, "choices": [{"message": {"role": other, "content": content}}], "text": other}
+    assert written_in(json.dumps(answer).encode()) == len(json.dumps(content)) + len(json.dumps(other)) - 4
+
+
+def test_a_large_answer_is_counted_within_its_size():
+    answer = b'{"content": "%s"}' % (rb"a\n " * (1 << 19))
+    tracemalloc.start()
+    try:
+        assert written_in(answer) == 4 << 19
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(answer)
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.lists(st.tuples(texts, st.sampled_from(["\n\n", "\r\n\r\n"])), max_size=6), st.data())
+def test_events_are_the_same_in_any_pieces(events, data):
+    wire = "".join(f"data: {json.dumps(text)}{end}" for text, end in events).encode() + b"data: [DONE]"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
+    whole, pieces = Events("chat"), Events("chat")
+    parts = [wire[a:b] for a, b in zip([0, *cuts], [*cuts, len(wire)])]
+    assert [e for part in parts for e in pieces.feed(part)] == whole.feed(wire)
+    assert pieces.end() == whole.end() == b"data: [DONE]" and pieces.seen == len(events) + 1
+
+
+def test_a_long_event_in_small_pieces_is_looked_through_once():
+    """By counting what is looked at: the end is looked for in what is new."""
+
+    class Looked(bytearray):
+        bytes = 0
+
+        def find(self, mark, begin):
+            Looked.bytes += len(self) - begin
+            return super().find(mark, begin)
+
+    events = Events("chat")
+    events._rest = Looked()
+    for _ in range(1000):
+        events.feed(b"x" * 1000)
+    assert Looked.bytes < 3_000_000
 
 
 def test_the_page_says_what_the_limits_are():
