@@ -31,8 +31,8 @@ FORMAT = Format(
     health=("request_tags", "metadata.tags", "api_key", "user_api_key", "metadata.user_api_key_alias",
             "metadata.user_api_key_team_id"),
     model=("model",),  # `model_group` is the name that callers use for several
-    prompt=("messages", "proxy_server_request"),
-    bodies=frozenset({"proxy_server_request"}),
+    prompt=("messages", "proxy_server_request", "proxy_server_request.body"),
+    bodies=frozenset({"proxy_server_request", "proxy_server_request.body"}),
     cost=("response_cost", "spend"),
     unpriced=lambda call: bool(call.at("response_cost_failure_debug_info")),
     usage=("metadata.usage_object", ""),

@@ -60,6 +60,7 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
     status = str(_first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
     prefix = "gen_ai.usage."
     mine = {
+        "attributes": values,  # `columns` may say where a name stands in the file
         "usage": {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
         "kind": _kind(values, span), "session": _first(values, "gen_ai.conversation.id", "session.id") or trace,
         "failed": status in ("2", "error", "status_code_error", "statuscode.error"),

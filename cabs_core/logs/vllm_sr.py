@@ -24,11 +24,12 @@ def _outcomes(record: Record) -> list[tuple[str, Any]]:
     found = record.get("outcomes") or record.get("outcome") or []
     scores = []
     for outcome in found if isinstance(found, list) else [found]:
-        if not isinstance(outcome, dict) or outcome.get("target") not in (None, "", "model"):
+        if not isinstance(outcome, dict) or str(outcome.get("target") or "model").casefold() != "model":
             continue
         if outcome.get("target_ref") not in (None, "", record.get("selected_model")):
             continue
-        value = outcome.get("score", _VERDICTS.get(str(outcome.get("verdict"))))
+        verdict = outcome.get("verdict")
+        value = outcome.get("score", _VERDICTS.get(str(verdict).casefold(), verdict))
         if value is not None:
             scores.append((str(outcome.get("name") or "outcome"), value))
     return scores

@@ -428,3 +428,29 @@ def test_tokens_of_a_log_are_counted_as_those_of_a_reply(tmp_path, format, entry
     (tmp_path / "log.jsonl").write_text(json.dumps(ANSWERED[format] | entry))
     log = read_log(tmp_path / "log.jsonl", format)
     assert log.details[["input_tokens", "output_tokens"]].values.tolist() == [[100, 5]]
+
+
+@pytest.mark.parametrize(
+    ("format", "more", "columns", "column", "value"),
+    [
+        ("vllm_sr", {"outcomes": [{"target": "MODEL", "verdict": "Underpowered"}]}, {}, "score", 0.0),
+        (
+            "litellm",
+            {"messages": {}, "proxy_server_request": {"body": {"messages": CHAT}}},
+            {},
+            "prompt",
+            "hello",
+        ),
+        ("otel", span(1, app__route="tiny"), {"model": "attributes.app.route"}, "model", "tiny"),
+    ],
+)
+def test_the_same_said_otherwise(tmp_path, format, more, columns, column, value):
+    (tmp_path / "log.jsonl").write_text(json.dumps(ANSWERED[format] | more))
+    assert read_log(tmp_path / "log.jsonl", format, columns).frame[column].tolist() == [value]
+
+
+def test_a_verdict_that_nobody_knows_is_named(tmp_path):
+    record = ANSWERED["vllm_sr"] | {"outcomes": [{"target": "model", "verdict": "meh"}]}
+    (tmp_path / "log.jsonl").write_text(json.dumps(record))
+    with pytest.raises(DataError, match="'meh'"):
+        read_log(tmp_path / "log.jsonl", "vllm_sr")
