@@ -3,6 +3,7 @@
     cabs serve --router router --upstreams upstreams.yaml
 
 `upstreams` is the file that says where each model is called, `app` the application with its endpoints
-(`completions`, `decisions`, `probes`; `guard` stands before each), `forwarding` one call with its attempts, `keeper` what runs beside requests (following the log, checkpoints, new bundles), `echo` a
-stand-in upstream for tests and for trying it out.
+(`completions`, `decisions`, `probes`; `guard` stands before each), `forwarding` one call with its attempts,
+`keeper` what runs beside requests (following the log, checkpoints, new bundles), `echo` a stand-in upstream
+for tests and for trying it out.
 """
