@@ -93,6 +93,8 @@ _TOOL_RESULTS = ("tool_result", "tool_call_response", "function_response")
 _HELD = ("file_id", "vector_store_ids", "container", "encrypted_content", "signature", "thought_signature")
 #: what a text holds that is more than space
 _SPOKEN = re.compile(r"\S")
+#: fields beside the messages that name what a provider keeps
+_HELD_BY_BODY = ("previous_response_id", "conversation", "prompt", "container", "cached_content")
 _CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
 
 
@@ -193,7 +195,7 @@ class _Parts:
                 self.tokens += text_tokens(item)
             elif isinstance(item, list):
                 waiting += item
-            elif isinstance(item, Mapping):
+            elif isinstance(item, dict):
                 kind = item.get("type")
                 if isinstance(kind, str) and kind in MEDIA:
                     self._medium(kind, item)
@@ -208,15 +210,16 @@ class _Parts:
         self.tokens += MEDIA_TOKENS
         self.abilities.add(MEDIA[kind])
         for holder in (item, item.get("file"), item.get("source"), item.get("image_url")):
-            if isinstance(holder, Mapping) and isinstance(holder.get("file_id"), str):
+            if isinstance(holder, dict) and isinstance(holder.get("file_id"), str):
                 self.held.append("file_id")
 
     def _note_state(self, kind: Any, item: Mapping[str, Any]) -> None:
-        self.held += [name for name in _HELD if item.get(name) and isinstance(item[name], str | list)]
+        if not item.keys().isdisjoint(_HELD):
+            self.held += [name for name in _HELD if item.get(name) and isinstance(item[name], str | list)]
         if kind in ("item_reference", "redacted_thinking", "mcp_approval_response"):
             self.held.append(str(kind))
         sound = item.get("audio")
-        if item.get("role") == "assistant" and isinstance(sound, Mapping) and sound.get("id"):
+        if item.get("role") == "assistant" and isinstance(sound, dict) and sound.get("id"):
             self.held.append("audio.id")
 
     def note_body(self, body: Mapping[str, Any]) -> None:
@@ -224,15 +227,15 @@ class _Parts:
         if body.get("tools") or body.get("functions"):
             self.abilities.add("tools")
         text = body.get("text")
-        form = body.get("response_format") or (text.get("format") if isinstance(text, Mapping) else None)
-        if isinstance(form, Mapping) and form.get("type") == "json_schema":
+        form = body.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
+        if isinstance(form, dict) and form.get("type") == "json_schema":
             self.abilities.add("json_schema")
         modalities = body.get("modalities")
         if isinstance(modalities, list) and "audio" in modalities:
             self.abilities.add("audio")
-        for name in ("previous_response_id", "conversation", "prompt", "container", "cached_content"):
+        for name in _HELD_BY_BODY:
             value = body.get(name)
-            inner = value.get("id") if isinstance(value, Mapping) else None if name == "prompt" else value
+            inner = value.get("id") if isinstance(value, dict) else None if name == "prompt" else value
             if isinstance(inner, str) and inner:
                 self.held.append(name)
 
@@ -265,7 +268,7 @@ def chat_text(value: Any, route_by: str = "last_user") -> str | None:
         if chat is None:
             return value if _SPOKEN.search(value) else None
         value = chat
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         inner = next((value[n] for n in (*MESSAGES, "question", "query") if value.get(n) is not None), None)
         if inner is None and not _role(value):
             inner = _inner(value)
@@ -284,12 +287,12 @@ def _parsed_chat(text: str) -> Any:
     except (ValueError, RecursionError):
         return None
     holder = value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         holder = next((value[n] for n in MESSAGES if value.get(n) is not None), [value])
     if not isinstance(holder, list):
         return None
     said = (
-        role and isinstance(item, Mapping) and _inner(item) is not None for role, _, item in _turns(holder)
+        role and isinstance(item, dict) and _inner(item) is not None for role, _, item in _turns(holder)
     )
     return value if any(said) else None
 
@@ -314,7 +317,7 @@ def _turns(messages: Any) -> Iterator[tuple[str, str, Any]]:
             yield "user", item, item
         elif isinstance(item, list):  # messages of a batch of one, or the tokens of a prompt
             yield from _turns(item)
-        elif isinstance(item, Mapping):
+        elif isinstance(item, dict):
             kind, content = str(item.get("type") or ""), _inner(item)
             if kind.endswith("_call_output"):
                 yield "tool", _content(content if content is not None else item.get("output")), item
@@ -330,12 +333,12 @@ def _turns(messages: Any) -> Iterator[tuple[str, str, Any]]:
 
 def _role(item: Any) -> str:
     """user, assistant, tool, system, another one as it stands, or '': the item is no message."""
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         return ""
     if isinstance(name := item.get("role") or item.get("from"), str):
         return _ROLES.get(name.casefold(), name)
     inner, path = item.get("kwargs"), item.get("id")
-    names = [item.get("type"), inner.get("type") if isinstance(inner, Mapping) else None]
+    names = [item.get("type"), inner.get("type") if isinstance(inner, dict) else None]
     names.append(path[-1] if isinstance(path, list) and path else None)
     return next((_ROLES[n.casefold()] for n in names if isinstance(n, str) and n.casefold() in _ROLES), "")
 
@@ -343,7 +346,7 @@ def _role(item: Any) -> str:
 def _inner(item: Mapping[str, Any]) -> Any:
     """The content of a message."""
     for holder in (item, item.get("data"), item.get("kwargs")):
-        if isinstance(holder, Mapping):
+        if isinstance(holder, dict):
             for name in ("content", "parts", "value", "text"):
                 if holder.get(name) is not None:
                     return holder[name]
@@ -351,26 +354,26 @@ def _inner(item: Mapping[str, Any]) -> Any:
 
 
 def _kind(part: Any) -> str:
-    return str(part.get("type")) if isinstance(part, Mapping) else ""
+    return str(part.get("type")) if isinstance(part, dict) else ""
 
 
 def _content(content: Any) -> str:
     if isinstance(content, str):
         return content
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
         return ""
-    texts = [(p.get("text") or p.get("content")) if isinstance(p, Mapping) else p for p in content]
+    texts = [(p.get("text") or p.get("content")) if isinstance(p, dict) else p for p in content]
     return "\n".join(t for t in texts if isinstance(t, str))
 
 
 def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     """The session that a client named, or None."""
     about = body.get("metadata")
-    about = about if isinstance(about, Mapping) else {}
+    about = about if isinstance(about, dict) else {}
     conversation = body.get("conversation")
-    if isinstance(conversation, Mapping):
+    if isinstance(conversation, dict):
         conversation = conversation.get("id")
     user = about.get("user_id")
     claude = _CLAUDE.search(user) if isinstance(user, str) else None
