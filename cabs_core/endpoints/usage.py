@@ -10,7 +10,7 @@ cache stands beside the input or in it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,9 @@ _REASONING = (
     "thinking_tokens",
     "total_thought_tokens",
 )
+_AUDIO = ("audio_tokens",)
+#: Cohere's bill
+_BILLED = ("billed_units",)
 _COSTS = frozenset({"cost", "estimated_cost", "cost_in_usd_ticks"})
 _DETAILS = (
     ("prompt_tokens_details", "input_tokens_details"),
@@ -82,7 +85,7 @@ _DETAILS = (
 #: every field of a usage block from which tokens are counted
 FIELDS = (
     *(*INPUT, *OUTPUT, *TOTAL, *_ANSWER, *_TOOLS, *_CACHED, *_CACHED_WITHIN, *_WRITTEN, *_REASONING),
-    *(*_DETAILS[0], *_DETAILS[1], "billed_units"),
+    *(*_DETAILS[0], *_DETAILS[1], *_BILLED),
 )
 
 
@@ -172,36 +175,37 @@ def tokens_of(usage: Any) -> Tokens | None:
     """
     if not isinstance(usage, Mapping):
         return None
-    usage = {**usage, **_part(usage, "billed_units")}
-    named = next((name for name in INPUT if count(usage.get(name)) is not None), None)
+    if billed := _part(usage, _BILLED):
+        usage = {**usage, **billed}
+    named = next((name for name in INPUT if name in usage and count(usage[name]) is not None), None)
     if named is None:
         return None
-    entry, output, total = count(usage[named]) or 0.0, _first(usage, *OUTPUT), _first(usage, *TOTAL)
-    into, out = (_part(usage, *names) for names in _DETAILS)
-    reasoning = _first(out, *_REASONING) or _first(usage, *_REASONING) or 0.0
+    entry, output, total = count(usage[named]) or 0.0, _first(usage, OUTPUT), _first(usage, TOTAL)
+    into, out = (_part(usage, names) for names in _DETAILS)
+    reasoning = _first(out, _REASONING) or _first(usage, _REASONING) or 0.0
     if any(name in usage for name in _ANSWER) or (output is None and named == "promptTokenCount"):
-        output = (_first(usage, *_ANSWER) or 0.0) + reasoning
+        output = (_first(usage, _ANSWER) or 0.0) + reasoning
     if output is None:
         if total is None or any(usage.get(name) is not None for name in OUTPUT):
             return None  # nothing says what was written, or a count that is none does
         output = 0.0
     if total is None and reasoning > output:  # so it is no part of it
         output += reasoning
-    entry += _first(usage, *_TOOLS) or 0.0
-    cached, written = _first(usage, *_CACHED) or 0.0, _first(usage, *_WRITTEN) or 0.0
+    entry += _first(usage, _TOOLS) or 0.0
+    cached, written = _first(usage, _CACHED) or 0.0, _first(usage, _WRITTEN) or 0.0
     if cached or written:
         if _beside(named, entry, output, cached + written, total, bool(into)):
             entry += cached + written
     else:
-        cached = _first(into, *_CACHED_WITHIN) or _first(usage, *_CACHED_WITHIN) or 0.0
-        written = _first(into, *_WRITTEN_WITHIN) or 0.0
+        cached = _first(into, _CACHED_WITHIN) or _first(usage, _CACHED_WITHIN) or 0.0
+        written = _first(into, _WRITTEN_WITHIN) or 0.0
     if total is not None:
         output = max(output, total - entry)
     cached = min(cached, entry)
     written = min(written, entry - cached)
-    audio = min(_first(into, "audio_tokens") or 0.0, entry - cached - written)
+    audio = min(_first(into, _AUDIO) or 0.0, entry - cached - written)
     reasoning = min(reasoning, output)
-    spoken = min(_first(out, "audio_tokens") or 0.0, output - reasoning)
+    spoken = min(_first(out, _AUDIO) or 0.0, output - reasoning)
     return Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage))
 
 
@@ -231,7 +235,7 @@ def _own_cost(usage: Mapping[str, Any]) -> float | None:
     usd = next((n for n in candidates if n is not None), None)
     if usd is not None and usage.get("is_byok") is True:
         # the fee alone: the provider behind it bills by itself
-        behind = _dollars(_part(usage, "cost_details").get("upstream_inference_cost"))
+        behind = _dollars(_part(usage, ("cost_details",)).get("upstream_inference_cost"))
         return None if behind is None else usd + behind
     return usd
 
@@ -242,13 +246,31 @@ def _dollars(value: Any, unit: float = 1.0) -> float | None:
     return float(value * unit)
 
 
-def _part(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    parts = (usage.get(name) for name in names)
-    return next((part for part in parts if isinstance(part, Mapping)), {})
+def counted_output(usage: Mapping[str, Any]) -> float | None:
+    """What a usage block calls the output, which may leave out reasoning; None: it has no sound count."""
+    return _first(usage, OUTPUT)
 
 
-def _first(usage: Mapping[str, Any], *names: str) -> float | None:
-    return next((n for name in names if (n := count(usage.get(name))) is not None), None)
+def with_output(usage: dict[str, Any], least: float) -> dict[str, Any]:
+    """A usage block whose count of the output, where it has a sound one, is at least so many tokens."""
+    name = next((name for name in OUTPUT if count(usage.get(name)) is not None), None)
+    return usage if name is None else {**usage, name: max(usage[name], least)}
+
+
+def _part(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    """The first of these fields that holds others; an empty one where there is none."""
+    for name in names:
+        if name in usage and isinstance(part := usage[name], Mapping):
+            return part
+    return {}
+
+
+def _first(usage: Mapping[str, Any], names: Iterable[str]) -> float | None:
+    """The first sound count of these fields."""
+    for name in names:
+        if name in usage and (number := count(usage[name])) is not None:
+            return number
+    return None
 
 
 def count(value: Any) -> float | None:

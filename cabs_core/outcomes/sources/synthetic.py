@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cabs_core.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.outcomes.published import PUBLISHED
 from cabs_core.outcomes.raw import RawOutcomes
 from cabs_core.outcomes.sources.demo_prompts import FAMILIES, generate_prompts, topic_count
@@ -68,7 +69,7 @@ def synthetic_raw(source: Source) -> RawOutcomes:
     )
 
     lengths = streams[4]
-    n_input = np.array([max(4, round(len(p) / 4)) for p in table.prompts], dtype=np.float64)
+    n_input = np.array([max(4, round(len(p) / BYTES_A_TOKEN)) for p in table.prompts], dtype=np.float64)
     typical = np.array([family.output_tokens for family in FAMILIES])[table.family]
     verbosity = np.array([_TRAITS[arm][2] for arm in arms])
     common = lengths.normal(0, 0.25, n)[:, None]

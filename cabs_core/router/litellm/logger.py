@@ -15,7 +15,7 @@ import litellm
 from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.endpoints.request import Request, session_key
-from cabs_core.endpoints.usage import OUTPUT, Tokens, count, tokens_of
+from cabs_core.endpoints.usage import Tokens, counted_output, tokens_of
 from cabs_core.errors import CabsError, HeldElsewhere, RouterError, UnknownDecision
 from cabs_core.paths import default_log
 from cabs_core.router.charges import check_client_cost
@@ -376,14 +376,14 @@ def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens |
     """(USD, counts) of a call: what the provider says, else LiteLLM's figure and the output that it leaves
     out.
 
-    LiteLLM prices `completion_tokens`, which do not hold the reasoning of every provider (`endpoints.usage`).
+    LiteLLM prices what is called the completion, which does not hold the reasoning of every provider.
     """
     usage: Any = getattr(response, "usage", None)
     reported: Any = usage.model_dump() if hasattr(usage, "model_dump") else usage
     tokens, cost = tokens_of(reported), kwargs.get("response_cost")
     if tokens is None or tokens.usd is not None:
         return cost if tokens is None else tokens.usd, tokens
-    written = next((n for k in OUTPUT if (n := count(reported.get(k))) is not None), 0.0)
+    written = counted_output(reported) or 0.0
     if cost is not None and tokens.output > written:
         about = kwargs.get("litellm_params") or {}
         price = about.get("output_cost_per_token")

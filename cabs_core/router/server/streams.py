@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from cabs_core.endpoints.usage import count, estimated
+from cabs_core.endpoints.usage import estimated, with_output
 from cabs_core.router.server import limits
 
 #: where a text begins that a model writes, in the events of every dialect
@@ -51,8 +51,7 @@ class Events:
         its first event counts a token or two, and only its last counts them all."""
         if self.usage is None or self.done or self.dialect != "messages":
             return self.usage
-        counted, written = count(self.usage.get("output_tokens")), estimated(0.0, self.written).output
-        return self.usage if counted is None else {**self.usage, "output_tokens": max(counted, written)}
+        return with_output(self.usage, estimated(0.0, self.written).output)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Whole events, with their empty lines, that go to the client."""
