@@ -1,0 +1,103 @@
+"""Every script of `benchmarks/` is started once, with its smallest work."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests_support import TINY, home_with
+
+from benchmarks.speed.servers import free_port
+from cabs_dagster.cli import main
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
+#: script -> its smallest work, in a folder with the pool `tiny` and its router; @P is a free port
+SCRIPTS = {
+    "arena": "predict mine --dataset data.json --router router --out inference",
+    "arrivals": "--pool tiny --split-seeds 0 --draws 1",
+    "backfill": "--pool tiny",
+    "budgets": "--pool tiny --policies knn --trials 1",
+    "chaos": "--router router --kills 1",
+    "collect": "stand-in --seeds 1 --prompts 60 --port @P",
+    "coverage": "--pool tiny --logs 2 --sizes 100",
+    "deployment": "--router router --home home/artifacts",
+    "drift": "--trials 1 --policies lin_ucb",
+    "encoders": "--pool tiny --split-seeds 3 --kinds words --most 200",
+    "forward": "--quick",
+    "information": "--pool tiny --split-seeds 0 --predictors ridge",
+    "large_log": "--router router --decisions 200",
+    "lengths": "--pool tiny --limits 16",
+    "log_alone": "--pool tiny --epsilon 0.6 --seeds 1",
+    "logs": "--pool tiny --policies lin_ucb --epsilon 0.1 --train 60 --seeds 1",
+    "object_store": "--pool tiny --rho 0 --policies best_single",
+    "oracles": "--pool tiny --split-seeds 0",
+    "readings": "--pool tiny --split-seeds 0",
+    "route_text": "--pools tiny --splits 1 --trials 1",
+    "scale": "--prompts 400 --models 3 --trials 1",
+    "serving_install": "--router router --requests 5",
+    "sessions": "--pools tiny --policies random --splits 1 --trials 1",
+    "shuffle": "--router router --rate 5 --seconds 1",
+    "speed.decision": "--router router --decisions 20",
+    "speed.embed": "--quick",
+    "speed.replay": "--quick",
+    "speed.serve": "--router router --rate 5 --seconds 1",
+    "speed.solver": "--quick",
+    "solver_robustness": "--per-k 16 --arms 3",
+    "steps": "--router router",
+    "study": "--pool tiny --split-seeds 0 --conditions clean --policies random lin_ucb --work study",
+    "traffic": "--router router --requests 60 --workers 1 --at-once 4",
+    "upgrades": "--streams 1 --rounds 40 --changes 0",
+    "verdict_worlds": "--tables 2 --sizes 100",
+    "verdicts": "--tables 1 --most 100 --jobs 1",
+}
+
+
+def scripts() -> set[str]:
+    """Files of `benchmarks/` that can be started."""
+    files = [path for path in BENCHMARKS.rglob("*.py") if "__name__ ==" in path.read_text(encoding="utf-8")]
+    names = (".".join(path.relative_to(BENCHMARKS).with_suffix("").parts) for path in files)
+    return {name.removesuffix(".__main__") for name in names}
+
+
+def test_no_script_is_left_out() -> None:
+    assert set(SCRIPTS) == scripts()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """With the pool `tiny`, which has run, and its router."""
+    made = tmp_path_factory.mktemp("scripts")
+    (made / "home").mkdir()
+    with home_with(POOL, made / "home"), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        for words in ("run tiny", "export tiny --policy lin_ucb --out router"):
+            done = CliRunner().invoke(main, words.split())
+            assert done.exit_code == 0, done.output
+        prompts = [{"global index": f"MMLU_{i}", "prompt": f"what is {i}?"} for i in range(3)]
+        (made / "data.json").write_text(json.dumps(prompts))
+        yield made
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_each_ends_well(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    words = SCRIPTS[name].replace("@P", str(free_port())).split()
+    if name == "arena":
+        from benchmarks.arena.__main__ import arena
+
+        done = CliRunner().invoke(arena, words)
+        assert done.exit_code == 0 and list((folder / "inference").rglob("*.json")), done.output
+        return
+    importlib.import_module(f"benchmarks.{name}").main([*words, "--json", f"{name}.json"])
+    assert json.loads((folder / f"{name}.json").read_text())
+    assert capsys.readouterr().out.strip()
