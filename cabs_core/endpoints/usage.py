@@ -241,7 +241,7 @@ def _own_cost(usage: Mapping[str, Any]) -> float | None:
 
 
 def _dollars(value: Any, unit: float = 1.0) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value * unit <= MOST_USD:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_USD / unit:
         return None
     return float(value * unit)
 

@@ -7,6 +7,7 @@ that follows it, so several processes may share a log.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 import uuid
@@ -88,7 +89,7 @@ class LoggedBundle:
         """
         if rho is None:
             return self.manifest.rho if self.pacer is None else self.pacer.rho
-        if isinstance(rho, bool) or not isinstance(rho, (int, float)) or not 0.0 <= rho < math.inf:
+        if not is_amount(rho):
             raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
         return float(rho)
 
@@ -211,7 +212,7 @@ class LoggedBundle:
 
         A pacer takes the cost into account at once.
         """
-        if cost is not None and not (isinstance(cost, int | float | np.floating) and 0.0 <= cost < math.inf):
+        if cost is not None and not is_amount(cost):
             raise RouterError(f"cost {cost!r:.60}: expected a finite number >= 0")
         if cost is not None and self.pacer is not None:
             with self._lock:
@@ -302,6 +303,12 @@ class LoggedBundle:
         with self._lock:
             self.checkpoint()
             self.log.close()
+
+
+def is_amount(value: Any) -> bool:
+    """Whether a value is a number >= 0 that a double holds: JSON and Python have larger integers."""
+    numbers = (int, float, np.integer, np.floating)
+    return isinstance(value, numbers) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max
 
 
 def _number(value: Any, what: str, low: float, high: float) -> float:

@@ -11,7 +11,6 @@ it, is in `logged`.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
@@ -32,7 +31,7 @@ from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
-from cabs_core.router.logged import LoggedBundle
+from cabs_core.router.logged import LoggedBundle, is_amount
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.options import RouterOptions
 from cabs_core.utility import clipped_utility
@@ -395,7 +394,7 @@ def _affordable(mask: np.ndarray | None, costs: np.ndarray, budget: float) -> np
 
     Raises RouterError: none, or no budget.
     """
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0.0 < budget < math.inf:
+    if not is_amount(budget) or budget == 0.0:
         raise RouterError(f"budget {budget!r}: expected USD > 0")
     usable: np.ndarray = (costs <= budget) & (True if mask is None else mask)
     if not usable.any():

@@ -252,9 +252,9 @@ def encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
     """
     try:
         try:
-            content = json.dumps(body, ensure_ascii=False).encode()
+            content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         except UnicodeEncodeError:  # half a surrogate pair
-            content = json.dumps(body).encode()
+            content = json.dumps(body, allow_nan=False).encode()
     except (RecursionError, TypeError, ValueError) as error:
         raise Refused(400, f"the request cannot be passed on: {error!s:.100}") from None
     return aiohttp.BytesIOPayload(io.BytesIO(content), content_type="application/json")

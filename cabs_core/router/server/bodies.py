@@ -23,6 +23,8 @@ _NOT_FIRST = bytes(range(0xC0))
 async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object that a request brings. Raises Refused: too large, too slow, or none."""
     gate: Gate = request.app.state.gate
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "the body of a request is read as it stands: send it without content-encoding")
     length = request.headers.get("content-length") or "0"
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
@@ -71,12 +73,17 @@ def parse_body(holder: list[bytes | bytearray]) -> dict[str, Any]:
     """
     try:
         text = holder.pop().decode("utf-8-sig", "surrogatepass")
-        body = json.loads(text)
+        body = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise Refused(400, "expected a JSON object as the body of the request")
     return body
+
+
+def _no_number(name: str) -> None:
+    """Python reads NaN, Infinity and -Infinity, which no JSON has and no upstream takes."""
+    raise ValueError(name)
 
 
 def bounded(content: bytes | bytearray, *, commas: bool = True) -> bytes | bytearray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 import socket
@@ -229,6 +230,28 @@ def test_values_of_a_body_count_for_their_key():
     assert bodies.parsed_size(b"[" + b'{"a":1},' * 49_000 + b"1]") > 49_000 * 200
     text = "é" * 100_000  # one character beyond the BMP makes each of them four bytes
     assert bodies.parsed_size(f'["{text}😀"]'.encode()) > 400_000
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 400])
+def test_numbers_that_no_double_holds_are_no_fault_of_the_server(place, number):
+    """Of JSON, rho, a budget, a score; a long integer in a body that goes on is the provider's to judge."""
+    with client(place) as c:
+        for path, body in (
+            ("/v1/decision", '{"text": "two?", "rho": %s}'),
+            ("/v1/decision", '{"text": "two?", "budget": %s}'),
+            ("/v1/feedback", '{"id": "a", "score": %s}'),
+            ("/v1/chat/completions", '{"model": "cabs", "messages": [], "temperature": %s}'),
+        ):
+            reply = c.post(path, content=body % number, headers={"content-type": "application/json"})
+            goes_on = "temperature" in body and number.isdecimal()
+            assert reply.status_code == 200 if goes_on else 400 <= reply.status_code < 500, reply.text
+
+
+def test_a_packed_body_is_refused_in_words(place):
+    with client(place) as c:
+        fields = {"content-type": "application/json", "content-encoding": "gzip"}
+        reply = c.post("/v1/decision", content=gzip.compress(b'{"text": "two?"}'), headers=fields)
+    assert reply.status_code == 415 and "content-encoding" in reply.json()["error"]["message"]
 
 
 def test_a_decision_reads_what_a_chat_reads(place):
