@@ -308,7 +308,8 @@ class LoggedBundle:
 def is_amount(value: Any) -> bool:
     """Whether a value is a number >= 0 that a double holds: JSON and Python have larger integers."""
     numbers = (int, float, np.integer, np.floating)
-    return isinstance(value, numbers) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max
+    fits = isinstance(value, numbers) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max
+    return bool(fits)
 
 
 def _number(value: Any, what: str, low: float, high: float) -> float:
