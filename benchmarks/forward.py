@@ -20,7 +20,7 @@ from transformers import AutoModel, DebertaV2Config, DebertaV2Model, PretrainedC
 from benchmarks.script import Script, write_figures
 from cabs_core.encoders.resolve import EncoderFiles, resolve
 from cabs_core.encoders.transformer import (
-    Tokens,
+    TokenIds,
     TransformerEncoder,
     choose_device,
     choose_dtype,
@@ -82,8 +82,8 @@ def forward_speed(
     encoder = TransformerEncoder(files, device=device, dtype=dtype, model=model)
     rng = np.random.default_rng(0)
     ids = [rng.integers(5, vocabulary, n) for n in lengths]
-    tokens = Tokens(ids, np.zeros(len(ids), dtype=np.int64))
-    few = Tokens(ids[: max(1, len(ids) // 8)], tokens.dropped[: max(1, len(ids) // 8)])
+    tokens = TokenIds(ids, np.zeros(len(ids), dtype=np.int64))
+    few = TokenIds(ids[: max(1, len(ids) // 8)], tokens.dropped[: max(1, len(ids) // 8)])
     encoder.encode(few)
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats(device)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, head, row, write_figures
+from benchmarks.solver_instances import mixed_batch
 from cabs_core.solver import make_workspace, solve_exploration_batch
-from cabs_core.solver.instances import mixed_batch
 from cabs_core.solver.program import certificate
 from cabs_core.threads import one_blas_thread
 

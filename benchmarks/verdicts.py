@@ -44,7 +44,7 @@ from cabs_core.replay import ReplayResult, replay
 from cabs_core.report import cards
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict, verdict_at
-from cabs_core.router.goals import Answer, answer_goal
+from cabs_core.router.goals import GoalAnswer, answer_goal
 from cabs_core.utility import clipped_utility
 from cabs_core.validation.overview import overview
 
@@ -306,7 +306,7 @@ class Truth:
         other = [float((self.weight * v[:, j]).mean()) for v in values]
         return own[0] - other[0], own[1] - other[1], 1 - own[2] / other[2]
 
-    def promise(self, answer: Answer, test: ReplayProblem) -> tuple[bool, bool, bool]:
+    def promise(self, answer: GoalAnswer, test: ReplayProblem) -> tuple[bool, bool, bool]:
         """(the goal is confirmed by another than the model named, quality is then at least q in truth, the
         bound that was named holds)."""
         score, every = self._means(self.score), np.arange(test.n)

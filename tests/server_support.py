@@ -19,9 +19,12 @@ ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "What is two plu
 def client(place, **options) -> TestClient:
     """A client of a server with the bundle, upstreams and log in a folder."""
     app = make_app(
-        place / "router", options.pop("upstreams", place / "upstreams.yaml"), log=str(place / "log.sqlite"),
-        every=0.05, **options,
-    )  # fmt: skip
+        place / "router",
+        options.pop("upstreams", place / "upstreams.yaml"),
+        log=str(place / "log.sqlite"),
+        every=0.05,
+        **options,
+    )
     return TestClient(app, base_url="http://127.0.0.1")
 
 

@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.clarabel_direct import clarabel_direct
 from benchmarks.script import Script, write_figures
+from benchmarks.solver_instances import bernoulli_batch
 from cabs_core.compiled.jit import kernel
 from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
 from cabs_core.solver import workspace as layout
-from cabs_core.solver.instances import bernoulli_batch
 from cabs_core.solver.program import objective
-from cabs_core.solver.reference import CvxpyParametric, ReferenceSolution, clarabel_direct, cvxpy_paper
+from cabs_core.solver.reference import CvxpyParametric, ReferenceSolution, cvxpy_paper
 from cabs_core.threads import one_blas_thread
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)

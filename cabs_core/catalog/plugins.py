@@ -43,8 +43,8 @@ def records(
         points: where entry points come from: called with `group=`.
         pattern: what their `name` matches; by default lower case letters, digits and single underscores.
     """
-    found = {record.name: record for record in built_in}
-    wanted = type(built_in[0])
+    by_name = {record.name: record for record in built_in}
+    kind = type(built_in[0])
     for point in sorted(points(group=group), key=lambda point: point.name):
         origin = f"{group} entry point {point.name!r} ({point.value})"
         try:
@@ -53,14 +53,14 @@ def records(
             warnings.warn(f"{origin} is left out: {type(error).__name__}: {error}", stacklevel=2)
             continue
         for record in loaded if isinstance(loaded, tuple | list) else (loaded,):
-            if not isinstance(record, wanted):
-                fault = f"expected a {wanted.__name__}, found {type(record).__name__}"
+            if not isinstance(record, kind):
+                fault = f"expected a {kind.__name__}, found {type(record).__name__}"
             elif not re.fullmatch(pattern, name := record.name):
                 fault = f"the name {name!r} does not match {pattern}"
-            elif name in found:
+            elif name in by_name:
                 fault = f"the name {name!r} is taken"
             else:
-                found[name] = record
+                by_name[name] = record
                 continue
             warnings.warn(f"{origin} is left out: {fault}", stacklevel=2)
-    return found
+    return by_name

@@ -33,10 +33,10 @@ def policies() -> Mapping[str, PolicyRecord]:
 @cache
 def families() -> Mapping[str, tuple[str, ...]]:
     """{family: names of its policies}."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_family: dict[str, tuple[str, ...]] = {}
     for record in policies().values():
-        found[record.family] = (*found.get(record.family, ()), record.name)
-    return found
+        by_family[record.family] = (*by_family.get(record.family, ()), record.name)
+    return by_family
 
 
 def canonical_name(name: str) -> str:
@@ -50,9 +50,9 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
     plain: list[str] = []
     options: dict[str, Any] = {}
     for part in str(name).split("@"):
-        found = _OPTION.fullmatch(part)
-        if found and plain and found[1] not in options:
-            options[found[1]] = _value(found[2])
+        option = _OPTION.fullmatch(part)
+        if option and plain and option[1] not in options:
+            options[option[1]] = _value(option[2])
         else:
             plain.append(part)
     return "@".join(plain), options
@@ -61,7 +61,7 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
 def with_options(name: str, options: Mapping[str, Any]) -> str:
     """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options, whatever their
     order."""
-    return "@".join([name, *(f"{key}={_text(options[key])}" for key in sorted(options))])
+    return "@".join([name, *(f"{key}={_option_text(options[key])}" for key in sorted(options))])
 
 
 def _value(text: str) -> Any:
@@ -73,7 +73,7 @@ def _value(text: str) -> Any:
     return _WORDS.get(text, text)
 
 
-def _text(value: Any) -> str:
+def _option_text(value: Any) -> str:
     for word, meant in _WORDS.items():
         if value is meant:
             return word
@@ -152,8 +152,8 @@ def policy_label(name: str) -> str:
     plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")
     record = policies().get(base)
-    said = [*filter(None, [preset]), *(f"{key} {_text(value)}" for key, value in options.items())]
-    return (record.title if record else base) + (f" ({', '.join(said)})" if said else "")
+    notes = [*filter(None, [preset]), *(f"{key} {_option_text(value)}" for key, value in options.items())]
+    return (record.title if record else base) + (f" ({', '.join(notes)})" if notes else "")
 
 
 def policy_description(name: str) -> str:

@@ -44,10 +44,10 @@ def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
         raise ValueError(f"rho is {rho!r}: expected a finite number >= 0")
     if grid is None or is_paper_grid(grid):
         return next(r.name for r in _TABLE if rho < r.limit or (r.closed and rho == r.limit))
-    found = regime_table(grid).get(float(rho))
-    if found is None:
+    regime = regime_table(grid).get(float(rho))
+    if regime is None:
         raise ValueError(f"rho {rho:g} is not on the grid {', '.join(f'{r:g}' for r in grid)}")
-    return found
+    return regime
 
 
 def is_paper_grid(grid: Sequence[float]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cabs_core.pools.completion import complete_pool
-from cabs_core.router.places_cli import Place, without_password
+from cabs_core.router.places_cli import RouterPlace, without_password
 
 if TYPE_CHECKING:
     from cabs_core.router.bundle import Manifest
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--out",
-    type=Place(),
+    type=RouterPlace(),
     default="router",
     show_default=True,
     callback=without_password("give credentials in the environment"),
@@ -200,14 +200,14 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
     from cabs_core.pools import find_pool
 
     chain = Chain(ArtifactStore(), find_pool(pool or ""))
-    wanted = parse_goal(goal) if goal else chain.pool.goal
-    if wanted is None:
+    aim = parse_goal(goal) if goal else chain.pool.goal
+    if aim is None:
         return None, None
-    answer = answer_for(chain, wanted, anyway=anyway)
+    answer = answer_for(chain, aim, anyway=anyway)
     click.echo(answer.sentence)
     if answer.policy is None or not answer.confirmed:
         raise RouterError(
-            f"no router fulfils the goal {wanted.text!r}, so none is written; name one with --policy to have "
+            f"no router fulfils the goal {aim.text!r}, so none is written; name one with --policy to have "
             "it all the same"
         )
     return answer.policy, answer.rho

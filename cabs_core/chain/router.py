@@ -19,7 +19,7 @@ from cabs_core.metrics import latency_percentiles
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import latency
 from cabs_core.router.budget import replay_budgets
-from cabs_core.router.build import BUNDLE, Choice, build_bundle, bundle_size
+from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import Match, check_bundle_matches_replay, measure_latency
 from cabs_core.threads import one_torch_thread
@@ -96,7 +96,7 @@ def examine_again(chain: Chain) -> dict[str, Any]:
 
 
 def _budgets(
-    pool: ModelPool, inputs: dict[str, Path], choice: Choice, curve: dict[str, list[float]] | None
+    pool: ModelPool, inputs: dict[str, Path], choice: ChosenPolicy, curve: dict[str, list[float]] | None
 ) -> dict[str, Any]:
     """What each of the pool's budgets buys on the test split, or why the policy cannot keep to a budget."""
     if not pool.router.budgets:

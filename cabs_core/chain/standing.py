@@ -36,7 +36,7 @@ def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) ->
         chains: of all active pools; None: they are read from their files.
     """
     if chains is None:
-        chains = {found.pool.name: Chain(store, found) for found in active_pools()[0]}
+        chains = {pool_file.pool.name: Chain(store, pool_file) for pool_file in active_pools()[0]}
     verdicts = {}
     for pool in store.children(("outcomes",)):
         if pool not in chains:

@@ -148,23 +148,23 @@ class EmbeddingStore:
             yield
 
     # ---- plans ----------------------------------------------------------------------------------------
-    def open_plan(self, wanted: list[bytes]) -> tuple[Path, list[bytes]]:
+    def open_plan(self, keys: list[bytes]) -> tuple[Path, list[bytes]]:
         """(plan file, prompts to embed) of a request: those missing when this request was first made.
 
         A run that was killed finds its plan again, so that it forms the same batches as it would have.
         """
-        name = hashlib.sha256(b"".join(sorted(wanted))).hexdigest()
+        name = hashlib.sha256(b"".join(sorted(keys))).hexdigest()
         path = self.folder / "plans" / f"{name}.npy"
         with self._lock():
             try:
                 table = np.load(path, allow_pickle=False)
                 planned = [row.tobytes() for row in table]
-                if table.dtype == np.uint8 and table.ndim == 2 and set(planned) <= set(wanted):
+                if table.dtype == np.uint8 and table.ndim == 2 and set(planned) <= set(keys):
                     return path, planned
             except (OSError, ValueError, EOFError):
                 pass
             self.refresh()
-            planned = [key for key in wanted if key not in self._where]
+            planned = [key for key in keys if key not in self._where]
             if planned:
                 table = np.frombuffer(b"".join(planned), dtype=np.uint8).reshape(-1, KEY_BYTES)
                 with atomic_path(path) as temporary, open(temporary, "wb") as handle:

@@ -28,7 +28,7 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 @dataclass
-class Tokens:
+class TokenIds:
     """Token ids of some prompts: ids[i] is an int64 array; `dropped[i]` tokens were cut off."""
 
     ids: list[np.ndarray]
@@ -66,7 +66,7 @@ class TransformerEncoder:
         dtype: 'float32' or 'bfloat16'.
         batch_tokens: tokens computed at once, padding included; None: what suits the device.
         model: a network to use instead of the one in `files.folder`. It has no tokenizer: `encode` takes its
-            `Tokens`.
+            `TokenIds`.
     """
 
     def __init__(
@@ -122,10 +122,10 @@ class TransformerEncoder:
                     module.to(torch.bfloat16)
         return model.to(self.device)
 
-    def _longest(self, wanted: int) -> int:
+    def _longest(self, most: int) -> int:
         config = self.model.config
         # a tokenizer without a limit says so with a huge number
-        limits = [wanted] if self.tokenizer is None else [wanted, self.tokenizer.model_max_length]
+        limits = [most] if self.tokenizer is None else [most, self.tokenizer.model_max_length]
         positions = getattr(config, "max_position_embeddings", None)
         if positions and getattr(config, "position_embedding_type", "absolute") == "absolute":
             roberta = "roberta" in str(getattr(config, "model_type", ""))
@@ -134,7 +134,7 @@ class TransformerEncoder:
         return max(2, int(min(limits)))
 
     # ---- tokens ---------------------------------------------------------------------------------------
-    def tokenize(self, texts: list[str]) -> Tokens:
+    def tokenize(self, texts: list[str]) -> TokenIds:
         """Token ids cut to `max_length`, special tokens included, and how many were cut off."""
         # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
         texts = [t.encode("utf-8", "replace").decode("utf-8") for t in texts]
@@ -156,10 +156,10 @@ class TransformerEncoder:
         else:
             for i in [i for i, row in enumerate(ids) if len(row) == self.max_length]:
                 dropped[i] = len(self.tokenizer(texts[i], verbose=False)["input_ids"]) - len(ids[i])
-        return Tokens(ids, dropped)
+        return TokenIds(ids, dropped)
 
     # ---- forward --------------------------------------------------------------------------------------
-    def encode(self, tokens: Tokens) -> np.ndarray:
+    def encode(self, tokens: TokenIds) -> np.ndarray:
         """Embeddings `[n, e]` float32. Prompts without any token give zeros."""
         lengths = tokens.lengths
         some = np.flatnonzero(lengths)
@@ -175,7 +175,7 @@ class TransformerEncoder:
             out[rows] = part.numpy()
         return out
 
-    def _on_cores(self, tokens: Tokens, batches: list[np.ndarray]) -> list[torch.Tensor]:
+    def _on_cores(self, tokens: TokenIds, batches: list[np.ndarray]) -> list[torch.Tensor]:
         threads = torch.get_num_threads()
         try:
             torch.set_num_threads(1)
@@ -186,7 +186,7 @@ class TransformerEncoder:
         finally:
             torch.set_num_threads(threads)
 
-    def _batch(self, tokens: Tokens, rows: np.ndarray) -> torch.Tensor:
+    def _batch(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
         """Embeddings of one batch on the host, in parts where it does not fit into memory."""
         if len(rows) > self._rows_that_fit:
             parts = np.array_split(rows, -(-len(rows) // self._rows_that_fit))
@@ -212,7 +212,7 @@ class TransformerEncoder:
         return self._batch(tokens, rows)
 
     @torch.inference_mode()
-    def _pass(self, tokens: Tokens, rows: np.ndarray) -> torch.Tensor:
+    def _pass(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
         cuda = self.device.type == "cuda"
         lengths = [len(tokens.ids[i]) for i in rows]
         longest = max(lengths)

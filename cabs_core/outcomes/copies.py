@@ -44,18 +44,18 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     size = np.bincount(group[text], minlength=len(texts))
     template = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text))
     group = np.where(template[group], np.arange(len(texts)), group)
-    found: np.ndarray = group[text]
-    return found
+    numbers: np.ndarray = group[text]
+    return numbers
 
 
 def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
     """What is to be said of near-duplicates and of forms that much of the traffic has, a sentence each."""
-    found = []
+    sentences = []
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     groups = np.unique(group, return_inverse=True)[1]
     members = np.bincount(np.unique(np.column_stack([groups, text]), axis=0)[:, 0])
     if (members > 1).any():
-        found.append(
+        sentences.append(
             f"near-duplicates: {members[members > 1].sum():,} prompts in {(members > 1).sum():,} groups "
             "differ in case, white space, numbers or a word of a long text; each group is either trained on "
             "or tested on, never both"
@@ -63,13 +63,13 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
     forms, size = np.unique(np.array([normal(text) for text in prompts], dtype=object), return_counts=True)
     common, most = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text)), int(size.argmax())
     if common.any() and len(texts) > len(forms):
-        found.append(
+        sentences.append(
             f"same form, other numbers: {counted(int(size[common].sum()), 'prompt')} in "
             f"{counted(int(common.sum()), 'form')}, the most frequent {forms[most]!r:.80} ({size[most]:,}). "
             f"More than {TEMPLATE_SHARE:.0%} of the prompts have each of them, so they count as different "
             "prompts, not as copies of one"
         )
-    return found
+    return sentences
 
 
 def normal(text: str) -> str:
@@ -106,8 +106,8 @@ def _linked(texts: list[str]) -> np.ndarray:
     np.minimum.at(least, part, long)
     merged = np.arange(len(texts))
     merged[long] = least[part]
-    found: np.ndarray = merged[group]
-    return found
+    numbers: np.ndarray = merged[group]
+    return numbers
 
 
 def _jaccard(one: np.ndarray, other: np.ndarray) -> float:
@@ -145,8 +145,8 @@ def _signatures(texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
     run = run[inside]
     run ^= run >> np.uint64(29)
     starts = starts - (_RUN - 1) * np.arange(len(texts))
-    found = np.empty((len(texts), _HASHES), dtype=np.uint32)
+    smallest = np.empty((len(texts), _HASHES), dtype=np.uint32)
     for k in range(_HASHES):
         hashed = (run * odd[k] + odd[_HASHES + k]) >> np.uint64(32)
-        found[:, k] = np.minimum.reduceat(hashed, starts)
-    return np.split(run, starts[1:]), found
+        smallest[:, k] = np.minimum.reduceat(hashed, starts)
+    return np.split(run, starts[1:]), smallest

@@ -99,8 +99,8 @@ class _Known:
             try:
                 self.record = json.loads(self.path.read_text(encoding="utf-8"))
                 self.revision = self.revision or self.record["revision"]
-                if found := self.record["files"].get(file.name):
-                    self.size, self.sha256 = int(found["bytes"]), str(found["sha256"])
+                if record := self.record["files"].get(file.name):
+                    self.size, self.sha256 = int(record["bytes"]), str(record["sha256"])
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise DataError(
                     f"lock record {self.path} is damaged ({error}): delete it to start afresh"
@@ -138,12 +138,12 @@ class _Known:
     def verify(self, path: Path, revision: str | None) -> VerifiedFile:
         """Check the file; write its lock record if it had neither pin nor record."""
         self.check(path, path)
-        found = VerifiedFile(path, hash_file(path), path.stat().st_size, revision or self.revision)
+        verified = VerifiedFile(path, hash_file(path), path.stat().st_size, revision or self.revision)
         if self.sha256 is None:
             self.record["revision"] = self.record["revision"] or revision
-            self.record["files"][self.file.name] = {"bytes": found.size, "sha256": found.sha256}
+            self.record["files"][self.file.name] = {"bytes": verified.size, "sha256": verified.sha256}
             write_text(self.path, json.dumps(self.record, indent=1, sort_keys=True) + "\n")
-        return found
+        return verified
 
 
 def _in_mirror(folder: Path, file: RemoteFile) -> Path:

@@ -65,7 +65,7 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     features = prompt_features(table.prompts, train)
     predicted = predicted_cells(features, train, real, table.scores)
     gaps = _gaps(table, train, real, predicted)
-    wrong = [arm for arm, found in gaps.items() if not found["at_random"]]
+    wrong = [arm for arm, gap in gaps.items() if not gap["at_random"]]
     predicted[:, [table.arms.index(arm) for arm in wrong]] = 0.0
     cells: dict[str, Any] = {
         name: np.where(real, array, predicted_cells(features, train, real, array))
@@ -83,7 +83,7 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
     means = (scores * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     centred = np.where(known, scores - means, 0.0)
     tests = 2 * int((~known).any(axis=0).sum())
-    found: dict[str, Any] = {}
+    gaps: dict[str, Any] = {}
     for j in np.flatnonzero((~real).any(axis=0)):
         there = known[:, j]
         counted = known.sum(axis=1) - there
@@ -94,13 +94,13 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
             "others": compared_means(others[some], there[some], tests, clusters[some]),
             "own": compared_means(predicted[train][:, j], there, tests, clusters),
         }
-        found[table.arms[j]] = {
+        gaps[table.arms[j]] = {
             "missing": int((~real[:, j]).sum()),
             "share": float((~real[:, j]).mean()),
             "at_random": not any(c and c["differs"] for c in compared.values()),
             **compared,
         }
-    return found
+    return gaps
 
 
 def compared_means(
@@ -136,20 +136,20 @@ def _share(share: float) -> str:
 
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
     """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
-    said = []
-    random = [arm for arm, found in gaps.items() if found["at_random"]]
+    sentences = []
+    random = [arm for arm, gap in gaps.items() if gap["at_random"]]
     if random:
         named = listed(
             f"{arm} on {counted(gaps[arm]['missing'], 'prompt')} ({_share(gaps[arm]['share'])})"
             for arm in random
         )
-        said.append(
+        sentences.append(
             f"Not tried: {named}. Nothing speaks against these gaps being at random: what the models would "
             "have scored there is predicted from the wording of the prompts, and the verdict rests on what "
             "they did score elsewhere."
         )
-    for arm, found in gaps.items():
-        if found["at_random"]:
+    for arm, gap in gaps.items():
+        if gap["at_random"]:
             continue
         shown = [
             f"{who} {c['tried']:.3f} where it was tried and {c['missing']:.3f} where it was not (difference "
@@ -158,12 +158,12 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
                 ("others", "the other models score"),
                 ("own", "by the wording of the prompts it would score"),
             )
-            if (c := found[key]) and c["differs"]
+            if (c := gap[key]) and c["differs"]
         ]
-        said.append(
-            f"{arm} was not tried on {counted(found['missing'], 'prompt')} ({_share(found['share'])}), and "
+        sentences.append(
+            f"{arm} was not tried on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])}), and "
             f"these are of another kind: {'; '.join(shown)}. What it would score there cannot be known: its "
             "missing answers count as wrong, and the verdict holds whatever they would be. To know more, ask "
             "it on a random sample of them."
         )
-    return said
+    return sentences

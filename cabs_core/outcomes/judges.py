@@ -29,7 +29,7 @@ def mean_of_judges(
     mean = np.where(count > 0, np.where(known, stacked, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
     several = count > 1
     square = np.where(known, (stacked - mean) ** 2, 0.0).sum(axis=0)[several] / (count[several] - 1)
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "names": list(names),
         "answers": int(several.sum()),
         "spread": float(np.sqrt(square.mean())) if several.any() else 0.0,
@@ -39,26 +39,26 @@ def mean_of_judges(
     }
     everywhere = known.all(axis=(0, 2))
     if everywhere.any():
-        found["best"] = {
+        facts["best"] = {
             name: arms[int(np.argmax(judged[everywhere].mean(axis=0)))]
             for name, judged in zip(names, stacked, strict=True)
         }
-        found["best_of_mean"] = arms[int(np.argmax(mean[everywhere].mean(axis=0)))]
-    return mean, found
+        facts["best_of_mean"] = arms[int(np.argmax(mean[everywhere].mean(axis=0)))]
+    return mean, facts
 
 
-def judges_text(found: dict[str, Any]) -> str:
+def judges_text(facts: dict[str, Any]) -> str:
     """What a reader of the verdict must know about the judges, in a sentence or two."""
-    text = f"Scores are means of {len(found['names'])} judges ({', '.join(found['names'])})"
-    if not found["answers"]:
+    text = f"Scores are means of {len(facts['names'])} judges ({', '.join(facts['names'])})"
+    if not facts["answers"]:
         return f"{text}; no answer was scored by two of them, so how far they agree is not known."
-    text += f", who differ by {found['spread']:.2f} on one answer (standard deviation)."
+    text += f", who differ by {facts['spread']:.2f} on one answer (standard deviation)."
     others: dict[str, list[str]] = {}
-    for judge, model in found["best"].items():
-        if model != found["best_of_mean"]:
+    for judge, model in facts["best"].items():
+        if model != facts["best_of_mean"]:
             others.setdefault(model, []).append(judge)
     for model, judges in others.items():
         text += (
-            f" By {' and '.join(judges)} alone {model} would be the best model, not {found['best_of_mean']}."
+            f" By {' and '.join(judges)} alone {model} would be the best model, not {facts['best_of_mean']}."
         )
     return text

@@ -198,7 +198,7 @@ def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
     means = outcomes.costs.mean(axis=0)
     factors = np.ones(len(outcomes.arms))
     if pool.rescale_mean_cost:
-        for arm, wanted in pool.rescale_mean_cost.items():
+        for arm, mean in pool.rescale_mean_cost.items():
             if arm not in outcomes.arms:
                 raise DataError(
                     f"pool {pool.name!r}: rescale_mean_cost names {arm!r:.100}; the pool has "
@@ -208,9 +208,9 @@ def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
             if means[j] <= 0:
                 raise DataError(
                     f"pool {pool.name!r}: the costs of {arm!r} are all 0, so they cannot be rescaled to mean "
-                    f"{wanted:g}"
+                    f"{mean:g}"
                 )
-            factors[j] = wanted / means[j]
+            factors[j] = mean / means[j]
     elif pool.rescale_grand_mean_cost is not None:
         if means.mean() <= 0:
             raise DataError(

@@ -137,10 +137,10 @@ def predicted_cells(
     error."""
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
-    found = np.empty(outcomes.shape)
+    predictions = np.empty(outcomes.shape)
     for arm in range(outcomes.shape[1]):
         rows = train[answered[train, arm]]
         seen = outcomes[rows, arm]
         model = RidgeCV(alphas=_PENALTIES).fit(features[rows], seen)
-        found[:, arm] = np.clip(model.predict(features), seen.min(), seen.max())
-    return found
+        predictions[:, arm] = np.clip(model.predict(features), seen.min(), seen.max())
+    return predictions

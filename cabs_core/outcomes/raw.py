@@ -198,14 +198,14 @@ class RawOutcomes(QueryTable):
             DataError: a model is not in the table; the known ones are listed.
         """
         columns = []
-        for shown, wanted in names.items():
-            if wanted not in self.arms:
-                called = "" if shown == wanted else f" (shown as {shown!r})"
+        for shown, name in names.items():
+            if name not in self.arms:
+                called = "" if shown == name else f" (shown as {shown!r})"
                 raise DataError(
-                    f"{self.origin}: no model {wanted!r}{called} in the "
-                    f"table.{did_you_mean(wanted, self.arms)} It has: {listed(self.arms, 400)}"
+                    f"{self.origin}: no model {name!r}{called} in the "
+                    f"table.{did_you_mean(name, self.arms)} It has: {listed(self.arms, 400)}"
                 )
-            columns.append(self.arms.index(wanted))
+            columns.append(self.arms.index(name))
         cells = {name: getattr(self, name) for name in _NUMBERS.values()}
         chosen: dict[str, Any] = {name: None if a is None else a[:, columns] for name, a in cells.items()}
         return replace(self, arms=list(names), **chosen)

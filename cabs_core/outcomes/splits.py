@@ -107,8 +107,8 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
     """`[n]` the largest code in each row's group."""
     largest = np.zeros(group.max(initial=0) + 1, dtype=code.dtype)
     np.maximum.at(largest, group, code)
-    found: np.ndarray = largest[group]
-    return found
+    latest: np.ndarray = largest[group]
+    return latest
 
 
 def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split, first: np.ndarray) -> np.ndarray:

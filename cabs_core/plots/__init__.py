@@ -14,16 +14,16 @@ Series differ in shape and dash too, and bear their names.
 
 from cabs_core.plots.charts import bars, heatmap, histogram, intervals, lines, points
 from cabs_core.plots.diagnostics import diagnostic_plots, utility_plot
-from cabs_core.plots.figure import Choice, Figure, FigureTable
+from cabs_core.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.plots.page import render_page
 from cabs_core.plots.results import plot_frontier, plot_regret
 from cabs_core.plots.theme import Style
 
 __all__ = [
-    "Choice",
     "Figure",
     "FigureTable",
     "Style",
+    "ViewChoice",
     "bars",
     "diagnostic_plots",
     "heatmap",

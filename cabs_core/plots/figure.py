@@ -23,7 +23,7 @@ _IDS = re.compile(r'(id="|url\(#)(clip|gradient)')
 
 
 @dataclass(frozen=True)
-class Choice:
+class ViewChoice:
     """A choice between views: the chart's parameter `<name>_chosen`, which is `first` at first."""
 
     name: str
@@ -54,19 +54,19 @@ class Figure:
     alt: str
     chart: Any
     table: FigureTable
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[ViewChoice, ...] = ()
     legend: tuple[tuple[str, Style, bool], ...] = ()
     width: int = 780
 
     @cached_property
-    def _plain(self) -> dict[str, Any]:
+    def _spec(self) -> dict[str, Any]:
         # a hundred models at a hundred rounds are more rows than Altair draws unasked
         with alt.data_transformers.enable("default", max_rows=None):
             spec: dict[str, Any] = self.chart.to_dict()
         return spec
 
     def _sized(self, width: int | str, *, page: bool) -> dict[str, Any]:
-        spec = {**self._plain, "config": config(page=page)}
+        spec = {**self._spec, "config": config(page=page)}
         spec["padding"] = 6
         if "layer" in spec or "mark" in spec:
             spec["width"] = width

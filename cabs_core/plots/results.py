@@ -107,12 +107,12 @@ def plot_regret(
         >>> figure.svg[:4]
         b'<svg'
     """
-    named = dict(results) if isinstance(results, Mapping) else {found.policy: found for found in results}
+    named = dict(results) if isinstance(results, Mapping) else {result.policy: result for result in results}
     if not named or len(named) != len(results):
         raise DataError("plot_regret: expected results of different names; give a mapping {label: result}")
     frames, rows = [], []
-    for name, found in named.items():
-        regret = (found.best_rewards - found.rewards).cumsum(axis=1)
+    for name, result in named.items():
+        regret = (result.best_rewards - result.rewards).cumsum(axis=1)
         at = np.unique(np.linspace(0, regret.shape[1] - 1, min(regret.shape[1], _POINTS)).astype(int))
         mean = regret.mean(axis=0)[at]
         frame = pd.DataFrame({"series": name, "x": at + 1.0, "y": mean})

@@ -53,7 +53,7 @@ class Number(_Scorer):
     tolerance: float = Field(1e-6, ge=0, le=1)  #: relative
 
 
-class Choice(_Scorer):
+class MultipleChoice(_Scorer):
     """1 where the answer chooses the letter of the reference (A to Z)."""
 
     kind: Literal["choice"]
@@ -153,7 +153,7 @@ class Judge(_Scorer):
 
 
 Scorer = Annotated[
-    Exact | Number | Choice | Regex | Contains | JsonSchema | Function | UnitTests | Labels | Judge,
+    Exact | Number | MultipleChoice | Regex | Contains | JsonSchema | Function | UnitTests | Labels | Judge,
     Field(discriminator="kind"),
 ]
 

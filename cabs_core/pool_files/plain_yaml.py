@@ -106,14 +106,14 @@ def _value(document: Document, node: yaml.Node, place: Place) -> Any:
         return [_value(document, item, (*place, i)) for i, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
         document.spans[place] = (node.start_mark.index, node.end_mark.index)
-        value = _text(node)
+        value = _scalar(node)
         return None if node.tag == "tag:yaml.org,2002:null" else value
     content: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
             raise NotPlain(line, "a mapping or list stands as a key; expected a text")
-        key = _text(key_node)
+        key = _scalar(key_node)
         if key in content:
             raise NotPlain(line, f"the key {key!r:.80} stands twice")
         document.lines[(*place, key)] = line
@@ -121,7 +121,7 @@ def _value(document: Document, node: yaml.Node, place: Place) -> Any:
     return content
 
 
-def _text(node: yaml.ScalarNode) -> str:
+def _scalar(node: yaml.ScalarNode) -> str:
     value: str = node.value
     line = node.start_mark.line + 1
     if len(value) > LONGEST:

@@ -99,12 +99,12 @@ class PoolFile:
         collect = self.pool.collect
         if collect is None:
             return {}
-        found: dict[tuple[str | int, ...], str] = {("collect", "upstreams"): collect.upstreams}
+        files: dict[tuple[str | int, ...], str] = {("collect", "upstreams"): collect.upstreams}
         for number, scorer in enumerate(collect.scores):
             for name in ("path", "file", "labels"):
                 if isinstance(value := getattr(scorer, name, None), str):
-                    found["collect", "scores", number, name] = value
-        return found
+                    files["collect", "scores", number, name] = value
+        return files
 
     def source(self) -> Source:
         """The pool's source with absolute paths: the mirror's, and the table's where it reads one.
@@ -193,10 +193,10 @@ class PoolFile:
         """
         if sources()[self.pool.source.kind].table:
             scores = self.scores_path()
-            found = _hashes("table", self.table_path()) | (
+            hashes = _hashes("table", self.table_path()) | (
                 {} if scores is None else _hashes("scores", scores)
             )
-            return found | self._named_files("upstreams")
+            return hashes | self._named_files("upstreams")
         folder = self.mirror_path()
         return {} if folder is None else _hashes("mirror", folder)
 
@@ -223,14 +223,14 @@ def read_pool_file(path: Path) -> PoolFile:
     """
     path = Path(path)
     try:
-        pool, document, auto = _parse(path, _text(path))
+        pool, document, auto = _parse(path, _content(path))
     except PoolError as error:
         error.path = path
         raise
     return PoolFile(pool, path.absolute(), rhos_from="costs" if auto else "file", document=document)
 
 
-def _text(path: Path) -> str:
+def _content(path: Path) -> str:
     try:
         if not path.is_file():
             problem = "is no file" if path.exists() else "does not exist"
@@ -256,8 +256,8 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
         raise pool_error(path, error.line, f"not plain YAML: {error}") from None
     data = document.data
     if not isinstance(data, dict):
-        found = "nothing" if data is None else f"a {type(data).__name__}"
-        raise pool_error(path, 1, f"expected a mapping of fields at the top, found {found}")
+        content = "nothing" if data is None else f"a {type(data).__name__}"
+        raise pool_error(path, 1, f"expected a mapping of fields at the top, found {content}")
     data = {"name": path.stem, **data}
     replay = data.get("replay")
     asked = isinstance(replay, dict) and replay.get("rhos") == "auto"
@@ -278,9 +278,9 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
     return pool, document, silent and table
 
 
-def did_you_mean(wanted: str, known: list[str]) -> str:
+def did_you_mean(name: str, known: list[str]) -> str:
     """` Did you mean 'x'?` for the closest known name, or an empty text."""
-    close = difflib.get_close_matches(str(wanted)[:200], known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(str(name)[:200], known, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
@@ -303,8 +303,8 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
         message = message.replace("valid tuple", "list, such as [1, 5]").replace(
             "valid dictionary", "mapping"
         )
-        found = item.get("input")
-        shown = "" if item["type"] in ("value_error", "missing") else f" (found {found!r:.60})"
+        given = item.get("input")
+        shown = "" if item["type"] in ("value_error", "missing") else f" (found {given!r:.60})"
         if item["type"] == "extra_forbidden":
             message, shown = f"unknown field.{_meant(place)}", ""
         name = shortened(".".join(str(part) for part in place), 100)
@@ -338,24 +338,22 @@ def _meant(place: plain_yaml.Place) -> str:
     section: type[BaseModel] = ModelPool
     for part in place[:-1]:
         section = _sections(section).get(str(part), section)
-    wanted = str(place[-1])
-    homes = [
-        f"{name}.{wanted}" for name, model in _sections(ModelPool).items() if wanted in model.model_fields
-    ]
-    homes += [wanted] if wanted in ModelPool.model_fields else []
+    field = str(place[-1])
+    homes = [f"{name}.{field}" for name, model in _sections(ModelPool).items() if field in model.model_fields]
+    homes += [field] if field in ModelPool.model_fields else []
     if homes:
         return f" It belongs to {' or '.join(homes)}"
-    return did_you_mean(wanted, list(section.model_fields)) or (" docs/model-pools.md lists those there are")
+    return did_you_mean(field, list(section.model_fields)) or (" docs/model-pools.md lists those there are")
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """{field: model} of the fields that are models, or mappings to models."""
-    found = {}
+    sections = {}
     for name, info in model.model_fields.items():
         for kind in (info.annotation, *get_args(info.annotation)):
             if isinstance(kind, type) and issubclass(kind, BaseModel):
-                found[name] = kind
-    return found
+                sections[name] = kind
+    return sections
 
 
 def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) -> None:

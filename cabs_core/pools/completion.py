@@ -11,7 +11,7 @@ from typing import Any
 def _pools() -> list[Any]:
     from cabs_core.pools.find import list_pools
 
-    return [found.pool for found in list_pools()[0]]
+    return [pool_file.pool for pool_file in list_pools()[0]]
 
 
 def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:

@@ -50,7 +50,7 @@ def _check_options(pool_file: PoolFile) -> None:
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
     """All valid pools, shipped first, and the errors of the invalid files. A broken file hides no other."""
-    found: dict[str, PoolFile] = {}
+    pool_files: dict[str, PoolFile] = {}
     errors: list[PoolError] = []
     for folder in (SHIPPED, pools_dir()):
         try:
@@ -64,16 +64,16 @@ def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
             try:
                 pool_file = load_pool_file(path)
                 name = pool_file.pool.name
-                if name in found:
+                if name in pool_files:
                     taken = pool_error(
-                        path, None, f"the name {name!r} is taken by {shown_path(found[name].path)}"
+                        path, None, f"the name {name!r} is taken by {shown_path(pool_files[name].path)}"
                     )
                     taken.path = path
                     raise taken
-                found[name] = pool_file
+                pool_files[name] = pool_file
             except PoolError as error:
                 errors.append(error)
-    return list(found.values()), errors
+    return list(pool_files.values()), errors
 
 
 def find_pool(name: str) -> PoolFile:

@@ -60,10 +60,10 @@ def active_pool(name: str) -> PoolFile:
     Raises:
         PoolError: there is none, its file is invalid, or it is retired.
     """
-    found = find_pool(name)
+    pool_file = find_pool(name)
     if name in retired():
         raise PoolError(f"pool {name!r} is retired: `cabs pool restore {name}` takes it back")
-    return found
+    return pool_file
 
 
 @dataclass(frozen=True)

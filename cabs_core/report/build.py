@@ -67,7 +67,7 @@ def build_report(
             Without them, or without the replays, the page lacks what needs single queries and prompts.
         collection: of a pool whose answers were collected, see `collected.collection_of`.
         warnings: of the data checks, for the first screen. answer: to the pool's goal
-            (`router.goals.Answer`).
+            (`router.goals.GoalAnswer`).
         again: plays (policy, rho) again, whose rounds were pruned.
         older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty:
             they are.
@@ -125,19 +125,19 @@ def build_report(
 
 
 def build_leaderboard(
-    artifacts_dir: str | Path, folder: str | Path | None = None, said: Mapping[str, str] | None = None
+    artifacts_dir: str | Path, folder: str | Path | None = None, headlines: Mapping[str, str] | None = None
 ) -> ReportResult:
     """Write the page over all pools: every pool's verdict, and every policy's ranks and gap closed.
 
     Args:
         folder: where to write `index.html`; default `<artifacts_dir>/reports`.
-        said: {pool: the verdict of its report}, so that both say the same.
+        headlines: {pool: the verdict of its report}, so that both say the same.
 
     Raises:
         ResultError: the marts have not been built.
     """
     artifacts_dir = Path(artifacts_dir)
-    pools, tables = leaderboard.tables(artifacts_dir, said)
+    pools, tables = leaderboard.tables(artifacts_dir, headlines)
     page = render_page("leaderboard.html.j2", TEMPLATES, files_of=files_of, pools=len(pools), tables=tables)
     folder = Path(folder or artifacts_dir / "reports")
     write_tables(folder, tables)

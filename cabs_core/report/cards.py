@@ -76,34 +76,34 @@ def why(v: Verdict) -> str:
     change = f"{'gains' if u.value > 0 else 'loses'} {abs(u.value):.3f} {counted}"
     if f"{abs(u.value):.3f}" == "0.000":
         change = f"neither gains nor loses {counted}"
-    said = f"{router} {change} a request against {against} {where}, its cost deducted"
+    text = f"{router} {change} a request against {against} {where}, its cost deducted"
     if u.low is None:
-        said += "; with one query and one trial no error is known."
+        text += "; with one query and one trial no error is known."
     else:
-        said += f", on {queries_text(v)} (two-sided 95 % interval {_signed(u)}{compared})."
+        text += f", on {queries_text(v)} (two-sided 95 % interval {_signed(u)}{compared})."
     if v.decision == "keep":
-        said += f" A gain of {MATTERS:g}, one in a hundred {counted}, lies outside this interval."
+        text += f" A gain of {MATTERS:g}, one in a hundred {counted}, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
-        said += (
+        text += (
             f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point "
             f"worse) and saves at least {percent_text(v.saved.low)} of its cost."
         )
     if v.trained and v.over_trained is not None:
-        said += (
+        text += (
             f" {v.model} is the best single model of these queries; the train prompts show {v.trained}, "
             f"against which {router} {'gains' if v.over_trained.value > 0 else 'loses'} "
             f"{abs(v.over_trained.value):.3f}"
             + (f" ({_signed(v.over_trained)})." if v.over_trained.low is not None else ".")
         )
     if v.heaviest is not None:
-        said += f" One prompt is {percent_text(v.heaviest)} of all the money: "
-        said += "how much is saved cannot be told from these queries."
+        text += f" One prompt is {percent_text(v.heaviest)} of all the money: "
+        text += "how much is saved cannot be told from these queries."
     if v.at_limit:
-        said += (
+        text += (
             f" It may save just {percent_text(SAVES)} of the cost, the least that counts: were it so, no "
             "number of prompts would tell."
         )
-    return said
+    return text
 
 
 def queries_text(v: Verdict) -> str:
@@ -148,14 +148,14 @@ def trade_note(v: Verdict) -> str:
     return f"{'would be ' if v.decision == 'keep' else ''}{_quality(v.quality)}; {cost}"
 
 
-def cases(found: list[Verdict]) -> list[Verdict]:
+def cases(pool_verdicts: list[Verdict]) -> list[Verdict]:
     """The values by rising worth of a right answer; the mean over them where none is at hand."""
-    return sorted(found[1:], key=lambda v: -(v.rho or 0.0)) or found[:1]
+    return sorted(pool_verdicts[1:], key=lambda v: -(v.rho or 0.0)) or pool_verdicts[:1]
 
 
-def shown_case(found: list[Verdict]) -> Verdict:
+def shown_case(pool_verdicts: list[Verdict]) -> Verdict:
     """The verdict that the page begins with: the middle value."""
-    shown = cases(found)
+    shown = cases(pool_verdicts)
     return shown[usual(shown)]
 
 
@@ -192,12 +192,12 @@ def case(verdict: Verdict, pool: str) -> dict[str, Any]:
 
 def as_good(data: PoolData, router: str) -> list[str]:
     """Other routers whose utility is not significantly below the best one's."""
-    found = []
+    alike = []
     for policy in data.ranked:
         pair = data.pair(policy, router)
         if policy not in (router, *NO_ROUTERS) and pair is not None and not bool(pair["significant"]):
-            found.append(policy)
-    return found
+            alike.append(policy)
+    return alike
 
 
 def export_command(pool: str, v: Verdict | None) -> str:
@@ -209,7 +209,7 @@ def export_command(pool: str, v: Verdict | None) -> str:
 
 def markdown(
     data: PoolData,
-    found: list[Verdict],
+    pool_verdicts: list[Verdict],
     *,
     changes: list[str],
     banners: list[str],
@@ -217,7 +217,7 @@ def markdown(
     answer: dict[str, Any] | None = None,
 ) -> str:
     """The verdict for a pull request: headline, cards, the ranking, what changed."""
-    lines = [f"## {data.info['title']}: {summary(found) if found else 'No verdict'}", ""]
+    lines = [f"## {data.info['title']}: {summary(pool_verdicts) if pool_verdicts else 'No verdict'}", ""]
     if answer:
         lines += [f"Goal ({answer['goal']}): {answer['sentence']}", ""]
     if data.info["synthetic"]:
@@ -226,7 +226,7 @@ def markdown(
         lines += [f"{condition_text(data.info['condition'])}.", ""]
     for banner in banners:
         lines += [f"> {banner}", ""]
-    lines += [why(shown_case(found)), "", *_cases(found)] if found else [ranking, ""]
+    lines += [why(shown_case(pool_verdicts)), "", *_cases(pool_verdicts)] if pool_verdicts else [ranking, ""]
     lines += ["| policy | mean utility | rank |", "|---|---:|---:|"]
     for policy, r in data.board.head(10).iterrows():
         error = "" if r["utility_se"] != r["utility_se"] else f" ± {error_text(r['utility_se'])}"
@@ -262,8 +262,8 @@ def _saved(v: Verdict) -> str:
     return saving_text(v.saved.value) + (f" ({span})" if span else "")
 
 
-def _cases(found: list[Verdict]) -> list[str]:
-    v = shown_case(found)
+def _cases(pool_verdicts: list[Verdict]) -> list[str]:
+    v = shown_case(pool_verdicts)
     lines = [
         f"| {Scale(v.against).worth} {value_text(v)} | {Scale(v.against).quality.lower()} | per 1,000 "
         "requests | |",
@@ -273,12 +273,12 @@ def _cases(found: list[Verdict]) -> list[str]:
         f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
         "",
     ]
-    if len(found) > 1:
+    if len(pool_verdicts) > 1:
         lines += [
             f"| {Scale(v.against).worth} | use | {Scale(v.against).quality.lower()} | per 1,000 requests | "
             "router's cost (95 % interval) | router gains (95 % interval) |",
             "|---|---|---:|---:|---|---|",
         ]
-        lines += ["| " + " | ".join(use_row(x)) + " |" for x in found[1:]]
+        lines += ["| " + " | ".join(use_row(x)) + " |" for x in pool_verdicts[1:]]
         lines.append("")
     return lines

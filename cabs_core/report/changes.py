@@ -31,18 +31,18 @@ def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | N
     """Sentences about what differs; None for a first report, empty where nothing of note differs."""
     if before is None:
         return None
-    said = []
+    sentences = []
     if before.get("headline") != now["headline"]:
-        said.append(f"Verdict: {before.get('headline')} → {now['headline']}.")
+        sentences.append(f"Verdict: {before.get('headline')} → {now['headline']}.")
     if before.get("router") != now["router"]:
-        said.append(f"Best router: {label(str(before.get('router')))} → {label(now['router'])}.")
+        sentences.append(f"Best router: {label(str(before.get('router')))} → {label(now['router'])}.")
     for name, text, show in (
         ("utility", "Its mean utility", lambda x: f"{x:.3f}"),
         ("score", "Its mean score", lambda x: percent_text(x, 1)),
         ("cost", "Its cost per 1,000 requests", money),
     ):
         if before.get(name) is not None and show(before[name]) != show(now[name]):
-            said.append(
+            sentences.append(
                 f"{text.replace('Its', 'The best router’s', 1)}: {show(before[name])} → {show(now[name])}."
             )
     for name, text in (
@@ -51,15 +51,15 @@ def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | N
         ("rhos", "Values of ρ compared"),
     ):
         if before.get(name) != now[name]:
-            said.append(f"{text}: {before.get(name)} → {now[name]}.")
+            sentences.append(f"{text}: {before.get(name)} → {now[name]}.")
     for name, text in (("models", "Models"), ("policies", "Policies")):
         old, new = before.get(name, []), now[name]
         show = label if name == "policies" else str
         added, gone = [show(x) for x in new if x not in old], [show(x) for x in old if x not in new]
         if added:
-            said.append(f"{text} added: {', '.join(added)}.")
+            sentences.append(f"{text} added: {', '.join(added)}.")
         if gone:
-            said.append(f"{text} gone: {', '.join(gone)}.")
+            sentences.append(f"{text} gone: {', '.join(gone)}.")
     if before.get("problem") != now["problem"]:
-        said.append("The replayed problem is another: outcomes, split, features or oracles changed.")
-    return said
+        sentences.append("The replayed problem is another: outcomes, split, features or oracles changed.")
+    return sentences

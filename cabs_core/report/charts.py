@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
-from cabs_core.plots import Choice, Figure, FigureTable, bars, intervals, lines, points
+from cabs_core.plots import Figure, FigureTable, ViewChoice, bars, intervals, lines, points
 from cabs_core.plots.charts import NARROW, band, cost_scale, encodings, end_labels, short, tooltips
 from cabs_core.plots.theme import Style, default_styles
 from cabs_core.report import evidence as facts
@@ -204,7 +204,7 @@ def regret(data: PoolData) -> Figure | None:
     shown = headline(order, data.best, data.reference)
     styles, legend = legend_of(order, shown)
     by_regime = level_choice(level for _, level in lines_of["absolute"])
-    by_kind = Choice("kind", "Regret", tuple((kind, kinds[kind][1]) for kind in kinds), next(iter(kinds)))
+    by_kind = ViewChoice("kind", "Regret", tuple((kind, kinds[kind][1]) for kind in kinds), next(iter(kinds)))
     end = next((r for r in rows if r[:2] == [label(data.best), LEVEL_NAMES[by_regime.first]]), None)
     return Figure(
         key="regret",
@@ -340,7 +340,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
         ),
         table=FigureTable(["ρ", "Model", "First window", "Last window"], rows),
         choices=(
-            Choice("rho", "Cost sensitivity ρ", tuple((f"{r:g}", f"{r:g}") for r in rhos), f"{middle:g}"),
+            ViewChoice("rho", "Cost sensitivity ρ", tuple((f"{r:g}", f"{r:g}") for r in rhos), f"{middle:g}"),
         ),
         legend=tuple((n, s, True) for n, s in default_styles(names).items()),
     )

@@ -13,19 +13,19 @@ import pyarrow.parquet as pq
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
-from cabs_core.report.tables import Table, number, percent, table_of, words
+from cabs_core.report.tables import PageTable, number, percent, table_of, words
 from cabs_core.report.verdict import Verdict
 from cabs_core.statistics.people import Estimate, corrected_sum
 from cabs_core.utility import clipped_utility
 
 
 @dataclass(frozen=True)
-class Collection:
+class CollectionPart:
     """A sentence, banners, tables by key, and answers where judge and people differ."""
 
     text: str = ""
     banners: list[str] = field(default_factory=list)
-    tables: dict[str, Table | None] = field(
+    tables: dict[str, PageTable | None] = field(
         default_factory=lambda: {"collection": None, "instrument": None, "people": None}
     )
     examples: list[dict[str, Any]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Collection:
 
 def collection_of(
     given: Mapping[str, Any] | None, evidence: Evidence | None, verdicts: list[Verdict], scale: Scale
-) -> Collection:
+) -> CollectionPart:
     """The page's part on a collection; an empty one for a pool that brought its outcomes.
 
     Args:
@@ -41,7 +41,7 @@ def collection_of(
             (scores.parquet).
     """
     if not given:
-        return Collection()
+        return CollectionPart()
     answers, scores, measured = given["answers"], given["scores"], given["instrument"]
     by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     text = (
@@ -70,10 +70,10 @@ def collection_of(
         "instrument": _instrument(measured["judges"]),
         "people": _people(measured["judges"]),
     }
-    return Collection(text, [*corrected, *banners], tables, examples)
+    return CollectionPart(text, [*corrected, *banners], tables, examples)
 
 
-def _asked(answers: Mapping[str, Any]) -> Table | None:
+def _asked(answers: Mapping[str, Any]) -> PageTable | None:
     rows = [(model, c, max(c.get("calls", 0.0), 1.0)) for model, c in answers["_counts"].items()]
     columns = {
         "Model": lambda r: words(r[0]),
@@ -89,7 +89,7 @@ def _asked(answers: Mapping[str, Any]) -> Table | None:
     return table_of("collection", "What was asked", rows, columns, note)
 
 
-def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
     names = (
         ("agreement", "same verdict as people"),
         ("kappa", "Cohen's kappa"),
@@ -129,7 +129,7 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _people(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
+def _people(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
     columns = {
         "Model": lambda r: words(r[0]),
         "Mean by the judge": lambda r: number(r[1]["judge"]),
@@ -146,9 +146,11 @@ def _people(judges: Mapping[str, Mapping[str, Any]]) -> Table | None:
     )
 
 
-def _corrected(table: Path, evidence: Evidence | None, found: list[Verdict], judges: list[str]) -> list[str]:
+def _corrected(
+    table: Path, evidence: Evidence | None, verdicts: list[Verdict], judges: list[str]
+) -> list[str]:
     """A sentence per verdict's middle rho: the difference as people would have it."""
-    cases = [v for v in found if v.rho is not None]
+    cases = [v for v in verdicts if v.rho is not None]
     if evidence is None or not cases or len(judges) != 1:
         return []
     case = cases[len(cases) // 2]

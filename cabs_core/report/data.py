@@ -110,11 +110,11 @@ class PoolData:
 
         What could not be estimated has one row, under `refused`, which says why in its column of that name.
         """
-        found: dict[tuple[str, float], dict[str, Any]] = {}
+        by_policy: dict[tuple[str, float], dict[str, Any]] = {}
         for row in self.mart("off_policy").itertuples():
             name = "refused" if isinstance(row.refused, str) else f"{row.estimator} {row.outcome}"
-            found.setdefault((row.policy, row.rho), {})[name] = row
-        return found
+            by_policy.setdefault((row.policy, row.rho), {})[name] = row
+        return by_policy
 
     def missing_text(self) -> str:
         """One sentence on what is missing and what to do; empty where nothing is."""

@@ -224,19 +224,19 @@ def load_evidence(
         return None
     if loaded.content_hash() != problem_hash:
         return None
-    found = {}
+    folders = {}
     for path in sorted((artifacts_dir / "replay" / pool).glob("*/*/run.parquet")):
         run = _table(path, ["policy", "rho", "problem_hash"]).iloc[0]
         if run["problem_hash"] == problem_hash and (rhos is None or float(run["rho"]) in rhos):
-            found[str(run["policy"]), float(run["rho"])] = path.parent
-    if not found:
+            folders[str(run["policy"]), float(run["rho"])] = path.parent
+    if not folders:
         return None
     if settings and settings["condition"] == "sessions":
         from cabs_core.pool_files.sections import Replay  # noqa: PLC0415  (numba, which other pages do without)
         from cabs_core.replay.conditions import with_kept_costs  # noqa: PLC0415
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))
-    return Evidence(loaded, found, _prompts(outcomes or artifacts_dir / "outcomes" / pool), again)
+    return Evidence(loaded, folders, _prompts(outcomes or artifacts_dir / "outcomes" / pool), again)
 
 
 def _prompts(folder: Path) -> dict[str, str]:
@@ -324,8 +324,8 @@ def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
     """USD `[trials, T]` of what was played."""
     if trace.costs is not None:
         return trace.costs
-    found: np.ndarray = problem.costs[trace.order, trace.actions]
-    return found
+    costs: np.ndarray = problem.costs[trace.order, trace.actions]
+    return costs
 
 
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
@@ -421,5 +421,7 @@ def smallest_propensities(evidence: Evidence) -> pd.DataFrame:
     sums = runs.groupby("policy").agg(
         smallest=("smallest_propensity", "min"), below=("below", "sum"), played=("played", "sum")
     )
-    found = sums.assign(share_below=sums["below"] / sums["played"]).reset_index()
-    return found[["policy", "smallest", "share_below"]].sort_values(["smallest", "policy"], ignore_index=True)
+    shares = sums.assign(share_below=sums["below"] / sums["played"]).reset_index()
+    return shares[["policy", "smallest", "share_below"]].sort_values(
+        ["smallest", "policy"], ignore_index=True
+    )

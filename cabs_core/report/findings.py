@@ -193,8 +193,8 @@ def rq4(data: PoolData) -> str:
         return f"The reference policy {policy} was not replayed, so relative regret is not defined."
     out = []
     online = [p for p in data.ranked if data.board.loc[p, "kind"] == "online"][:1]
-    wanted = [p for p in dict.fromkeys((*online, *with_experts(data.board.index))) if p != data.reference]
-    for policy in wanted:
+    compared = [p for p in dict.fromkeys((*online, *with_experts(data.board.index))) if p != data.reference]
+    for policy in compared:
         own = curves[curves["policy"] == policy].sort_values("round")
         if own.empty:
             continue

@@ -11,17 +11,17 @@ import pandas as pd
 from cabs_core.catalog import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
-from cabs_core.report.tables import Cell, Table, estimate, number, percent, saving, table_of, words
+from cabs_core.report.tables import PageTable, TableCell, estimate, number, percent, saving, table_of, words
 from cabs_core.report.verdict import summary, verdicts
 
 
 def tables(
-    artifacts_dir: Path, said_by: Mapping[str, str] | None = None
-) -> tuple[list[tuple[str, str]], dict[str, Table | None]]:
+    artifacts_dir: Path, headlines: Mapping[str, str] | None = None
+) -> tuple[list[tuple[str, str]], dict[str, PageTable | None]]:
     """([(title, verdict) of every pool], the tables by key).
 
     Args:
-        said_by: {pool: what its report says}; of other pools the verdict is that of the marts alone.
+        headlines: {pool: what its report says}; of other pools the verdict is that of the marts alone.
 
     Raises:
         ResultError: the marts have not been built.
@@ -31,34 +31,34 @@ def tables(
     pools, rows = [], []
     for info in infos:
         data = PoolData(info["pool"], artifacts_dir)
-        said = (said_by or {}).get(info["pool"], "")
-        withheld = said.startswith("No verdict: ")
-        found = [] if withheld else verdicts(data, None)
-        if found:
-            said = said or summary(found)
+        headline = (headlines or {}).get(info["pool"], "")
+        withheld = headline.startswith("No verdict: ")
+        pool_verdicts = [] if withheld else verdicts(data, None)
+        if pool_verdicts:
+            headline = headline or summary(pool_verdicts)
         elif data.ranked and not withheld:
-            said = f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}"
+            headline = f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}"
         elif not withheld:
-            said = f"No ranking: {data.unranked_text()}"
-        pools.append((info["title"], said))
-        line: Any = data.board.loc[found[0].router] if found else None
-        lead: Any = data.pair(found[0].router, BEST_SINGLE) if found else None
+            headline = f"No ranking: {data.unranked_text()}"
+        pools.append((info["title"], headline))
+        line: Any = data.board.loc[pool_verdicts[0].router] if pool_verdicts else None
+        lead: Any = data.pair(pool_verdicts[0].router, BEST_SINGLE) if pool_verdicts else None
         rows.append(
             [
-                Cell(_marked(info["title"], info), numeric=False, link=f"{info['pool']}/index.html"),
-                words(said),
-                words(label(found[0].router) if found else None),
-                estimate(line["utility"], line["utility_se"]) if found else number(None),
-                estimate(found[0].utility.value, lead["se"], signed=True)
+                TableCell(_marked(info["title"], info), numeric=False, link=f"{info['pool']}/index.html"),
+                words(headline),
+                words(label(pool_verdicts[0].router) if pool_verdicts else None),
+                estimate(line["utility"], line["utility_se"]) if pool_verdicts else number(None),
+                estimate(pool_verdicts[0].utility.value, lead["se"], signed=True)
                 if lead is not None
                 else number(None),
-                percent(line["gap_closed"]) if found else number(None),
-                saving(line["cost_saved_versus_best_single"]) if found else number(None),
+                percent(line["gap_closed"]) if pool_verdicts else number(None),
+                saving(line["cost_saved_versus_best_single"]) if pool_verdicts else number(None),
                 number(info["queries"], 0),
                 number(info["arms"], 0),
             ]
         )
-    overview = Table(
+    overview = PageTable(
         "pools",
         "The verdict of every pool",
         [
@@ -84,12 +84,12 @@ def tables(
     }
 
 
-def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, Table | None]:
+def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, PageTable | None]:
     """{"estimated": pools whose source is a log, with links}, if there are any."""
     mart = read_mart(artifacts_dir, "mart_off_policy")
     rows = [
         [
-            Cell(str(pool), numeric=False, link=f"{pool}/index.html"),
+            TableCell(str(pool), numeric=False, link=f"{pool}/index.html"),
             number(part["decisions"].iloc[0], 0),
             number(part["prompts"].iloc[0], 0),
             number(part["policy"].nunique(), 0),
@@ -101,17 +101,17 @@ def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, Table | Non
     headers = ["Pool", "Held-out decisions", "Prompts", "Policies"]
     note = "One model answered each prompt, so these pools are not replayed; "
     note += "what policies would have earned is estimated on their pages."
-    return {"estimated": Table("estimated", "Pools whose source is a log", headers, rows, note=note)}
+    return {"estimated": PageTable("estimated", "Pools whose source is a log", headers, rows, note=note)}
 
 
 def _marked(name: str, info: dict[str, Any]) -> str:
     """The name of a pool, with `(synthetic, stress condition)` where they apply."""
     synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
-    said = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)
-    return f"{name} ({said})" if said else name
+    marks = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)
+    return f"{name} ({marks})" if marks else name
 
 
-def _policies(board: pd.DataFrame, pools: Sequence[str]) -> Table | None:
+def _policies(board: pd.DataFrame, pools: Sequence[str]) -> PageTable | None:
     """How every policy fares over the pools; what it earns in each stands on the pool's page."""
     real = board[board["rank"].notna()]
     by = real.groupby("policy")

@@ -24,8 +24,8 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
 from cabs_core.report.names import label, says, style
 from cabs_core.report.tables import (
-    Cell,
-    Table,
+    PageTable,
+    TableCell,
     missing,
     number,
     percent,
@@ -64,12 +64,12 @@ def build_logged_report(
     if mart.empty:
         raise ResultError(f"no estimates of pool {pool!r} are in the marts: run `cabs run --pool {pool}`")
     rhos = sorted(mart["rho"].unique())
-    wanted = float(router.get("rho", rhos[len(rhos) // 2]))
-    rho = min(rhos, key=lambda r: abs(r - wanted))
+    served_rho = float(router.get("rho", rhos[len(rhos) // 2]))
+    rho = min(rhos, key=lambda r: abs(r - served_rho))
     estimates = {policy: rows for (policy, at), rows in data.estimates.items() if at == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
-    tables: dict[str, Table | None] = {
+    tables: dict[str, PageTable | None] = {
         "money": _money(estimates, rho),
         "logged": stages.logged(data),
         "models": _models(table),
@@ -77,9 +77,9 @@ def build_logged_report(
         "missing": _missing(table, shown),
     }
     figure = _differences(shown, rho) if len(shown) else None
-    lead, why, found = _lead(estimates.get(router.get("policy", ""), {}), router.get("policy"), rho)
+    lead, why, figures = _lead(estimates.get(router.get("policy", ""), {}), router.get("policy"), rho)
     if older_data:
-        lead, why, found = "No verdict on older data", older_data, {}
+        lead, why, figures = "No verdict on older data", older_data, {}
     banners = _banners(mart, table)
     page = render_page(
         "logged.html.j2",
@@ -105,7 +105,7 @@ def build_logged_report(
     )
     write_tables(folder, tables)
     path = write_text(folder / "index.html", page)
-    summary = {"verdict": lead, "why": why, **found, "decisions": int(mart["decisions"].iloc[0])}
+    summary = {"verdict": lead, "why": why, **figures, "decisions": int(mart["decisions"].iloc[0])}
     content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary}
     content |= {"older_data": older_data or None, "warnings": banners}
     write_text(folder / VERDICT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -127,50 +127,52 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
             f"At ρ = {rho:g}: {why}.",
             {"policy": policy},
         )
-    found = {"policy": policy, "rho": rho, "utility": float(r.value), "difference": float(r.difference)}
+    figures = {"policy": policy, "rho": rho, "utility": float(r.value), "difference": float(r.difference)}
     if not missing(r.no_interval):
         return (
             f"Whether {label(policy)} earns more than what was played cannot be told",
             f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {r.difference:+.3f} against what was "
             f"played, without an interval: {r.no_interval}.".replace("-", "−"),
-            found,
+            figures,
         )
     better, worse = r.difference_low > 0, r.difference_high < 0
     verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
     ends = ("low", "high", "difference_low", "difference_high")
-    found |= {(end if "_" in end else f"utility_{end}"): float(getattr(r, end)) for end in ends}
+    figures |= {(end if "_" in end else f"utility_{end}"): float(getattr(r, end)) for end in ends}
     gap = f"{r.difference:+.3f} ({r.difference_low:+.3f} to {r.difference_high:+.3f})".replace("-", "−")
     why = (
         f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against "
         f"what was played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
     )
     if r.manski_width:
-        found |= {"manski_width": float(r.manski_width)}
+        figures |= {"manski_width": float(r.manski_width)}
         why += (
             f" It never plays {r.manski_width:.1%} of what this policy plays: {r.manski_width:.3f} of each "
             "interval's width is for that, whatever it would earn."
         )
     if "dr score" in estimates and "dr cost" in estimates:
         quality, cost = estimates["dr score"], estimates["dr cost"]
-        found |= {"score": float(quality.value), "cost": float(cost.value)}
+        figures |= {"score": float(quality.value), "cost": float(cost.value)}
         why += (
             f" Its answers would score {quality.value:.3f} on average (played: "
             f"{quality.value - quality.difference:.3f}) and cost {cards.money(1000 * cost.value)} per 1,000 "
             f"requests (played: {cards.money(1000 * (cost.value - cost.difference))})."
         )
-    return f"{label(policy)} {verb} what was played", why, found
+    return f"{label(policy)} {verb} what was played", why, figures
 
 
-def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> Table | None:
+def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> PageTable | None:
     """Quality and dollars of every policy beside those of what was played."""
     rows = [
         (p, e["dr score"], e["dr cost"]) for p, e in estimates.items() if "dr score" in e and "dr cost" in e
     ]
-    columns: dict[str, Callable[[Any], Cell]] = {
+    columns: dict[str, Callable[[Any], TableCell]] = {
         "Policy": lambda r: words(label(r[0])),
         "Quality": lambda r: percent(r[1].value, 1),
         "Points against played, 95 %": lambda r: _range(r[1], lambda v: f"{100 * v:+.1f}".replace("-", "−")),
-        "USD per 1,000 requests": lambda r: Cell(cards.money(1000 * r[2].value), 1000 * float(r[2].value)),
+        "USD per 1,000 requests": lambda r: TableCell(
+            cards.money(1000 * r[2].value), 1000 * float(r[2].value)
+        ),
         "USD against played, 95 %": lambda r: _range(r[2], lambda v: cards.money(1000 * v)),
         "Cost": lambda r: saving(_share(-r[2].difference, r[2].value - r[2].difference)),
     }
@@ -184,11 +186,11 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> Table | No
     )
 
 
-def _range(row: Any, text: Callable[[float], str]) -> Cell:
+def _range(row: Any, text: Callable[[float], str]) -> TableCell:
     """The interval of a difference to what was played."""
     if missing(row.difference_low):
-        return Cell("–")
-    return Cell(f"{text(row.difference_low)} to {text(row.difference_high)}")
+        return TableCell("–")
+    return TableCell(f"{text(row.difference_low)} to {text(row.difference_high)}")
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -197,28 +199,28 @@ def _share(part: float, whole: float) -> float | None:
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     """What limits the page's claims."""
-    said = []
+    sentences = []
     if bool(mart["assumed"].iloc[0]):
-        said.append(
+        sentences.append(
             "The log has no propensities: they were estimated, and every figure rests on that model. Log the "
             "probability with which a model is drawn, and explore a little, to know."
         )
     refused = mart[mart["refused"].notna()]["policy"].nunique()
     if refused:
-        said.append(
+        sentences.append(
             f"{refused} of {mart['policy'].nunique()} policies cannot be estimated at every ρ from this log: "
             "see the table."
         )
     without = int(table.report.get("without_score", 0))
     if without:
         share = without / (without + len(table))
-        said.append(
+        sentences.append(
             f"{without:,} of {without + len(table):,} decisions have no score (or are of models that are not "
             "in the pool) and were left out. If whether a score is given depends on how good the answer was, "
             "every figure is wrong, too high or too low: were all missing scores 0, or all 1, a mean score "
             f"could be {share:.0%} lower or higher. The table of bounds says where."
         )
-    return said
+    return sentences
 
 
 def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
@@ -232,7 +234,7 @@ def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> t
     return (1 - share) * value + share * low, (1 - share) * value + share * high
 
 
-def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
+def _missing(table: Outcomes, shown: pd.DataFrame) -> PageTable | None:
     """What is left of the figures if nothing is assumed about the decisions without a score."""
     without = int(table.report.get("without_score", 0))
     if not without or table.answered is None:
@@ -268,7 +270,7 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> Table | None:
     )
 
 
-def _receipt(table: Outcomes) -> Table | None:
+def _receipt(table: Outcomes) -> PageTable | None:
     """What became of the records of the log: kept, or left out and why."""
     if "receipt" not in table.report:
         return None
@@ -332,7 +334,7 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
     )
 
 
-def _models(table: Outcomes) -> Table | None:
+def _models(table: Outcomes) -> PageTable | None:
     """What the models that answered scored and cost, the most asked first."""
     assert table.answered is not None
     counts, (scores, costs) = table.answered.sum(axis=0), table.means

@@ -11,14 +11,14 @@ from typing import Any
 from markupsafe import Markup
 
 from cabs_core.plots import Figure
-from cabs_core.report import cards, charts, findings, sections, stages
+from cabs_core.report import cards, charts, findings, round_tables, sections, stages
 from cabs_core.report.banners import limits
-from cabs_core.report.collected import Collection
+from cabs_core.report.collected import CollectionPart
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.scale import Scale
-from cabs_core.report.tables import Table
+from cabs_core.report.tables import PageTable
 from cabs_core.report.verdict import Verdict, routers, summary
 
 #: Requests a month that the page starts with.
@@ -41,7 +41,7 @@ class PoolPage:
     data: PoolData
     evidence: Evidence | None
     verdicts: list[Verdict]
-    origin: Collection
+    origin: CollectionPart
     changes: list[str] | None
     links: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
@@ -132,16 +132,16 @@ class PoolPage:
         return charts.figures(self.data, self.evidence)
 
     @cached_property
-    def more(self) -> list[Table]:
+    def more(self) -> list[PageTable]:
         """The tables on speed, oracles and solver."""
         return [table for make in sections.BEHIND if (table := make(self.data))]
 
     @cached_property
-    def tables(self) -> dict[str, Table | None]:
+    def tables(self) -> dict[str, PageTable | None]:
         """Every table by its key; None where the pool has nothing to show."""
         data, evidence = self.data, self.evidence
         tables = {
-            "by_value": sections.by_value(self.verdicts, self.scale),
+            "by_value": round_tables.by_value(self.verdicts, self.scale),
             "utility": sections.utility(data),
             "coupled": sections.coupled(data),
             "presets": sections.presets(data),
@@ -152,12 +152,12 @@ class PoolPage:
             "logged": stages.logged(data),
             "budgets": None,
             "tasks": None,
-            "propensities": sections.propensities(evidence) if evidence else None,
+            "propensities": round_tables.propensities(evidence) if evidence else None,
         }
         names = routers(data)
         if evidence and names:
-            tables["budgets"] = sections.budgets(evidence, names[0])
-            tables["tasks"] = sections.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
+            tables["budgets"] = round_tables.budgets(evidence, names[0])
+            tables["tasks"] = round_tables.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
         return tables | self.origin.tables | {table.key: table for table in self.more}
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, RANDOM, STREAM_CONDITIONS
-from cabs_core.plots import Choice, Figure, FigureTable, lines
+from cabs_core.plots import Figure, FigureTable, ViewChoice, lines
 from cabs_core.plots.charts import band
 from cabs_core.plots.theme import Style
 from cabs_core.report.data import LEVELS, PoolData
@@ -24,23 +24,23 @@ def regret_lines(
     curves = data.mart("regret_curves")
     curves = curves[curves[column].notna() & ~curves["policy"].isin(left_out)]
     levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
-    found = {}
+    bands = {}
     for policy, level in product(data.board.index, levels):
         own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
         if own.empty:
             continue
         own = own.iloc[np.unique(np.linspace(0, len(own) - 1, points).astype(int))]
         margin = 1.96 * own[f"{column}_se"]
-        found[str(policy), level] = band(
+        bands[str(policy), level] = band(
             label(policy), own["round"], own[column], margin, level=level, **columns
         )
-    return found
+    return bands
 
 
-def level_choice(levels: Iterable[str]) -> Choice:
+def level_choice(levels: Iterable[str]) -> ViewChoice:
     """The cost regime that a reader chooses; the first one at first."""
     names = list(dict.fromkeys(levels))
-    return Choice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in names), names[0])
+    return ViewChoice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in names), names[0])
 
 
 def legend_of(
@@ -132,13 +132,13 @@ def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
 
 def _says(later: dict[str, str], condition: str) -> str:
     """What changes, in a sentence or two."""
-    said = []
+    sentences = []
     if later:
-        said.append(
+        sentences.append(
             "In the middle of the stream models change under their names: "
             + ", ".join(f"{name} becomes {version}" for name, version in later.items())
             + "; nothing tells the routers."
         )
     if condition in STREAM_CONDITIONS:
-        said.append(f"{condition_text(condition)}.")
-    return " ".join(said)
+        sentences.append(f"{condition_text(condition)}.")
+    return " ".join(sentences)

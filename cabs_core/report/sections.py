@@ -1,26 +1,19 @@
-"""The report's tables, one function each. A function returns None where the pool has nothing to show."""
+"""Tables made from marts, one function each. A function returns None where the pool has nothing to show."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, policies
-from cabs_core.plots.page import tie
-from cabs_core.report import cards
-from cabs_core.report import evidence as facts
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
-from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import encoder_label, label, with_experts
-from cabs_core.report.scale import Scale
 from cabs_core.report.stages import oracle_arms, oracle_heads
 from cabs_core.report.tables import (
-    Cell,
-    Table,
+    PageTable,
+    TableCell,
     best_of,
     estimate,
     missing,
@@ -30,80 +23,11 @@ from cabs_core.report.tables import (
     table_of,
     words,
 )
-from cabs_core.report.verdict import MATTERS, SAVES, Verdict
 
 _SHADED_POLICIES = 9
-_MOST_TASKS = 60
 
 
-def by_value(found: list[Verdict], scale: Scale) -> Table | None:
-    """What to use at each value of a right answer."""
-    cases = [(v, *cards.use_row(v)) for v in sorted(found[1:], key=lambda v: -(v.rho or 0.0))]
-    value = "Cost sensitivity" if scale.against else "One right answer is worth"
-    columns = {
-        value: lambda r: Cell(r[1], r[0].value_usd, numeric=False),
-        "Use": lambda r: words(r[2]),
-        scale.quality: lambda r: Cell(r[3]),
-        "USD per 1,000 requests": lambda r: Cell(r[4]),
-        "Single model": lambda r: words(r[0].model),
-        "Its quality": lambda r: percent(r[0].model_score, 1),
-        "Its USD": lambda r: Cell(cards.money(r[0].model_cost)),
-        "Router's cost": lambda r: Cell(_whole(r[5]), r[0].saved and r[0].saved.value),
-        "Router gains": lambda r: Cell(_whole(r[6]), r[0].utility.value),
-    }
-    return table_of(
-        "by_value",
-        f"What to use, by {scale.depends}",
-        cases,
-        columns,
-        f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router "
-        "against single model, with 95 % intervals. A router is deployed where it gains for sure, or is at "
-        f"most {100 * MATTERS:g} point worse and saves at least {100 * SAVES:g} % for sure.",
-    )
-
-
-def _whole(text: str) -> str:
-    """An estimate that breaks before its interval only."""
-    value, bracket, interval = text.partition(" (")
-    return tie(value) + bracket + interval.replace(" ", "\u00a0")
-
-
-def budgets(evidence: Evidence, router: str) -> Table | None:
-    """What a budget buys: the best setting of the router, and the best model, that cost no more."""
-    points, models = facts.frontier_points(evidence, router), facts.single_models(evidence)
-    dear = float(max(models["cost"].max(), points["cost"].max()))
-    cheap = float(min(models["cost"].min(), points["cost"].min()))
-    if not dear > cheap > 0:
-        return None
-
-    def best(within: pd.DataFrame, budget: float) -> pd.Series:
-        """The row of highest score that costs no more; without values where there is none."""
-        rows = within[within["cost"] <= budget * 1.0001]
-        return rows.loc[rows["score"].idxmax()] if len(rows) else pd.Series(dtype=object)
-
-    def dollars(row: pd.Series) -> Cell:
-        return Cell(cards.money(row["cost"]) if len(row) else "–")
-
-    records = [(b, best(points, b), best(models, b)) for b in np.geomspace(cheap, dear, 8)]
-    columns: dict[str, Callable[[Any], Cell]] = {
-        "USD per 1,000 requests": lambda r: Cell(cards.money(r[0]), r[0]),
-        "Quality of the router": lambda r: percent(r[1].get("score")),
-        "The router spends": lambda r: dollars(r[1]),
-        "Best model within it": lambda r: words(r[2].get("model", "none")),
-        "Its quality": lambda r: percent(r[2].get("score")),
-        "The model spends": lambda r: dollars(r[2]),
-    }
-    return table_of(
-        "budgets",
-        f"What a budget buys with {label(router)}, and with one model",
-        records,
-        columns,
-        "On the held-out queries, at the settings that were tried; chosen on the same queries, so "
-        "differences of a point or two mean little.",
-    )
-
-
-def utility(data: PoolData) -> Table:
+def utility(data: PoolData) -> PageTable:
     """Utility by regime, best in bold; the paper's figures beside where the benchmark is the same."""
     levels = regime_levels(data)
     paper, encoder = _paper_figures(data)
@@ -151,7 +75,7 @@ def utility(data: PoolData) -> Table:
             " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they "
             "are shown for orientation, not as a target."
         )
-    return Table("utility", "Utility by cost regime (higher is better)", headers, rows, groups, note)
+    return PageTable("utility", "Utility by cost regime (higher is better)", headers, rows, groups, note)
 
 
 def _kind(line: pd.Series) -> str:
@@ -171,7 +95,7 @@ def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None,
     return {(r.policy, r.regime): r.paper for r in part.itertuples()}, encoder
 
 
-def coupled(data: PoolData) -> Table | None:
+def coupled(data: PoolData) -> PageTable | None:
     """RQ1: CABS-C against CABS-D, utility and regret side by side."""
     mart = data.mart("coupled_vs_decoupled")
     if mart.empty:
@@ -207,7 +131,7 @@ def coupled(data: PoolData) -> Table | None:
     if with_paper:
         headers += ["CABS-C", "CABS-D", "CABS-C", "CABS-D"]
         groups += [("paper, utility", 2), ("paper, regret", 2)]
-    return Table(
+    return PageTable(
         "coupled",
         "Coupled (CABS-C) against decoupled (CABS-D)",
         headers,
@@ -218,7 +142,7 @@ def coupled(data: PoolData) -> Table | None:
     )
 
 
-def presets(data: PoolData) -> Table | None:
+def presets(data: PoolData) -> PageTable | None:
     """Literal, practical and tuned readings of the CABS policies side by side."""
     mart = data.mart("presets")
     if mart.empty or mart[["literal", "tuned"]].notna().sum().sum() == 0:
@@ -239,7 +163,7 @@ def presets(data: PoolData) -> Table | None:
                 sure = not missing(r[f"{pair}_significant"]) and bool(r[f"{pair}_significant"])
                 cells.append(estimate(r[pair], r[f"{pair}_se"], signed=True, bold=sure))
             rows.append([words(label(base)), words(level), *cells])
-    return Table(
+    return PageTable(
         "presets",
         "Three readings of the same algorithms: utility",
         ["Policy", "Regime", "Literal", "Practical", "Tuned", "Practical − literal", "Tuned − practical"],
@@ -252,7 +176,7 @@ def presets(data: PoolData) -> Table | None:
     )
 
 
-def efficiency(data: PoolData) -> Table | None:
+def efficiency(data: PoolData) -> PageTable | None:
     """AIQ, accuracy, money."""
     aiq, savings = data.mart("aiq").set_index("policy"), data.mart("cost_savings").set_index("policy")
     single = savings[savings["baseline"] == BEST_SINGLE]
@@ -290,7 +214,7 @@ def efficiency(data: PoolData) -> Table | None:
     )
 
 
-def latency(data: PoolData) -> Table | None:
+def latency(data: PoolData) -> PageTable | None:
     """Wait of a single online call, and beside it the throughput of replay."""
     mart = data.mart("decision_latency").set_index("policy")
     timed = mart[mart["decisions"].notna()]
@@ -304,7 +228,7 @@ def latency(data: PoolData) -> Table | None:
             row += [_micro(r[f"{call}_{part}_us"]) for part in ("p50", "p95", "p99", "cpu")]
         rows.append([*row, number(r["replay_rounds_per_second"], 0)])
     parts = ["Median", "p95", "p99", "Processor"]
-    return Table(
+    return PageTable(
         "latency",
         "What one decision takes online (microseconds)",
         ["Policy", *parts, *parts, "Rounds per second"],
@@ -318,11 +242,11 @@ def latency(data: PoolData) -> Table | None:
     )
 
 
-def _micro(value: Any) -> Cell:
+def _micro(value: Any) -> TableCell:
     return number(value, 1 if not missing(value) and float(value) < 100 else 0)
 
 
-def arms(data: PoolData) -> Table | None:
+def arms(data: PoolData) -> PageTable | None:
     """Which models are played, as a shaded table of arms by policies."""
     shares = data.mart("arm_shares")
     shares = shares[
@@ -330,7 +254,7 @@ def arms(data: PoolData) -> Table | None:
     ]
     mixtures = [p for p in data.ranked if p in policies() and policies()[p].family == "mix"]
     static = [p for p in data.ranked if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
-    wanted = [
+    candidates = [
         data.best,
         data.reference,
         *with_experts(data.board.index),
@@ -339,7 +263,7 @@ def arms(data: PoolData) -> Table | None:
         BEST_SINGLE,
         ORACLE_BEST,
     ]
-    chosen = [p for p in dict.fromkeys(wanted) if p in data.board.index][:_SHADED_POLICIES]
+    chosen = [p for p in dict.fromkeys(candidates) if p in data.board.index][:_SHADED_POLICIES]
     if not chosen:
         return None
     wide = shares.pivot_table(index="arm", columns="policy", values="share")
@@ -361,7 +285,7 @@ def arms(data: PoolData) -> Table | None:
     rows.append(
         [words("Effective number of arms"), *[number(behaviour["effective_arms"].get(p), 1) for p in chosen]]
     )
-    return Table(
+    return PageTable(
         "arms",
         "Which models are played (share of rounds, mean of the regimes)",
         ["Model", *[label(p) for p in chosen]],
@@ -376,7 +300,7 @@ def arms(data: PoolData) -> Table | None:
     )
 
 
-def encoders(data: PoolData) -> Table | None:
+def encoders(data: PoolData) -> PageTable | None:
     """Encoder robustness: pools that differ only in the encoder, this page's pool first."""
     mart = data.twins
     mart = mart[mart["regime"] == "overall"]
@@ -388,7 +312,7 @@ def encoders(data: PoolData) -> Table | None:
     by = mart.set_index(["policy", "pool"])
     rows = []
     for policy in data.board.index:
-        cells: list[Cell] = []
+        cells: list[TableCell] = []
         for p in pools:
             if (policy, p.pool) not in by.index:
                 cells += [number(None), number(None)]
@@ -403,7 +327,7 @@ def encoders(data: PoolData) -> Table | None:
     groups = [("", 1)] + [(f"{encoder_label(p.encoder)} ({p.pool})", 2) for p in pools]
     if others:
         groups.append((f"{encoder_label(data.info['encoder'])} minus", len(others)))
-    return Table(
+    return PageTable(
         "encoders",
         "Encoder robustness: overall utility and rank",
         headers,
@@ -417,7 +341,7 @@ def encoders(data: PoolData) -> Table | None:
     )
 
 
-def solver(data: PoolData) -> Table | None:
+def solver(data: PoolData) -> PageTable | None:
     """Certificates of the exploration program."""
     columns = {
         "Policy": lambda r: words(label(r.policy)),
@@ -436,50 +360,8 @@ def solver(data: PoolData) -> Table | None:
     )
 
 
-def _tiny(value: float) -> Cell:
-    return number(None) if missing(value) else Cell(f"{value:.1e}", float(value))
-
-
-def tasks(evidence: Evidence, router: str, rho: float) -> Table | None:
-    """What the router does with each task."""
-    rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
-    columns = {
-        "Task": lambda t: words(t.task),
-        "Queries": lambda t: number(t.queries, 0),
-        "Mean score": lambda t: percent(t.score, 1),
-        "USD per 1,000": lambda t: number(t.cost, 3, prefix="$"),
-        "Mostly asked": lambda t: words(t.model),
-        "Share": lambda t: percent(t.share),
-        "Best model in hindsight": lambda t: words(t.best_model),
-        "Its score": lambda t: percent(t.best_score, 1),
-    }
-    return table_of(
-        "tasks",
-        f"Where {label(router)} sends each task at ρ = {rho:g}",
-        rows.itertuples(),
-        columns,
-        "All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, "
-        "whatever it costs."
-        + (f" The {_MOST_TASKS} most frequent tasks." if len(rows) == _MOST_TASKS else ""),
-    )
-
-
-def propensities(evidence: Evidence) -> Table | None:
-    """The smallest propensity of each policy, and the share of rounds below 0.01."""
-    columns = {
-        "Policy": lambda p: words(label(p.policy)),
-        "Smallest": lambda p: Cell(f"{p.smallest:.2g}", p.smallest),
-        "Rounds below 0.01": lambda p: percent(p.share_below, 2),
-    }
-    return table_of(
-        "propensities",
-        "Smallest propensity",
-        facts.smallest_propensities(evidence).itertuples(),
-        columns,
-        "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. "
-        "Estimates from logs divide by it: where it is tiny they are noisy, where it is always 1 nothing "
-        "about other models can be learnt from the log.",
-    )
+def _tiny(value: float) -> TableCell:
+    return number(None) if missing(value) else TableCell(f"{value:.1e}", float(value))
 
 
 #: tables of the section "Speed, oracles, solver, tuning", in their order there

@@ -8,7 +8,7 @@ from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import Cell, Table, estimate, number, table_of, words
+from cabs_core.report.tables import PageTable, TableCell, estimate, number, table_of, words
 
 _LONGEST = 80
 
@@ -16,11 +16,11 @@ _LONGEST = 80
 def _file(data: PoolData, stage: str, name: str) -> dict[str, Any]:
     """A JSON file of a stage of the pool; empty where there is none."""
     path = data.artifacts_dir / stage / data.pool / name
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return content
 
 
-def oracle_heads(data: PoolData) -> Table | None:
+def oracle_heads(data: PoolData) -> PageTable | None:
     """Squared error of every candidate of every head, on test where diagnosed, and on validation."""
     card, report = _file(data, "oracles", "oracles.json"), _file(data, "oracles", "diagnostics.json")
     validation, test = card.get("metrics", {}).get("validation", {}), report.get("heads", {})
@@ -29,12 +29,12 @@ def oracle_heads(data: PoolData) -> Table | None:
     for head in dict.fromkeys([*test, *validation]):
         on_test, on_validation = test.get(head, {}), validation.get(head, {})
         used = chosen.get("accuracy" if head == "contrasts" else head)
-        found = [
+        rows = [
             (head, name, name == used, on_validation.get(name), on_test.get(name, {}))
             for name in dict.fromkeys([*on_test, *on_validation])
         ]
-        records += sorted(found, key=lambda r: r[4].get("error", 0 if r[3] is None else r[3]))
-    columns: dict[str, Callable[[Any], Cell]] = {
+        records += sorted(rows, key=lambda r: r[4].get("error", 0 if r[3] is None else r[3]))
+    columns: dict[str, Callable[[Any], TableCell]] = {
         "Head": lambda r: words(r[0]),
         "Candidate": lambda r: words(f"{r[1]} (in use)" if r[2] else r[1], bold=r[2]),
         "Validation": lambda r: number(r[3], 4),
@@ -57,7 +57,7 @@ def oracle_heads(data: PoolData) -> Table | None:
     return table_of("oracles", "Oracle quality by head", records, columns, note)
 
 
-def oracle_arms(data: PoolData) -> Table | None:
+def oracle_arms(data: PoolData) -> PageTable | None:
     """Quality of predictions and surrogates per arm, from the diagnostics."""
     columns = {
         "mean_score": "Mean score",
@@ -86,7 +86,7 @@ def oracle_arms(data: PoolData) -> Table | None:
     )
 
 
-def tuning(data: PoolData) -> Table | None:
+def tuning(data: PoolData) -> PageTable | None:
     """What was tried on validation for every policy, and what was chosen."""
     columns = {
         "Policy": lambda r: words(label(r[0])),
@@ -109,17 +109,17 @@ def tuning(data: PoolData) -> Table | None:
 
 def _options(chosen: dict[str, Any]) -> str:
     """`eta = 0.3, penalty = 30`, cut when very long."""
-    text = ", ".join(f"{name} = {_shown(value)}" for name, value in chosen.items())
+    text = ", ".join(f"{name} = {_value_text(value)}" for name, value in chosen.items())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return (
         f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
     )
 
 
-def logged(data: PoolData) -> Table | None:
+def logged(data: PoolData) -> PageTable | None:
     """What policies would have earned on logged traffic at three rhos, or why not."""
     mart = data.mart("off_policy")
     if mart.empty:
@@ -131,7 +131,7 @@ def logged(data: PoolData) -> Table | None:
     for (policy, rho), by_name in data.estimates.items():
         if rho not in shown:
             continue
-        row = [words(label(policy)), Cell(f"{rho:g}", float(rho))]
+        row = [words(label(policy)), TableCell(f"{rho:g}", float(rho))]
         if "refused" in by_name:
             rows.append([*row, *[number(None)] * 6, words(by_name["refused"].refused)])
             continue
@@ -141,7 +141,7 @@ def logged(data: PoolData) -> Table | None:
         row += [number(None if other is None else other.value), number(best.n_eff, 0)]
         rows.append([*row, words(best.no_interval or "")])
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
-    return Table(
+    return PageTable(
         "logged",
         "What the policies would have earned on logged traffic (estimates)",
         [
@@ -166,7 +166,7 @@ def logged(data: PoolData) -> Table | None:
     )
 
 
-def _interval(low: float | None, high: float | None) -> Cell:
+def _interval(low: float | None, high: float | None) -> TableCell:
     if low is None or high is None or low != low:
         return number(None)
-    return Cell(f"{low:.3f} to {high:.3f}".replace("-", "−"))
+    return TableCell(f"{low:.3f} to {high:.3f}".replace("-", "−"))

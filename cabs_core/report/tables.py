@@ -17,7 +17,7 @@ from cabs_core.atomic import write_text
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell: `text` as shown, `value` as written to CSV and sorted by, and how it looks."""
 
     text: str
@@ -48,13 +48,13 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A captioned table. `groups` is an optional row of (title, columns spanned) above the headers."""
 
     key: str
     caption: str
     headers: list[str]
-    rows: list[list[Cell]]
+    rows: list[list[TableCell]]
     groups: list[tuple[str, int]] = field(default_factory=list)
     note: str = ""
 
@@ -92,15 +92,15 @@ def table_of(
     key: str,
     caption: str,
     records: Iterable[Any],
-    columns: Mapping[str, Callable[[Any], Cell]],
+    columns: Mapping[str, Callable[[Any], TableCell]],
     note: str = "",
-) -> Table | None:
+) -> PageTable | None:
     """A table with a row a record and a column a header; None without records."""
     rows = [[cell(record) for cell in columns.values()] for record in records]
-    return Table(key, caption, list(columns), rows, note=note) if rows else None
+    return PageTable(key, caption, list(columns), rows, note=note) if rows else None
 
 
-def write_tables(folder: Path, tables: Mapping[str, Table | None]) -> None:
+def write_tables(folder: Path, tables: Mapping[str, PageTable | None]) -> None:
     """Every table as CSV under `folder/tables`, and nothing else there."""
     target = folder / "tables"
     if target.is_dir():
@@ -130,15 +130,15 @@ def missing(value: Any) -> bool:
     return value is None or (not isinstance(value, (str, list, dict)) and bool(pd.isna(value)))
 
 
-def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look: Any) -> Cell:
+def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look: Any) -> TableCell:
     """A number with fixed decimals; an absent one is an en dash."""
     if missing(value):
-        return Cell("–", "", **look)
+        return TableCell("–", "", **look)
     value = float(value)
     text = f"{value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
     if signed and round(value, digits) == 0:
         text = f"{0:.{digits}f}"
-    return Cell(prefix + text, value, **look)
+    return TableCell(prefix + text, value, **look)
 
 
 def error_text(value: float, digits: int = 3) -> str:
@@ -146,19 +146,19 @@ def error_text(value: float, digits: int = 3) -> str:
     return f"{value:.{digits + (0 < value < 0.5 * 10.0**-digits)}f}"
 
 
-def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look: Any) -> Cell:
+def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look: Any) -> TableCell:
     """value ± standard error."""
     if missing(value):
-        return Cell("–", "", **look)
+        return TableCell("–", "", **look)
     small = "" if missing(error) else f"± {error_text(float(error), digits)}"
     return number(value, digits, signed=signed, small=small, **look)
 
 
-def percent(value: Any, digits: int = 0, **look: Any) -> Cell:
+def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
     if missing(value):
-        return Cell("–", "", **look)
+        return TableCell("–", "", **look)
     text = f"{round(100 * float(value), digits) + 0.0:.{digits}f} %"  # + 0.0: no negative zero
-    return Cell(text.replace("-", "−"), float(value), **look)
+    return TableCell(text.replace("-", "−"), float(value), **look)
 
 
 def number_text(value: Any, digits: int = 3) -> str:
@@ -206,14 +206,14 @@ def _amount(share: float) -> str:
     return f"{abs(100 * share):.0f} % {'less' if share > 0 else 'more'}"
 
 
-def saving(share: Any) -> Cell:
+def saving(share: Any) -> TableCell:
     """`saving_text` as a cell that sorts by the share."""
     text = saving_text(share)
-    return Cell(text or "–", float(share) if text else "")
+    return TableCell(text or "–", float(share) if text else "")
 
 
-def words(text: Any, **look: Any) -> Cell:
-    return Cell("–" if missing(text) else str(text), numeric=False, **look)
+def words(text: Any, **look: Any) -> TableCell:
+    return TableCell("–" if missing(text) else str(text), numeric=False, **look)
 
 
 def best_of(values: Iterable[Any], *, lowest: bool = False) -> float | None:

@@ -41,7 +41,7 @@ BUNDLE = "bundle"
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenPolicy:
     """The policy chosen on validation.
 
     Attributes:
@@ -82,7 +82,7 @@ def choose_policy(
     trials: int = TRIALS,
     seed: int = 0,
     latency_weight: float = 0.0,
-) -> Choice:
+) -> ChosenPolicy:
     """The deployable policy of largest mean utility on the validation problem; never looks at test.
 
     Args:
@@ -138,7 +138,7 @@ def choose_policy(
         raise RouterError(
             f"no policy could be played: {'; '.join(f'{p}: {why}' for p, why in failed.items())}"
         )
-    return Choice(max(rows, key=lambda r: r["utility"])["policy"], float(rho), rows, failed)
+    return ChosenPolicy(max(rows, key=lambda r: r["utility"])["policy"], float(rho), rows, failed)
 
 
 def build_bundle(
@@ -154,7 +154,7 @@ def build_bundle(
     prompts: bool = True,
     seen: Sequence[str] = (),
     provenance: Mapping[str, Any] | None = None,
-) -> Choice:
+) -> ChosenPolicy:
     """Write the bundle of a pool into `target`, whole or not at all.
 
     Args:

@@ -62,12 +62,12 @@ def is_postgres(place: str | Path) -> bool:
     return str(place).startswith(("postgres://", "postgresql://"))
 
 
-def shown(place: str | Path) -> str:
+def log_name(place: str | Path) -> str:
     """A log's place for messages: the path of a file; of a database nothing but its kind."""
     return "the PostgreSQL log" if is_postgres(place) else str(place)
 
 
-def _plain(value: Any) -> Any:
+def _storable(value: Any) -> Any:
     """A value that both drivers take: numbers of numpy as Python's, text without NUL and lone surrogates."""
     if isinstance(value, np.generic):
         return value.item()
@@ -90,7 +90,7 @@ class Database:
     def __init__(self, place: str | Path, *, read_only: bool = False):
         self.place, self.read_only = str(place), read_only
         self.dialect = "postgres" if is_postgres(place) else "sqlite"
-        self.name = shown(self.place)
+        self.name = log_name(self.place)
         self._lock = threading.RLock()
         self._db: Any = None
         self._failed, self._why = -PAUSE, ""
@@ -202,7 +202,7 @@ class Database:
         cursor = self._db.cursor()
 
         def run(sql: str, values: Iterable[Any] = ()) -> Any:
-            plain = tuple(map(_plain, values))
+            plain = tuple(map(_storable, values))
             cursor.execute(sql if self.dialect == "sqlite" else sql.replace("?", "%s"), plain)
             return cursor
 

@@ -42,7 +42,7 @@ _Candidate = tuple[str | None, float | None, str]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Performance:
     """What a candidate did on a problem.
 
     Attributes:
@@ -63,9 +63,9 @@ class Wish:
     """One condition of a goal on a candidate: the measured value, and how sure it is.
 
     Attributes:
-        name: quality, budget or latency. found: relative to what is asked for, so that 1 just fulfils it (a
+        name: quality, budget or latency. ratio: relative to what is asked for, so that 1 just fulfils it (a
             budget: spent divided by allowed).
-        sure: one-sided 95 % bound of `found`: the lower one, of a budget the upper one; None: nothing is
+        sure: one-sided 95 % bound of `ratio`: the lower one, of a budget the upper one; None: nothing is
             known.
         held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
             None where nobody can say. heaviest: of a budget whose bound is not known, the share of all money
@@ -73,7 +73,7 @@ class Wish:
     """
 
     name: str
-    found: float
+    ratio: float
     sure: float | None
     held: bool
     more: int | None
@@ -81,7 +81,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Answer:
+class GoalAnswer:
     """The answer to a goal.
 
     Attributes:
@@ -127,7 +127,7 @@ def answer_goal(
     trials: int = 3,
     seed: int = 0,
     label: Callable[[str], str] = str,
-) -> Answer:
+) -> GoalAnswer:
     """The best candidate for a goal.
 
     Args:
@@ -157,7 +157,7 @@ def answer_goal(
     trained = validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
     reference = trained if goal.of is None or best_of_all else goal.of
 
-    def outcome(problem: ReplayProblem, candidate: _Candidate, reference: str = reference) -> Outcome:
+    def outcome(problem: ReplayProblem, candidate: _Candidate, reference: str = reference) -> Performance:
         policy, rho, name = candidate
         rows = np.arange(problem.n)[None]
         if policy is None or rho is None:
@@ -172,7 +172,9 @@ def answer_goal(
             quick = (problem.latencies[order, actions] <= goal.latency).astype(float)
         cells = real_values(problem, 0.0, "low", problem.arms.index(reference))
         seen = seen_share(np.eye(problem.K)[actions].sum(axis=0), problem.observed)
-        return Outcome(cells.score[order, actions], cells.cost[order, actions], quick, problem.clusters, seen)
+        return Performance(
+            cells.score[order, actions], cells.cost[order, actions], quick, problem.clusters, seen
+        )
 
     base = outcome(validation, (None, None, reference))
     ratio = test.independent / validation.independent
@@ -200,22 +202,22 @@ def answer_goal(
         first = max(alone, key=lambda arm: float(alone[arm].score.mean()))
         bases[first] = alone[first]
 
-    def on_test(candidate: _Candidate) -> tuple[tuple[float, float], Outcome, str, tuple[Wish, ...]]:
+    def on_test(candidate: _Candidate) -> tuple[tuple[float, float], Performance, str, tuple[Wish, ...]]:
         """(closeness, outcome, the model compared with, wishes): against that of the bases which asks for
         most."""
         tail = LEVEL / len(looked_at)
-        found = []
-        for name, other in bases.items():
+        entries = []
+        for name, model in bases.items():
             got = outcome(test, candidate, name)
-            wishes = tuple(_wish(*gap, got, tail, test) for gap in _gaps(goal, got, other))
-            found.append((_closeness(_gaps(goal, got, other), _worth(goal, got)), got, name, wishes))
-        return min(found, key=lambda entry: (all(w.held for w in entry[3]), entry[0]))
+            wishes = tuple(_wish(*gap, got, tail, test) for gap in _gaps(goal, got, model))
+            entries.append((_closeness(_gaps(goal, got, model), _worth(goal, got)), got, name, wishes))
+        return min(entries, key=lambda entry: (all(w.held for w in entry[3]), entry[0]))
 
     tested = [(on_test(candidate), candidate) for candidate in looked_at]
     (_, got, against, wishes), (policy, rho, name) = max(tested, key=lambda pair: pair[0][0])
     base = bases[against]
     figures = [float(a.mean()) for a in (got.score, 1000 * got.cost, base.score, 1000 * base.cost)]
-    draft = Answer(
+    draft = GoalAnswer(
         goal.text,
         name,
         policy,
@@ -233,10 +235,10 @@ def answer_goal(
         "",
     )
     choice_label = name if policy is None else label(policy)
-    return Answer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label)})
+    return GoalAnswer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label)})
 
 
-def _worth(goal: Goal, got: Outcome) -> float:
+def _worth(goal: Goal, got: Performance) -> float:
     if goal.value_per_right_answer:
         return float(got.score.mean() - got.cost.mean() / goal.value_per_right_answer)
     return -float(got.cost.mean()) if goal.quality is not None else float(got.score.mean())
@@ -245,7 +247,7 @@ def _worth(goal: Goal, got: Outcome) -> float:
 _Gap = tuple[str, np.ndarray, float, float]
 
 
-def _gaps(goal: Goal, got: Outcome, base: Outcome) -> list[_Gap]:
+def _gaps(goal: Goal, got: Performance, base: Performance) -> list[_Gap]:
     """(name, `[trials, n]` by how much a wish is fulfilled, its target, possible range of a value; 0: none).
 
     The mean is 0 where the wish just holds.
@@ -268,13 +270,13 @@ def _closeness(gaps: Sequence[_Gap], worth: float) -> tuple[float, float]:
     return min([0.0, *(float(gap.mean()) / max(target, 1e-300) for _, gap, target, _ in gaps)]), worth
 
 
-def _error(values: np.ndarray, got: Outcome, unit: float) -> Error:
+def _error(values: np.ndarray, got: Performance, unit: float) -> Error:
     """Error of the mean of `[trials, n]` values over trials and clusters of queries."""
     error = mean_error(values.mean(axis=0), clusters=got.clusters, trials=values.mean(axis=1), unit=unit)
     return Error(**{**vars(error), "clusters": error.clusters * got.seen})
 
 
-def _likely(gap: np.ndarray, got: Outcome, ratio: float, unit: float) -> float:
+def _likely(gap: np.ndarray, got: Performance, ratio: float, unit: float) -> float:
     """What is left of a gap on validation after one standard error and the bound that test will ask for."""
     error = _error(gap, got, unit)
     if math.isnan(error.se):
@@ -283,7 +285,7 @@ def _likely(gap: np.ndarray, got: Outcome, ratio: float, unit: float) -> float:
 
 
 def _wish(
-    name: str, gap: np.ndarray, target: float, unit: float, got: Outcome, tail: float, test: ReplayProblem
+    name: str, gap: np.ndarray, target: float, unit: float, got: Performance, tail: float, test: ReplayProblem
 ) -> Wish:
     error, mean = _error(gap, got, unit), float(gap.mean())
     target = target if target > 0 else 1e-300
@@ -298,8 +300,8 @@ def _wish(
         cost = got.cost.mean(axis=0)
         bound = cost_bound(cost, got.clusters, trials=got.cost.mean(axis=1), tail=tail)
         heaviest = too_heavy(cost, got.clusters)
-        found, sure = 1 - mean / target, None if bound is None else bound / target
-        return Wish(name, found, sure, sure is not None and sure <= 1, None if heaviest else more, heaviest)
+        ratio, sure = 1 - mean / target, None if bound is None else bound / target
+        return Wish(name, ratio, sure, sure is not None and sure <= 1, None if heaviest else more, heaviest)
     if name == "latency":
         low = share_interval(mean + target, _error(got.quick, got, unit), tail)[0] - target
     else:
@@ -312,7 +314,7 @@ def _usd(value: float) -> str:
     return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
 
 
-def _sentence(goal: Goal, a: Answer, choice_label: str) -> str:
+def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     """The answer in words, for somebody who knows models and money."""
     queries = f"{a.queries:,} held-out queries"
     if a.independent != a.queries:
@@ -332,8 +334,8 @@ def _sentence(goal: Goal, a: Answer, choice_label: str) -> str:
     )
     figures = ", ".join(filter(None, [" and ".join(parts), quality])) + f" for {money}"
     if a.choice == a.against and a.confirmed and [w.name for w in a.wishes] == ["quality"]:
-        wanted = f"{100 * (goal.quality or 0):g} % of {choice_label}'s quality"
-        return f"Nothing cheaper is sure to reach {wanted} on {queries}: keep {choice_label}, {money}."
+        aim = f"{100 * (goal.quality or 0):g} % of {choice_label}'s quality"
+        return f"Nothing cheaper is sure to reach {aim} on {queries}: keep {choice_label}, {money}."
     what = f"keep {choice_label}" if a.policy is None else f"deploy {choice_label}"
     if a.policy is not None and a.rho:
         what += f" with a right answer valued at {_usd(1 / a.rho)}"
@@ -358,16 +360,16 @@ def _sentence(goal: Goal, a: Answer, choice_label: str) -> str:
     )
 
 
-def _in_words(goal: Goal, a: Answer, wish: Wish) -> str:
+def _in_words(goal: Goal, a: GoalAnswer, wish: Wish) -> str:
     """What was found of a wish, and its bound."""
     if wish.name == "budget":
         budget = goal.budget_per_month or 0.0
         at_most = (
             "nobody knows how much at most" if wish.sure is None else f"at most {_usd(budget * wish.sure)}"
         )
-        return f"{_usd(budget * wish.found)} a month ({at_most})"
+        return f"{_usd(budget * wish.ratio)} a month ({at_most})"
     scale = (goal.quality if wish.name == "quality" else goal.share) or 0.0
-    reached, sure = 100 * scale * wish.found, 100 * scale * max(wish.sure or 0.0, 0.0)
+    reached, sure = 100 * scale * wish.ratio, 100 * scale * max(wish.sure or 0.0, 0.0)
     if wish.name == "latency":
         return f"{reached:.1f} % of the answers within {goal.latency:g} s (at least {sure:.1f} %)"
     if goal.of:

@@ -48,7 +48,7 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
         needs.static,
         *(["kernel_ridge"] if chosen["accuracy"] in ("blend", "tasks") else []),
     }
-    wanted = {"knn" if n == "knn_literal" else n for n in names if n}
+    needed = {"knn" if n == "knn_literal" else n for n in names if n}
     heads = [chosen["accuracy"], chosen["cost"]]
     if needs.surrogate:
         heads.append(chosen["propagation"])
@@ -57,7 +57,7 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
     network = any(head in ("network", "blend") for head in heads)
     return replace(
         oracles,
-        predictors={name: oracles.predictors[name] for name in sorted(wanted & set(oracles.predictors))},
+        predictors={name: oracles.predictors[name] for name in sorted(needed & set(oracles.predictors))},
         chosen=chosen,
         network=oracles.network if network else None,
         head_pca=oracles.head_pca if needs.context and chosen["features"] == "head" else None,
@@ -83,17 +83,17 @@ class Prediction:
         static, predicted = self._heads.needs.static, self.request.predicted_scores
         if static:
             return self.request.static_scores[static]
-        return self._shown[0] if predicted is None else predicted
+        return self._expected[0] if predicted is None else predicted
 
     @cached_property
     def costs(self) -> np.ndarray:
         """`[K]` USD of the text alone, by the bundle."""
         predicted = self.request.predicted_costs
-        return self._shown[1] if predicted is None else predicted
+        return self._expected[1] if predicted is None else predicted
 
     @cached_property
-    def _shown(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._heads.shown(self.embedding, self.length)
+    def _expected(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._heads.expected(self.embedding, self.length)
 
 
 class Heads:
@@ -142,10 +142,10 @@ class Heads:
         return deltas
 
     def expected_scores(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Expected scores `[n, K]` of many prompts, as `shown` gives them for one."""
+        """Expected scores `[n, K]` of many prompts, as `expected` gives them for one."""
         return self.oracles.predict_scores(embeddings, lengths, self.needs.static)
 
-    def shown(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
+    def expected(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
         """Expected (scores, costs) `[K]`: those that the policy uses, where it uses predictions."""
         x, long = embedding[None], np.array([float(length)])
         scores = self.expected_scores(x, long)[0]

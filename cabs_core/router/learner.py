@@ -33,7 +33,7 @@ BATCH = 1000
 
 
 @dataclass
-class Evidence:
+class PairedSums:
     """Sums of the paired differences of utility, policy minus fallback, by inverse propensities."""
 
     n: int = 0
@@ -78,7 +78,7 @@ class Learner:
     def _restore(self) -> None:
         """The checkpoint of this bundle and log, else the state of the bundle."""
         self.counted = self.applied = self.learnt = self.passed = 0
-        self.evidence = Evidence()
+        self.evidence = PairedSums()
         self.charges = Charges(len(self.manifest.names))
         before = self.manifest.provenance.get("continued", {})
         #: bundles whose decisions this policy may learn from: its own, and those it was saved from
@@ -99,7 +99,7 @@ class Learner:
             self.learnt, self.passed = int(data["learnt"]), int(data["passed"])
             self.charges.set_state(data["charges"])
             if data["fallback"] == self.manifest.fallback:
-                self.evidence = Evidence(**data["evidence"])
+                self.evidence = PairedSums(**data["evidence"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ProvenanceError(
                 f"{path} is no checkpoint of bundle {self.manifest.id} and log {log} ({error!r}): move "

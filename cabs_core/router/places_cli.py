@@ -36,7 +36,7 @@ def log_place(context: click.Context, option: click.Parameter, value: str | None
     return secret(CABS_LOG) if named is None else str(named)
 
 
-class Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
+class RouterPlace(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
     """A folder as a Path, a URL as it is."""
 
     name = "folder or URL"
@@ -53,7 +53,7 @@ class Place(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic
 ROUTER = click.option(
     "--router",
     "folder",
-    type=Place(),
+    type=RouterPlace(),
     default="router",
     show_default=True,
     callback=without_password("give credentials in the environment"),

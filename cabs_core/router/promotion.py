@@ -86,7 +86,7 @@ def judge(
     for _ in range(30):  # a confidence sequence's width depends on the count a little
         count = ((half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
     # as many, too, as show that a loss of everything is rarer than the margin
-    wanted = math.ceil(max(count, least, math.log(LEVEL) / math.log1p(-min(margin, 0.99)) if reach else 0.0))
+    needed = math.ceil(max(count, least, math.log(LEVEL) / math.log1p(-min(margin, 0.99)) if reach else 0.0))
     promote = queries >= least and low > -margin and high >= 0.0
     words = (
         f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} "
@@ -105,7 +105,7 @@ def judge(
                 "the prompts that lack them"
             )
         else:
-            more = math.ceil(max(wanted - queries, 1) * collected)
+            more = math.ceil(max(needed - queries, 1) * collected)
             kind = (
                 "scored decisions are"
                 if collected == 1
@@ -113,7 +113,7 @@ def judge(
             )
             words += f"About {more:,} more {kind} needed"
     return Comparison(
-        queries, champion, challenger, difference, se, low, high, margin, wanted, bool(promote), words
+        queries, champion, challenger, difference, se, low, high, margin, needed, bool(promote), words
     )
 
 

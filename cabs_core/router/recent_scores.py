@@ -35,7 +35,7 @@ SLACK = 0.05
 
 
 @dataclass(frozen=True)
-class Gap:
+class ScoreGap:
     """Recent scores of a model minus what the bundle expects: mean over prompts, half its interval at LEVEL,
     number of prompts."""
 
@@ -50,7 +50,7 @@ class Gap:
         return abs(self.mean) - SLACK > self.half_width
 
 
-def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[Gap]:
+def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[ScoreGap]:
     """One gap for each model with FEWEST or more prompts among its recent scored draws by this bundle."""
     heads: Heads | None = None
     gaps = []
@@ -70,11 +70,11 @@ def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[G
         n, mean = len(means), float(means.mean())
         error = math.sqrt((float(((means - mean) ** 2).sum()) + 1.0) / n / (n - 1))
         quantile = float(special.stdtrit(n - 1, 1.0 - LEVEL / (2 * len(manifest.names))))
-        gaps.append(Gap(model, mean, quantile * error, n))
+        gaps.append(ScoreGap(model, mean, quantile * error, n))
     return gaps
 
 
-def in_a_sentence(gap: Gap, *, learns: bool, policy: str, pool: str) -> str:
+def in_a_sentence(gap: ScoreGap, *, learns: bool, policy: str, pool: str) -> str:
     """What is seen, and what would follow it."""
     how = "better" if gap.mean > 0 else "worse"
     seen = (

@@ -77,16 +77,16 @@ def closure(roots: Iterable[str]) -> list[str]:
         RouterError: one of them is not installed.
     """
     names: set[str] = set()
-    waiting = [_plain(name) for name in roots]
+    waiting = [_canonical(name) for name in roots]
     while waiting:
         name = waiting.pop()
         if name in names or name == OWN:
             continue
         names.add(name)
         for line in _distribution(name).requires or []:
-            wanted = Requirement(line)
-            if wanted.marker is None or wanted.marker.evaluate({"extra": ""}):
-                waiting.append(_plain(wanted.name))
+            dependency = Requirement(line)
+            if dependency.marker is None or dependency.marker.evaluate({"extra": ""}):
+                waiting.append(_canonical(dependency.name))
     return sorted(names)
 
 
@@ -110,5 +110,5 @@ def _version(name: str) -> str:
     return _distribution(name).version.partition("+")[0]  # `+cpu` names a build, which an index may not have
 
 
-def _plain(name: str) -> str:
+def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -48,7 +48,7 @@ class Routed:
         id: for `feedback` and `explain`. model: the arm to call. propensity: its probability, given the past.
         probabilities: of every model. rho: the cost sensitivity used, score units per USD.
         explored: whether the exploration floor drew the model.
-        wanted: the policy's own choice; `model` may be another one after exploration and in shadow or guarded
+        chosen: the policy's own choice; `model` may be another one after exploration and in shadow or guarded
             mode.
         kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
         fixed_cost: what the fallback was expected to cost, USD; of a kept turn for every dollar that the call
@@ -62,7 +62,7 @@ class Routed:
     propensity: float
     probabilities: dict[str, float]
     rho: float
-    wanted: str
+    chosen: str
     explored: bool
     _expect: Callable[[], tuple[np.ndarray, np.ndarray]] | None
     kept: str | None = None
@@ -331,7 +331,7 @@ class Router(LoggedBundle):
             raise RouterError(
                 f"decision {name!r:.80} was logged without the prompt's embedding: nothing explains it"
             )
-        scores, costs = self.heads.shown(logged.embedding, logged.prompt_length)
+        scores, costs = self.heads.expected(logged.embedding, logged.prompt_length)
         utilities = clipped_utility(scores, costs, logged.rho)
         values = decided.memory.get("baseline")  # the policy's own predicted utilities, where it has them
         rows = []

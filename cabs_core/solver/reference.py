@@ -1,8 +1,8 @@
 """The exploration program by a general convex solver: what our kernels are tested and timed against.
 
-Clarabel is called in three ways: through cvxpy in the paper's form, through cvxpy with parameters, and
-directly. Its answers are not taken as the truth: at gamma of 100 and above Clarabel often stops early, so
-every answer is evaluated with `program.objective`.
+Clarabel is called through cvxpy, in the paper's form and with parameters. Its answers are not taken as the
+truth: at gamma of 100 and above Clarabel often stops early, so every answer is evaluated with
+`program.objective`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 
-import clarabel
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.hstack import hstack
 from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from cabs_core.solver.program import objective
 
@@ -40,10 +38,10 @@ class ReferenceSolution:
     iterations: int = 0
 
 
-def _solution(
+def solution_of(
     p: np.ndarray | None, losses: np.ndarray, graph: np.ndarray, gamma: float, solved: bool, claimed: float
 ) -> ReferenceSolution:
-    """Project the solver's p onto the simplex by clipping, and evaluate it."""
+    """Project the solver's p `[K]` onto the simplex by clipping, and evaluate it; None: it has none."""
     if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
         return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
@@ -59,15 +57,14 @@ def _close(
     gamma: float,
     scale: float,
 ) -> ReferenceSolution:
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
         try:
             problem.solve(solver=cp.CLARABEL)
         except cp.error.SolverError:
-            return _solution(None, losses, graph, gamma, False, np.nan)
+            return solution_of(None, losses, graph, gamma, False, np.nan)
     value = np.nan if problem.value is None else problem.value / scale
-    return _solution(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL, value)
+    return solution_of(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL, value)
 
 
 def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
@@ -117,45 +114,3 @@ class CvxpyParametric:
         q = weights / weights.sum() if weights.sum() > 0 else np.full(len(f), 1.0 / len(f))
         stats = self.problem.solver_stats
         return replace(solution, q=q, iterations=int(stats.num_iters or 0) if stats is not None else 0)
-
-
-def clarabel_direct(
-    losses: ArrayLike, graph: ArrayLike, gamma: float, *, tol: float = 1e-8
-) -> ReferenceSolution:
-    """The same formulation as `CvxpyParametric`, its cones written down directly.
-
-    Variables (p, u, v, t). x^2 <= u W is the second-order cone |(2x, u - W)| <= u + W. Clarabel's absolute
-    and relative gap and feasibility tolerances are `tol` (its defaults are 1e-8).
-    """
-    f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
-    K = len(f)
-    c = gamma * (f - f.min())
-    n = 3 * K + 1
-    cost = np.concatenate([c, np.zeros(2 * K), [1.0]])
-    eye = np.eye(K)
-    total = np.zeros((1, n))
-    total[0, :K] = 1.0
-    # s = b - A x lies in the cone.
-    epigraph = np.hstack([np.zeros((K, K)), 1.0 - eye, eye, -np.ones((K, 1))])
-    cones_A, cones_b = [], []
-    for j in range(K):
-        for offset, start in ((0.0, K), (1.0, 2 * K)):
-            block = np.zeros((3, n))
-            block[0, start + j] = block[2, start + j] = -1.0
-            block[0, :K] -= G[:, j]
-            block[2, :K] += G[:, j]
-            block[1, j] -= 2.0
-            cones_A.append(block)
-            cones_b.append([0.0, -2.0 * offset, 0.0])
-    A = sparse.csc_matrix(np.vstack([total, -np.eye(K, n), epigraph, *cones_A]))
-    b = np.concatenate([[1.0], np.zeros(K), c, np.ravel(cones_b)])
-    cones = [clarabel.ZeroConeT(1), clarabel.NonnegativeConeT(2 * K)]
-    cones += [clarabel.SecondOrderConeT(3)] * (2 * K)
-    settings = clarabel.DefaultSettings()
-    settings.verbose = False
-    settings.max_threads = 1
-    settings.tol_gap_abs = settings.tol_gap_rel = settings.tol_feas = tol
-    solver = clarabel.DefaultSolver(sparse.csc_matrix((n, n)), cost, A, b, cones, settings)
-    answer = solver.solve()
-    solved = answer.status == clarabel.SolverStatus.Solved
-    return _solution(np.array(answer.x[:K]), f, G, gamma, solved, answer.obj_val / gamma)

@@ -165,7 +165,7 @@ def test_a_policy_learnt_from_the_log_is_exported_and_routes_as_it_was_estimated
     expected = probabilities(chain_of().pool, inputs, data, "dr_policy", 500.0)
     with closing(Router.load(tmp_path / "router")) as router:
         for i in range(20):
-            assert router.route(prompts[i]).wanted == data.arms[int(expected[i].argmax())]
+            assert router.route(prompts[i]).chosen == data.arms[int(expected[i].argmax())]
 
 
 def test_what_is_predicted_is_no_evidence(world, tmp_path: Path) -> None:

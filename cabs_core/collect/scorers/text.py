@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.errors import DataError
-from cabs_core.pool_files.collect import Choice, Contains, Exact, Function, JsonSchema, Number, Regex, Scorer
+from cabs_core.pool_files.collect import (
+    Contains,
+    Exact,
+    Function,
+    JsonSchema,
+    MultipleChoice,
+    Number,
+    Regex,
+    Scorer,
+)
 
 #: (prompt, answer, the row's columns) -> score in [0, 1]
 Score = Callable[[str, str, Mapping[str, str]], float]
@@ -92,7 +101,7 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
         )
     if isinstance(scorer, Number):
         return lambda _, answer, row: _same_number(answer, row[scorer.column], scorer.tolerance)
-    if isinstance(scorer, Choice):
+    if isinstance(scorer, MultipleChoice):
         return lambda _, answer, row: float(
             chosen_letter(answer) == row[scorer.column].strip().strip("()").upper()
         )

@@ -44,15 +44,15 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     if pool.source.layout == "tidy":
         return _tidy(table, columns, required, pool.score_range)
     named = [name for given in pool.names_in_source().values() for name in given]
-    wanted = list(dict.fromkeys([*named, *pool.later_models.values()])) or None
-    return _wide(table, columns, required, wanted, pool.score_range)
+    models = list(dict.fromkeys([*named, *pool.later_models.values()])) or None
+    return _wide(table, columns, required, models, pool.score_range)
 
 
-def _absent(table: Table, field: str, wanted: str) -> DataError:
+def _absent(table: Table, field: str, column: str) -> DataError:
     cost = (
         " Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
     )
-    return table.absent(wanted, f"source.columns.{field}", cost if field == "cost" else "")
+    return table.absent(column, f"source.columns.{field}", cost if field == "cost" else "")
 
 
 def _chosen(
@@ -61,11 +61,11 @@ def _chosen(
     """{canonical name: name in the table} of the fields that the table has."""
     chosen = {}
     for field, canonical in fields.items():
-        wanted = getattr(columns, field)
-        if wanted is not None and table.has(wanted):
-            chosen[canonical] = wanted
-        elif wanted is not None and (field in required or field in columns.model_fields_set):
-            raise _absent(table, field, wanted)
+        column = getattr(columns, field)
+        if column is not None and table.has(column):
+            chosen[canonical] = column
+        elif column is not None and (field in required or field in columns.model_fields_set):
+            raise _absent(table, field, column)
     return chosen
 
 
@@ -87,13 +87,13 @@ def tidy_columns(
         DataError: the table cannot be read, or lacks a column.
     """
     chosen = _chosen(table, columns, fields, required)
-    for wanted in columns.judges:
-        if not table.has(wanted):
-            raise _absent(table, "judges", wanted)
-        chosen[f"{JUDGE}{wanted}"] = wanted
-    repeated = {wanted for canonical, wanted in chosen.items() if canonical in _REPEATED}
+    for column in columns.judges:
+        if not table.has(column):
+            raise _absent(table, "judges", column)
+        chosen[f"{JUDGE}{column}"] = column
+    repeated = {column for canonical, column in chosen.items() if canonical in _REPEATED}
     frame = table.read(chosen.values(), repeated if once else ())
-    return pd.DataFrame({canonical: frame[wanted] for canonical, wanted in chosen.items()}), chosen
+    return pd.DataFrame({canonical: frame[column] for canonical, column in chosen.items()}), chosen
 
 
 def _tidy(

@@ -72,15 +72,15 @@ def convert(pickle_path: Path, target: Path) -> None:
     table = restricted_load(pickle_path, PANDAS_GLOBALS)
     if not isinstance(table, pd.DataFrame):
         raise DataError(f"{pickle_path} holds a {type(table).__name__}; expected the RouterBench table")
-    wanted = ["sample_id", "prompt", "eval_name", *MODELS, *(_COST.format(m) for m in MODELS)]
-    absent = [column for column in wanted if column not in table.columns]
+    columns = ["sample_id", "prompt", "eval_name", *MODELS, *(_COST.format(m) for m in MODELS)]
+    absent = [column for column in columns if column not in table.columns]
     if absent:
         raise DataError(f"{pickle_path}: no column {absent[0]!r}; columns are {list(table.columns)[:40]}")
     frame = pd.DataFrame(
         {"sample_id": table["sample_id"].astype("str"), "eval_name": table["eval_name"].astype("str")}
     )
     frame["prompt"] = pd.array([unwrap_prompt(str(p)) for p in table["prompt"]], dtype="str")
-    for column in wanted[3:]:
+    for column in columns[3:]:
         frame[column] = pd.to_numeric(table[column], errors="raise").astype(np.float64)
     with atomic_path(target) as temporary:
         frame.to_parquet(temporary, compression="zstd")

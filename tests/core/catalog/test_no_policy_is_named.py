@@ -23,7 +23,8 @@ WORDS = {"random", "ridge", "knn", "kernel_ridge"}
 
 
 def names(source: str) -> Iterator[str]:
-    """Policies that are whole string constants of the code, and modules of single policies that it imports."""
+    """Policies that are whole string constants of the code, and modules of single policies that it
+    imports."""
     modules = {record.path.partition(":")[0] for record in policies().values()}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isascii():
@@ -49,7 +50,8 @@ def test_no_policy_is_named(room: str) -> None:
 
 
 def test_the_search_finds_names_presets_and_modules() -> None:
-    source = "from cabs_core.policies.cabs import CabsC\nx = ['lin_ucb', 'cabs_d_linear@literal', 'lin_ucb and more']"
+    source = "from cabs_core.policies.cabs import CabsC\n"
+    source += "x = ['lin_ucb', 'cabs_d_linear@literal', 'lin_ucb and more']"
     assert sorted(names(source)) == ["cabs_core.policies.cabs", "cabs_d_linear", "lin_ucb"]
 
 

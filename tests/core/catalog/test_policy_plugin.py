@@ -42,8 +42,8 @@ def __getattr__(name):
 
 
 RECORD = PolicyRecord(
-    "cheapest", family="thrifty", path="toy_router:Cheapest", title="Cheapest arm", description="the cheapest arm.",
-    feedback="none", start="labels",
+    "cheapest", family="thrifty", path="toy_router:Cheapest", title="Cheapest arm",
+    description="the cheapest arm.", feedback="none", start="labels",
 )
 '''
 
@@ -96,7 +96,11 @@ print("named everywhere")
 def test_a_policy_of_another_package_is_named_everywhere(tmp_path):
     points = "[cabs.policies]\ncheapest = toy_router:RECORD\n"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "artifacts")], cwd=ROOT,
-        env=installed_package(tmp_path, "toy_router", TOY, points), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "artifacts")],
+        cwd=ROOT,
+        env=installed_package(tmp_path, "toy_router", TOY, points),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0 and "named everywhere" in done.stdout, done.stderr[-3000:]

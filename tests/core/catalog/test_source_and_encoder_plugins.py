@@ -1,4 +1,5 @@
-"""A source and an encoder of another package, found by their entry points: read, embedded, versioned and deployed."""
+"""A source and an encoder of another package, found by their entry points: read, embedded, versioned and
+deployed."""
 
 import subprocess
 import sys
@@ -17,7 +18,9 @@ import numpy as np
 from cabs_core.catalog import EncoderRecord, SourceRecord
 
 SOURCE = SourceRecord("coins", path="toy_parts:read_coins", description="flipped coins.")
-ENCODER = EncoderRecord("letter-counts", "26-d counts of letters.", label="Letters", path="toy_parts:LetterCounts")
+ENCODER = EncoderRecord(
+    "letter-counts", "26-d counts of letters.", label="Letters", path="toy_parts:LetterCounts"
+)
 
 
 def read_coins(source):
@@ -25,8 +28,11 @@ def read_coins(source):
 
     rng, n = np.random.default_rng(source.seed), source.queries
     return RawOutcomes(
-        query_ids=np.array([f"q{i}" for i in range(n)]), prompts=[f"flip number {i}" for i in range(n)],
-        tasks=np.array(["flips"] * n), arms=["heads", "tails"], scores=rng.integers(0, 2, (n, 2)).astype(float),
+        query_ids=np.array([f"q{i}" for i in range(n)]),
+        prompts=[f"flip number {i}" for i in range(n)],
+        tasks=np.array(["flips"] * n),
+        arms=["heads", "tails"],
+        scores=rng.integers(0, 2, (n, 2)).astype(float),
         costs=rng.uniform(1e-4, 1e-3, (n, 2)), origin="coins",
     )
 
@@ -42,7 +48,8 @@ class LetterCounts:
         self.normalize = normalize
 
     def encode(self, texts):
-        vectors = np.array([[t.lower().count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for t in texts], dtype=np.float32)
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        vectors = np.array([[t.lower().count(c) for c in letters] for t in texts], dtype=np.float32)
         if self.normalize:
             vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors, np.array([[len(t), 0] for t in texts], dtype=np.int64)
@@ -104,7 +111,11 @@ print("read, embedded, deployed")
 def test_a_source_and_an_encoder_of_another_package(tmp_path):
     points = "[cabs.sources]\ncoins = toy_parts:SOURCE\n[cabs.encoders]\nletters = toy_parts:ENCODER\n"
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "home")], cwd=ROOT,
-        env=installed_package(tmp_path, "toy_parts", TOY, points), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "home")],
+        cwd=ROOT,
+        env=installed_package(tmp_path, "toy_parts", TOY, points),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0 and "read, embedded, deployed" in done.stdout, done.stderr[-3000:]

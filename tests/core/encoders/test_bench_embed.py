@@ -13,9 +13,13 @@ def test_operations_of_a_forward_pass_counted_by_torch():
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=80,
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=80,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     import torch
 
     model = BertModel(config, add_pooling_layer=False).eval()
@@ -29,9 +33,13 @@ def test_speed_is_measured_on_a_network_without_tokenizer():
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=32,
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=32,
         max_position_embeddings=64,
-    )  # fmt: skip
+    )
     lengths = np.array([10, 20, 30, 40, 50, 60, 10, 20])
     figures = forward.forward_speed(BertModel(config), config, 50, "cpu", "float32", lengths)
     assert figures["tokens"] == 240 and figures["tokens_per_second"] > 0 and "fraction_of_peak" not in figures

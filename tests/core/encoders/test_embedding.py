@@ -104,7 +104,8 @@ from cabs_core.pool_files.sections import Encoder
 prompts = open(sys.argv[3], encoding="utf-8").read().split("\\n")
 def kill(done, total):
     os.kill(os.getpid(), signal.SIGKILL)
-embed_prompts(prompts, Encoder(name=sys.argv[1], dtype="float32", max_length=48), store=sys.argv[2], progress=kill)
+encoder = Encoder(name=sys.argv[1], dtype="float32", max_length=48)
+embed_prompts(prompts, encoder, store=sys.argv[2], progress=kill)
 """
 
 
@@ -208,10 +209,20 @@ def like_mdeberta(tiny_deberta, tmp_path_factory):
     folder = tmp_path_factory.mktemp("like_mdeberta")
     (folder / "text").write_text("\n".join(PROMPTS), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
-        input=str(folder / "text"), model_prefix=str(folder / "spm"), vocab_size=36, minloglevel=2, hard_vocab_limit=False,
-        pad_id=0, bos_id=1, eos_id=2, unk_id=3,
-        pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]",
-    )  # fmt: skip
+        input=str(folder / "text"),
+        model_prefix=str(folder / "spm"),
+        vocab_size=36,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        unk_id=3,
+        pad_piece="[PAD]",
+        bos_piece="[CLS]",
+        eos_piece="[SEP]",
+        unk_piece="[UNK]",
+    )
     (folder / "text").unlink()
     shutil.copy(tiny_deberta / "config.json", folder)
     torch.save(DebertaV2Model.from_pretrained(tiny_deberta).state_dict(), folder / "pytorch_model.bin")

@@ -1,4 +1,5 @@
-"""The ONNX form of a transformer encoder: the same vectors as torch, whatever is asked with it; int8; what is refused."""
+"""The ONNX form of a transformer encoder: the same vectors as torch, whatever is asked with it; int8; what is
+refused."""
 
 from __future__ import annotations
 

@@ -11,8 +11,14 @@ from cabs_core.errors import EncoderError
 from cabs_core.pool_files.sections import Encoder
 
 ENCODER = Encoder(name="tfidf-svd")
-TRAIN = [f"{subject} question number {i}: {detail}" for i in range(40) for subject, detail in
-         (("algebra", "solve the equation x + 2"), ("history", "when did the emperor reign"))]  # fmt: skip
+TRAIN = [
+    f"{subject} question number {i}: {detail}"
+    for i in range(40)
+    for subject, detail in (
+        ("algebra", "solve the equation x + 2"),
+        ("history", "when did the emperor reign"),
+    )
+]
 
 
 def test_texts_matter_and_test_prompts_do_not_enter(tmp_path):

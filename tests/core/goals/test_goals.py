@@ -119,7 +119,7 @@ def test_too_few_queries_say_how_many_would_do():
     answer, _ = asked(Goal(quality=0.85), n=60, seed=3)
     if not answer.confirmed:
         assert "more prompts in the table would tell" in answer.sentence or "comes closer" in answer.sentence
-    assert all(w.sure < w.found for w in answer.wishes)
+    assert all(w.sure < w.ratio for w in answer.wishes)
 
 
 def test_what_is_promised_holds():

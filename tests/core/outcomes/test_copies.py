@@ -1,4 +1,5 @@
-"""Near-duplicates: what counts as one, that a draw keeps them together and moves nothing else, and that time stays linear."""
+"""Near-duplicates: what counts as one, that a draw keeps them together and moves nothing else, and that time
+stays linear."""
 
 from __future__ import annotations
 
@@ -34,10 +35,13 @@ LONG = " ".join(WORDS[:160])
         ("3 + 4", "3 * 4", False),
         (LONG, LONG.replace(WORDS[80], "another"), True),
         (LONG, " ".join([*WORDS[:80], *WORDS[200:280]]), False),
-        ("Write a query that lists days with gaps. The schema belongs to a bookshop, which is old",
-         "Write a query that lists days with gaps. The schema belongs to a hospital, which is old", False),
+        (
+            "Write a query that lists days with gaps. The schema belongs to a bookshop, which is old",
+            "Write a query that lists days with gaps. The schema belongs to a hospital, which is old",
+            False,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_counts_as_nearly_the_same(one: str, other: str, same: bool) -> None:
     a, b, c = near_copies([one, other, "something else"])
     assert (a == b) == same and c not in (a, b)
@@ -61,7 +65,8 @@ def test_a_form_that_much_of_the_traffic_has_is_no_copy() -> None:
 @pytest.mark.parametrize("kind", ["random", "by_task"])
 def test_a_draw_keeps_copies_together_and_moves_nothing_else(kind: str) -> None:
     base = texts(300)
-    # the copies come after their first texts in alphabetical order, so that the order of the different texts stays
+    # the copies come after their first texts in alphabetical order, so that the order of the different texts
+    # stays
     plain = outcomes_of([*base, *(text + " unlike" for text in base[:60])], tasks=["a", "b", "c"] * 120)
     copied = replace(plain, prompts=[*base, *(text + "  !" for text in base[:60])])
     split = Split(kind=kind)

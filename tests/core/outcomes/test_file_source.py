@@ -126,7 +126,8 @@ def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, 
     assert len(load_outcomes(pool)) == 5
 
 
-# ------------------------------------------------------------------------------------------------ pool options
+# ------------------------------------------------------------------------------------------------ pool
+# options
 
 
 def test_rename_choose_and_filter(tmp_path: Path, pool_file) -> None:
@@ -198,7 +199,8 @@ def test_missing_cells(tmp_path: Path, pool_file) -> None:
     assert len(chosen) == 5, "queries count as complete for the chosen models only"
 
 
-# --------------------------------------------------------------------------------------------------- bad input
+# --------------------------------------------------------------------------------------------------- bad
+# input
 
 
 def broken(change) -> pd.DataFrame:
@@ -435,7 +437,8 @@ def test_mapped_columns_are_called_as_the_user_calls_them(
 
 @pytest.mark.slow
 def test_a_quarter_of_sprout(tmp_path: Path, pool_file) -> None:
-    """11,000 queries x 13 models: read, split and checked in 0.5 GB; time grows with the table and no faster."""
+    """11,000 queries x 13 models: read, split and checked in 0.5 GB; time grows with the table and no
+    faster."""
     import resource
 
     from cabs_core.outcomes import make_splits

@@ -20,7 +20,8 @@ WORDS = ["alpha", "beta", "gamma", "delta", "sum", "proof"]
 
 
 def table(gaps: str, n: int = 600, seed: int = 0) -> pd.DataFrame:
-    """`large` is right in 90 % of the easy prompts and 70 % of the hard ones (with the word proof), `small` in 90 % and 10 %."""
+    """`large` is right in 90 % of the easy prompts and 70 % of the hard ones (with the word proof), `small`
+    in 90 % and 10 %."""
     rng = np.random.default_rng(seed)
     hard = rng.random(n) < 0.4
     text = [
@@ -32,8 +33,11 @@ def table(gaps: str, n: int = 600, seed: int = 0) -> pd.DataFrame:
         lacks = {"hard": hard & (rng.random(n) < 0.9), "random": rng.random(n) < 0.3}.get(
             gaps, np.zeros(n, bool)
         )
-        rows += [(i, text[i], model, float(score[i]), usd * rng.uniform(0.5, 1.5))
-                 for i in range(n) if model == "large" or not lacks[i]]  # fmt: skip
+        rows += [
+            (i, text[i], model, float(score[i]), usd * rng.uniform(0.5, 1.5))
+            for i in range(n)
+            if model == "large" or not lacks[i]
+        ]
     return pd.DataFrame(rows, columns=["query_id", "prompt", "model", "score", "cost"])
 
 

@@ -35,10 +35,17 @@ def test_the_mean_of_those_that_are_there(stacked) -> None:
 def table(n: int = 40) -> pd.DataFrame:
     rng = np.random.default_rng(3)
     rows = [
-        {"prompt": f"prompt {i}", "model": m, "ada": s, "bob": min(s + 0.1, 1.0), "cid": 1.0 if m == "small" else 0.2, "cost": 1e-3}
+        {
+            "prompt": f"prompt {i}",
+            "model": m,
+            "ada": s,
+            "bob": min(s + 0.1, 1.0),
+            "cid": 1.0 if m == "small" else 0.2,
+            "cost": 1e-3,
+        }
         for i in range(n)
         for m, s in (("small", rng.uniform(0.2, 0.4)), ("large", rng.uniform(0.7, 0.9)))
-    ]  # fmt: skip
+    ]
     frame = pd.DataFrame(rows)
     frame.loc[3, "bob"] = None
     return frame
@@ -64,8 +71,16 @@ def test_a_table_with_three_judges(tmp_path, pool_file) -> None:
 
 def test_a_wide_table_with_two_judges(tmp_path, pool_file) -> None:
     frame = pd.DataFrame(
-        {"prompt": list("abcd"), "x_ada": [1, 0, 1, 0], "x_bob": [0, 0, 1, 1], "y_ada": [1, 1, 1, 1], "y_bob": [1, 1, 1, 1], "x_usd": [1.0] * 4, "y_usd": [2.0] * 4}
-    )  # fmt: skip
+        {
+            "prompt": list("abcd"),
+            "x_ada": [1, 0, 1, 0],
+            "x_bob": [0, 0, 1, 1],
+            "y_ada": [1, 1, 1, 1],
+            "y_bob": [1, 1, 1, 1],
+            "x_usd": [1.0] * 4,
+            "y_usd": [2.0] * 4,
+        }
+    )
     frame.to_csv(tmp_path / "t.csv", index=False)
     columns = {"score": "{model}_ada", "judges": ["{model}_bob"], "cost": "{model}_usd"}
     outcomes = load_outcomes(

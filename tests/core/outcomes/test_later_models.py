@@ -1,4 +1,5 @@
-"""Models that change under their names: both versions' outcomes are read, half of the test queries get the later ones."""
+"""Models that change under their names: both versions' outcomes are read, half of the test queries get the
+later ones."""
 
 from __future__ import annotations
 
@@ -23,11 +24,17 @@ def table(n: int = 40, *, without: int = 0) -> pd.DataFrame:
     """A tidy table; the first `without` queries have no outcome of big-2."""
     rng = np.random.default_rng(3)
     rows = [
-        {"query_id": f"q{i}", "prompt": f"prompt {i}", "model": model, "score": float(rng.integers(0, 2)), "cost": rng.random()}
+        {
+            "query_id": f"q{i}",
+            "prompt": f"prompt {i}",
+            "model": model,
+            "score": float(rng.integers(0, 2)),
+            "cost": rng.random(),
+        }
         for i in range(n)
         for model in VERSIONS
         if model != "big-2" or i >= without
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -39,9 +46,12 @@ def read(tmp_path, frame: pd.DataFrame, layout: str = "tidy", **fields) -> Outco
         frame, columns = both.reset_index(), {"score": "{model}|score", "cost": "{model}|cost"}
     frame.to_parquet(tmp_path / "t.parquet")
     pool = ModelPool(
-        name="p", source={"kind": "file", "path": "t.parquet", "layout": layout, "columns": columns},
-        models=["small", "big"], later_models={"big": "big-2"}, **fields,
-    )  # fmt: skip
+        name="p",
+        source={"kind": "file", "path": "t.parquet", "layout": layout, "columns": columns},
+        models=["small", "big"],
+        later_models={"big": "big-2"},
+        **fields,
+    )
     return load_outcomes(PoolFile(pool, tmp_path / "p.yaml", shipped=False))
 
 

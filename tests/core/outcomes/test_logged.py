@@ -1,4 +1,5 @@
-"""A log as an outcome table: what is real stays, what is predicted comes from answers to train prompts alone."""
+"""A log as an outcome table: what is real stays, what is predicted comes from answers to train prompts
+alone."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ WORDS = ["sum", "poem", "code", "law", "name"]
 
 
 def calls(n: int = 400, seed: int = 0) -> pd.DataFrame:
-    """Logged calls: `large` is better at sums, `small` at names; drawn with the probabilities in `propensity`."""
+    """Logged calls: `large` is better at sums, `small` at names; drawn with the probabilities in
+    `propensity`."""
     rng = np.random.default_rng(seed)
     mu = np.array([0.5, 0.3, 0.2])
     arm, word = rng.choice(3, n, p=mu), rng.integers(0, len(WORDS), n)
@@ -127,25 +129,39 @@ def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -
 @pytest.mark.parametrize(
     ("change", "fields", "message"),
     [
-        (lambda f: f.assign(propensity=0.0), {}, r"calls.csv, row 2: the propensity is 0; .*\(400 such rows\)"),
+        (
+            lambda f: f.assign(propensity=0.0),
+            {},
+            r"calls.csv, row 2: the propensity is 0; .*\(400 such rows\)",
+        ),
         (lambda f: f.assign(propensity=1.5), {}, "expected a probability in"),
         (
-            lambda f: f.assign(propensity=f["propensity"].where(f.index != 7)), {},
+            lambda f: f.assign(propensity=f["propensity"].where(f.index != 7)),
+            {},
             r"row 9: the propensity is missing; .*leave the column out",
         ),
-        (lambda f: f[(f["model"] != "small") | (f.index < 20)], {}, r"'small' has \d scored decisions on train prompts; 5"),
+        (
+            lambda f: f[(f["model"] != "small") | (f.index < 20)],
+            {},
+            r"'small' has \d scored decisions on train prompts; 5",
+        ),
         (lambda f: f.assign(score=2.0), {}, "row 2: score"),
         (lambda f: f.drop(columns="score"), {}, "no call has a score"),
         (lambda f: f.drop(columns="cost"), {}, "no decision has a score and a cost"),
         (lambda f: f.assign(score=np.nan), {}, "no call has a score"),
         (
-            lambda f: f.assign(cost=f["cost"].where(f.index != 3)), {"missing": "error"},
+            lambda f: f.assign(cost=f["cost"].where(f.index != 3)),
+            {"missing": "error"},
             r"row 5: no cost \(1 such row\)",
         ),
         (lambda f: f.assign(model="large"), {}, "holds one model"),
-        (lambda f: f, {"source": {"columns": {"propensity": "p"}}}, "no column 'p', which source.columns.propensity"),
+        (
+            lambda f: f,
+            {"source": {"columns": {"propensity": "p"}}},
+            "no column 'p', which source.columns.propensity",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_logs_name_the_row(outcomes_of_log, change, fields, message) -> None:
     with pytest.raises(DataError, match=message):
         outcomes_of_log(change(calls()), **fields)
@@ -189,12 +205,26 @@ def append(log: EventLog, frame: pd.DataFrame, keep: bool, start: int = 0) -> No
     pmf = np.array([0.5, 0.3, 0.2])
     log.add_decisions(
         {
-            "id": name, "ts": 0.0, "bundle": "b", "arm": row.model, "p": row.propensity, "pmf": pmf, "target": pmf,
-            "available": None, "rho": 0.0, "mode": "route", "expected_cost": None, "prompt_hash": "h", "prompt_length": 9.0,
-            "prompt": row.prompt if keep else None, "embedding": None, "decision": "{}", "call_id": None,
+            "id": name,
+            "ts": 0.0,
+            "bundle": "b",
+            "arm": row.model,
+            "p": row.propensity,
+            "pmf": pmf,
+            "target": pmf,
+            "available": None,
+            "rho": 0.0,
+            "mode": "route",
+            "expected_cost": None,
+            "prompt_hash": "h",
+            "prompt_length": 9.0,
+            "prompt": row.prompt if keep else None,
+            "embedding": None,
+            "decision": "{}",
+            "call_id": None,
         }
         for name, row in zip(names, frame.itertuples(), strict=True)
-    )  # fmt: skip
+    )
     for name, row in list(zip(names, frame.itertuples(), strict=True))[:-1]:
         log.add_reward(name, row.score, row.cost, "test", name)
 
@@ -207,7 +237,8 @@ def test_another_file_is_no_event_log(pool_file, tmp_path: Path, cabs_home: Path
 
 @pytest.mark.parametrize("script", ["english", "chinese", "japanese"])
 def test_wording_tells_in_every_script(script: str) -> None:
-    """A model that fails at proofs: what it scores is predicted from the wording, with spaces between words or without."""
+    """A model that fails at proofs: what it scores is predicted from the wording, with spaces between words
+    or without."""
     words = {
         "english": ("prove that ", "translate ", [f"word{i} " for i in range(40)]),
         "chinese": ("证明", "翻译", [chr(0x4E00 + 37 * i) for i in range(200)]),

@@ -210,7 +210,8 @@ def test_openllm_questions_that_do_not_fit(hub, monkeypatch, questions: bytes, e
 
 @pytest.mark.data
 def test_undoing_the_real_matrix(data_dir: Path) -> None:
-    """The real table holds both orders: undoing the published one per task gives the document order exactly."""
+    """The real table holds both orders: undoing the published one per task gives the document order
+    exactly."""
     columns = ["query_id", "model", "score", "score_as_published"]
     frame = pd.read_parquet(data_dir / "openllm_lb_v2_carrot.parquet", columns=columns)
     place = frame["query_id"].str.rpartition(".")

@@ -68,8 +68,14 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert back.content_hash() == outcomes.content_hash()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["o"], "names of models are never paths"
     assert pq.read_table(tmp_path / "o" / "outcomes.parquet").column_names == [
-        "query_id", "task", "model", "score", "cost", "n_input_tokens", "latency"
-    ]  # fmt: skip
+        "query_id",
+        "task",
+        "model",
+        "score",
+        "cost",
+        "n_input_tokens",
+        "latency",
+    ]
 
 
 def test_altered_or_incomplete_folder_is_refused(tmp_path: Path) -> None:

@@ -62,20 +62,36 @@ def array_of(values, kind=None):
 
 
 WRONG_TYPES = {
-    "timestamps as cost": ("cost", array_of(pd.Timestamp("2024-01-01")), r"row 1: cost is Timestamp.*That is a date"),
-    "dates as score": ("score", array_of(pd.Timestamp("2024-01-01").date()), r"row 1: score is datetime.date"),
-    "durations as latency": ("latency", array_of(timedelta(seconds=2)), r"latency is .*as numbers of seconds"),
+    "timestamps as cost": (
+        "cost",
+        array_of(pd.Timestamp("2024-01-01")),
+        r"row 1: cost is Timestamp.*That is a date",
+    ),
+    "dates as score": (
+        "score",
+        array_of(pd.Timestamp("2024-01-01").date()),
+        r"row 1: score is datetime.date",
+    ),
+    "durations as latency": (
+        "latency",
+        array_of(timedelta(seconds=2)),
+        r"latency is .*as numbers of seconds",
+    ),
     "lists as prompt": ("prompt", array_of(["a", "b"]), r"row 1: prompt is a list"),
     "structs as score": ("score", array_of({"x": 1.0}), r"row 1: score is {'x': 1.0}"),
     "bytes as prompt": ("prompt", array_of(b"abc", pa.binary()), r"row 1: prompt is a bytes"),
     "bytes as model": ("model", array_of(b"abc", pa.binary()), r"row 1: model is a bytes"),
     "numbers as prompt": ("prompt", array_of(3), r"row 1: prompt is a .*int"),
     "booleans as cost": ("cost", array_of(True), r"row 1: cost is .*True"),
-    "times as tokens": ("n_input_tokens", array_of(pd.Timestamp("2024-01-01").time()), r"n_input_tokens is datetime.time"),
+    "times as tokens": (
+        "n_input_tokens",
+        array_of(pd.Timestamp("2024-01-01").time()),
+        r"n_input_tokens is datetime.time",
+    ),
     "nothing as prompt": ("prompt", lambda n: pa.nulls(n), "row 1: prompt is missing"),
     "infinite cost": ("cost", array_of(np.inf), "row 1: cost is inf"),
     "decimals beyond": ("score", lambda n: pa.array([2] * n, pa.decimal128(5, 2)), "score is"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", WRONG_TYPES)
@@ -121,7 +137,8 @@ def test_texts_in_parquet_that_are_not_utf8(tmp_path: Path, pool_file) -> None:
         load_outcomes(pool_file(source=PARQUET))
 
 
-# ------------------------------------------------------------------------------------------- missing and priced
+# ------------------------------------------------------------------------------------------- missing and
+# priced
 
 
 def holed() -> pd.DataFrame:

@@ -16,7 +16,15 @@ from cabs_core.errors import DataError
 from cabs_core.outcomes.unpickle import NUMPY_GLOBALS, PANDAS_GLOBALS, restricted_load
 
 #: a table of three rows as pandas 2.2 with numpy 1.26 pickled it (protocol 4), compressed
-OLD_TABLE = "c-oCq&2G~`5RMb4v`|r12na&r2;~wETzWvVL=Xrp0_we5jqOcrb-lKB*D8^y1P9s%?XANB-h@ZshQtf-CNR5BL`pd@huv9w=9~HE=Uw>eW3S`IZr30)(8IJ+d^k~1a<m&yz`#?lpW*%Yc!WDPWaU($y|ZdwNW+x`p@$_%m~y4jZax-OdhoJ+le@jK@L-}y^dA?rTda|Fksb)n66fQLugj*aXDxc!2vdMkFe6l^cv?wqRFfKK*!PBLFA=skIm5W~0Y^cCC%A_@aS(Uo-ZAD|wx5|<?U>l^t6iL*w*PxJc#Grl_{A?0f5ef&WWG;a13*haHc0VV^t~-q9ORpJO{XBh(aHz5J2{8;=r6Pmp^esC=bsTClO3l|c0FkdA||N<eJzTV`_w7hz(K`bcji~}tNFGglwVuY2|S&<^U>hTXD45y_Wl+<^ztJ@g3li~-v5V16p9rJ`Mrw-C|b}`=yVtNVsJW(XuUXGjdp^rfP?c>lJPfO4-?QdTbG&ShwQog=E^v>{iW`wEThT8iwTGHxb1thp`om4WQvUXQ=$#iN*hvTTisB)sU0`2-1%#J>tBf|kW-h*p1W6~=Zvz^29%+O*if6QM(QjnoRq+0a(B=&&`8mqxNMg@!%A+zr@v2~1!HI%j?k{LiGZnBZ-Nljp=McAQ{TaGCLrOo3a7eBhQ9#_ZD3~"
+OLD_TABLE = (
+    "c-oCq&2G~`5RMb4v`|r12na&r2;~wETzWvVL=Xrp0_we5jqOcrb-lKB*D8^y1P9s%?XANB-h@ZshQtf-CNR5BL`pd@huv9w=9~HE"
+    "=Uw>eW3S`IZr30)(8IJ+d^k~1a<m&yz`#?lpW*%Yc!WDPWaU($y|ZdwNW+x`p@$_%m~y4jZax-OdhoJ+le@jK@L-}y^dA?rTda|F"
+    "ksb)n66fQLugj*aXDxc!2vdMkFe6l^cv?wqRFfKK*!PBLFA=skIm5W~0Y^cCC%A_@aS(Uo-ZAD|wx5|<?U>l^t6iL*w*PxJc#Grl"
+    "_{A?0f5ef&WWG;a13*haHc0VV^t~-q9ORpJO{XBh(aHz5J2{8;=r6Pmp^esC=bsTClO3l|c0FkdA||N<eJzTV`_w7hz(K`bcji~}"
+    "tNFGglwVuY2|S&<^U>hTXD45y_Wl+<^ztJ@g3li~-v5V16p9rJ`Mrw-C|b}`=yVtNVsJW(XuUXGjdp^rfP?c>lJPfO4-?QdTbG&S"
+    "hwQog=E^v>{iW`wEThT8iwTGHxb1thp`om4WQvUXQ=$#iN*hvTTisB)sU0`2-1%#J>tBf|kW-h*p1W6~=Zvz^29%+O*if6QM(Qjn"
+    "oRq+0a(B=&&`8mqxNMg@!%A+zr@v2~1!HI%j?k{LiGZnBZ-Nljp=McAQ{TaGCLrOo3a7eBhQ9#_ZD3~"
+)
 
 
 class Call:

@@ -1,4 +1,5 @@
-"""Option `changes` of hier_mix: upgraded models are found, probes stay within their price, propensities count them."""
+"""Option `changes` of hier_mix: upgraded models are found, probes stay within their price, propensities count
+them."""
 
 from __future__ import annotations
 

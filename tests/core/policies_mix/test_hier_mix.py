@@ -44,7 +44,8 @@ class Dense:
 
 
 def power_prior(problem, scaling, correction, noise):
-    """(coefficients [K, 1 + d], deviations [1 + d]) of a ridge regression of the train split, one arm after the other."""
+    """(coefficients [K, 1 + d], deviations [1 + d]) of a ridge regression of the train split, one arm after
+    the other."""
     x = np.array([np.concatenate([[1.0], (c - scaling[0]) * scaling[1]]) for c in problem.offline_contexts])
     variances = np.array([correction["arm"], *[correction["arm_context"]] * (x.shape[1] - 1)]) ** 2
     weight, coefficients = correction["power"] / noise, []
@@ -96,7 +97,7 @@ CORRECTIONS = [
     {"offset": "shrunk", "weight": 0.1, "arm": 0.05, "arm_context": 0.02},
     {"offset": "ease", "weight": 0.1, "arm": 0.2, "arm_context": 0.1},
     {"offset": "ridge", "weight": 0.1, "arm": 0.3, "arm_context": 0.4, "power": 0.5},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("corrections", [[], CORRECTIONS], ids=["two models", "eight models"])
@@ -277,15 +278,21 @@ def test_wrong_anchor_is_found_out_and_a_right_one_kept(name):
 
 
 def test_costs_are_learnt_as_a_shrunk_ratio():
-    """Prompts whose calls cost six times what was predicted for one arm: it is left, and the ratio is that of the sums."""
+    """Prompts whose calls cost six times what was predicted for one arm: it is left, and the ratio is that of
+    the sums."""
     problem = with_kernel(synthetic_problem(n=800, K=3, d=4, offline=200, seed=2))
     scores = np.tile([0.8, 0.6, 0.1], (800, 1))
     charged = np.tile([6e-3, 5e-4, 5e-4], (800, 1))
     told = np.tile([1e-3, 5e-4, 5e-4], (800, 1))
     dear = replace(
-        problem, scores=scores, costs=charged, predicted_costs=told, static_costs=told,
-        static_scores={"kernel_ridge": scores}, offline_scores=np.tile(scores[:1], (200, 1)),
-    )  # fmt: skip
+        problem,
+        scores=scores,
+        costs=charged,
+        predicted_costs=told,
+        static_costs=told,
+        static_scores={"kernel_ridge": scores},
+        offline_scores=np.tile(scores[:1], (200, 1)),
+    )
     learns, not_ = (
         replay(dear, "hier_mix", 150.0, trials=2, options={"cost_prior": p}).utilities().mean()
         for p in (10.0, None)
@@ -316,7 +323,8 @@ def test_sampled_propensities_change_no_play():
 
 
 def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
-    """Every prompt is harder than in the train split, the arms stand as they did: two models start from nothing."""
+    """Every prompt is harder than in the train split, the arms stand as they did: two models start from
+    nothing."""
     rng = np.random.default_rng(0)
     n, K = 500, 20
     problem = synthetic_problem(n=n, K=K, d=6, offline=300, seed=7)
@@ -324,9 +332,11 @@ def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
     scores = (rng.random((n, K)) < strength - 0.35).astype(float)
     told = np.tile(strength, (n, 1))
     shifted = replace(
-        problem, scores=scores, static_scores={"kernel_ridge": told},
+        problem,
+        scores=scores,
+        static_scores={"kernel_ridge": told},
         offline_scores=(rng.random((300, K)) < strength).astype(float),
-    )  # fmt: skip
+    )
     new, old, static = (
         replay(shifted, name, 0.0, trials=5).utilities().mean()
         for name in ("hier_mix", "hier_mix@two_models", "kernel_ridge")
@@ -370,9 +380,11 @@ def test_models_that_change_under_their_names_are_learnt_anew():
     before, after = np.array([0.85, 0.6, 0.5, 0.4]), np.array([0.3, 0.6, 0.5, 0.75])
     chance = np.where(np.arange(n)[:, None] < n // 2, before, after)
     changing = replace(
-        problem, scores=(rng.random((n, K)) < chance).astype(float), static_scores={"kernel_ridge": np.tile(before, (n, 1))},
+        problem,
+        scores=(rng.random((n, K)) < chance).astype(float),
+        static_scores={"kernel_ridge": np.tile(before, (n, 1))},
         offline_scores=(rng.random((300, K)) < before).astype(float),
-    )  # fmt: skip
+    )
     order = np.tile(np.arange(n), (4, 1))
     late = {}
     for restart in (40.0, None):
@@ -427,10 +439,11 @@ def test_constant_features_are_left_out_of_the_scaling():
     ("name", "options", "message"),
     [
         ("hier_mix", {"unheard_of": 1}, "unheard_of"),
-        ("hier_mix", {"base": "forest"}, "base must be one of"), ("hier_mix", {"noise": 0}, "noise"),
+        ("hier_mix", {"base": "forest"}, "base must be one of"),
+        ("hier_mix", {"noise": 0}, "noise"),
         ("hier_mix", {"corrections": [{**c, "weight": 0.6} for c in CORRECTIONS[:2]]}, "less than 1"),
     ],
-)  # fmt: skip
+)
 def test_bad_options_are_named(name, options, message):
     with pytest.raises(PolicyError, match=message):
         fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)), name=name, **options)
@@ -438,8 +451,11 @@ def test_bad_options_are_named(name, options, message):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"static_scores": {}}, "predicted_scores"), ({"static_scores": {"kernel_ridge": np.zeros(2)}}, "static_scores")],
-)  # fmt: skip
+    [
+        ({"static_scores": {}}, "predicted_scores"),
+        ({"static_scores": {"kernel_ridge": np.zeros(2)}}, "static_scores"),
+    ],
+)
 def test_bad_requests_are_named(change, message):
     policy, stream = fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)))
     request = replace(stream.request(0, 0), predicted_scores=None, **change)

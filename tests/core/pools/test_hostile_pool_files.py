@@ -1,4 +1,5 @@
-"""Pool files that are made to break something: each is one short error, at once, and concerns no other pool."""
+"""Pool files that are made to break something: each is one short error, at once, and concerns no other
+pool."""
 
 from __future__ import annotations
 
@@ -43,10 +44,14 @@ HOSTILE = {
     "infinite rho": (FINE + "replay:\n  rhos: [0,\n    inf]\n", 4, "replay.rhos.1: Input should be a finite"),
     "price beyond all prices": (FINE + "cost_per_call: {a: 1e300}\n", 2, "cost_per_call.a"),
     "long name": (f"name: {'n' * 20_000}\n" + FINE, 1, "cannot be used"),
-    "many unknown fields": (FINE + "".join(f"field{i}: 1\n" for i in range(3000)), 2, "and 2997 more problems"),
+    "many unknown fields": (
+        FINE + "".join(f"field{i}: 1\n" for i in range(3000)),
+        2,
+        "and 2997 more problems",
+    ),
     "unknown field of 900 letters": (FINE + "k" * 900 + ": 1\n", 2, "unknown field"),
     "long path": (f"source: {{kind: file, path: {'p' * 15_000}.csv}}\n", 1, "source.path"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", HOSTILE)
@@ -104,9 +109,16 @@ def test_bad_files_leave_the_others_alone(cabs_home: Path) -> None:
 def test_a_scalar_is_what_it_looks_like() -> None:
     text = "a: no\nb: 010\nc: 1e-4\nd: 2020-01-01\ne: ~\nf: '~'\ng:\nh: 12:30\n? i\n: [null, 'null', 0x10]\n"
     assert read(text).data == {
-        "a": "no", "b": "010", "c": "1e-4", "d": "2020-01-01", "e": None, "f": "~", "g": None, "h": "12:30",
+        "a": "no",
+        "b": "010",
+        "c": "1e-4",
+        "d": "2020-01-01",
+        "e": None,
+        "f": "~",
+        "g": None,
+        "h": "12:30",
         "i": [None, "null", "0x10"],
-    }  # fmt: skip
+    }
 
 
 def test_numbers_are_read_where_the_schema_wants_them(tmp_path: Path) -> None:
@@ -163,7 +175,8 @@ def test_misspelt_pool_names_are_guessed(cabs_home: Path) -> None:
 def test_a_copy_of_a_pool_file_means_the_same_pool(tmp_path: Path) -> None:
     """Relative paths become absolute, the name is written out; everything else stays, comments too."""
     (tmp_path / "t.csv").write_text("prompt,model,score,cost\n")
-    text = "# Ünser\nsource:\n  kind: file  # a table\n  path: 't.csv' # beside\ntitle: 2020-13-45\nreplay: {rhos: paper}\n"
+    text = "# Ünser\nsource:\n  kind: file  # a table\n  path: 't.csv' # beside\n"
+    text += "title: 2020-13-45\nreplay: {rhos: paper}\n"
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
     copied = load_pool_file(path).portable_text()

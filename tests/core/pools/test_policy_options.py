@@ -1,4 +1,5 @@
-"""Options of policies in pool files: names, sweeps, errors, and the way to the mart and the report's label."""
+"""Options of policies in pool files: names, sweeps, errors, and the way to the mart and the report's
+label."""
 
 from __future__ import annotations
 
@@ -36,11 +37,14 @@ def _read(tmp_path, text):
     st.dictionaries(
         st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True),
         st.one_of(
-            st.integers(-(10**9), 10**9), st.floats(allow_nan=False, allow_infinity=False), st.booleans(), st.none()
+            st.integers(-(10**9), 10**9),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.booleans(),
+            st.none(),
         ),
         max_size=4,
     )
-)  # fmt: skip
+)
 def test_options_are_read_back_from_the_name(options):
     name = with_options("lin_ucb@warm", options)
     assert name_and_options(name) == ("lin_ucb@warm", options) and canonical_name(name) == name

@@ -36,9 +36,18 @@ def test_shipped_pools() -> None:
     assert errors == []
     names = {p.pool.name for p in pools if p.shipped}
     assert names == {
-        "demo", "openllm_lb_v2_carrot", "mmlu_pro_tiger", "routerbench_sub3", "routerbench", "sprout", "openllm_v2",
-        "demo_tfidf", "openllm_lb_v2_carrot_tfidf", "llmdrift_june", *ON_THEIR_OWN_GRID,
-    }  # fmt: skip
+        "demo",
+        "openllm_lb_v2_carrot",
+        "mmlu_pro_tiger",
+        "routerbench_sub3",
+        "routerbench",
+        "sprout",
+        "openllm_v2",
+        "demo_tfidf",
+        "openllm_lb_v2_carrot_tfidf",
+        "llmdrift_june",
+        *ON_THEIR_OWN_GRID,
+    }
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
         assert (pool_file.pool.replay.rhos == PAPER_GRID) == (
@@ -100,10 +109,14 @@ def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, mod
         assert outcomes.costs.mean() == pytest.approx(5e-4)
     if name in ON_THEIR_OWN_GRID:
         assert pool_file.pool.replay.rhos == grid_for_costs(outcomes.costs.mean(axis=0))
-        # overview raises for a check that would stop a run; three tables are known for what they are warned of
+        # overview raises for a check that would stop a run; three tables are known for what they are warned
+        # of
         text = overview(pool_file).text
-        warned = {"llmdrift": {"alignment_text"}, "llmrouter_dcrouter": {"duplicates_agree"},
-                  "simple_evals_ru": {"costs_positive", "input_tokens_in_range"}}  # fmt: skip
+        warned = {
+            "llmdrift": {"alignment_text"},
+            "llmrouter_dcrouter": {"duplicates_agree"},
+            "simple_evals_ru": {"costs_positive", "input_tokens_in_range"},
+        }
         assert f"{queries:,} queries x {models} models" in text
         assert set(re.findall(r"\(check (\w+), does not stop a run\)", text)) == warned.get(name, set())
 
@@ -163,7 +176,7 @@ BAD_POOLS = {
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
     "a log under a condition": (
         LOG + "replay: {condition: drift}\n",
-        r"replay.condition cannot be used with source kind 'logs': a log knows the outcome of one model a prompt",
+        r"replay.condition cannot be used with source kind 'logs': a log knows the outcome of one model a ",
     ),
     "a log with later models": (
         LOG + "models: [a, b]\nlater_models: {a: c}\n",

@@ -1,4 +1,5 @@
-"""What a stranger reads: mistakes in tables and pool files through `cabs pool add`, and the file of every form of message."""
+"""What a stranger reads: mistakes in tables and pool files through `cabs pool add`, and the file of every
+form of message."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ NAMED = {
     "check --pool my_pool": ("run `cabs run --pool my_pool` first",),
     "report my_pool --goal 95 %": ("unknown field", "quality: 0.95, of: best"),
     "route": ("there is no router at", "cabs export"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +69,22 @@ def test_nothing_breaks_and_no_term_of_the_field_is_unexplained(said: list[tuple
 
 def test_forms_are_counted_and_shown_once(tmp_path: Path) -> None:
     text = every_form(
-        [("a", "", "model_1 costs -0.5 more\n\nhow many"), ("a", "", "model_12 costs +1,200.25 more"),
-         ("b", "a mistake: ", "row 7 is wrong"), ("b", "", "column 7 is wrong")]
-    )  # fmt: skip
+        [
+            ("a", "", "model_1 costs -0.5 more\n\nhow many"),
+            ("a", "", "model_12 costs +1,200.25 more"),
+            ("b", "a mistake: ", "row 7 is wrong"),
+            ("b", "", "column 7 is wrong"),
+        ]
+    )
     assert text.splitlines() == [
-        "## a", "", "    2x  model_1 costs -0.5 more", "    1x  how many", "",
-        "## b", "", "    1x  a mistake: row 7 is wrong", "    1x  column 7 is wrong", "",
-    ]  # fmt: skip
+        "## a",
+        "",
+        "    2x  model_1 costs -0.5 more",
+        "    1x  how many",
+        "",
+        "## b",
+        "",
+        "    1x  a mistake: row 7 is wrong",
+        "    1x  column 7 is wrong",
+        "",
+    ]

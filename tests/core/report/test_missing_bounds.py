@@ -29,9 +29,17 @@ def test_a_card_prints_no_standard_error_for_predicted_outcomes(evidence):
     row = {"policy": "ridge", "utility": 0.8, "se": 0.0123, "lead": 0.1, "lead_se": 0.0234, "n": 50}
     arm = {"name": "a", "mean_score": 0.5, "mean_cost": 0.1, "free": False}
     manifest = {
-        "pool": "p", "policy": "ridge", "rho": 1.0, "arms": [arm], "fallback": "a", "epsilon": 0.02, "mode": "route", "evidence": evidence,
-        "encoder": {"name": "e", "max_length": 8}, "identity": "i",
+        "pool": "p",
+        "policy": "ridge",
+        "rho": 1.0,
+        "arms": [arm],
+        "fallback": "a",
+        "epsilon": 0.02,
+        "mode": "route",
+        "evidence": evidence,
+        "encoder": {"name": "e", "max_length": 8},
+        "identity": "i",
         "provenance": {"validation": [row], "problem": "x", "pool_settings": "y", "seed": 0},
-    }  # fmt: skip
+    }
     text = model_card(manifest)
     assert ("standard error" in text) == bool(evidence) and (".0234" in text) == bool(evidence)

@@ -19,9 +19,13 @@ def profile(tmp_path_factory):
     problem, pool = fake_problem(n=200), fake_pool("one")
     n = len(problem.scores)
     outcomes = Outcomes(
-        query_ids=problem.query_ids, prompts=[f"prompt {i} " + "w" * (i % 50) for i in range(n)],
-        tasks=np.array([f"task {i % 3}" for i in range(n)]), arms=problem.arms, scores=problem.scores, costs=problem.costs,
-    )  # fmt: skip
+        query_ids=problem.query_ids,
+        prompts=[f"prompt {i} " + "w" * (i % 50) for i in range(n)],
+        tasks=np.array([f"task {i % 3}" for i in range(n)]),
+        arms=problem.arms,
+        scores=problem.scores,
+        costs=problem.costs,
+    )
     path = tmp_path_factory.mktemp("profile") / "profile.html"
     return write_profile(
         outcomes, make_splits(outcomes, pool.split), pool, path, links=(("Report", "index.html"),)
@@ -71,7 +75,8 @@ def theory(tmp_path_factory):
 
 @pytest.fixture
 def visit(browser, pages, profile, log, theory):
-    """open(which, size, scheme) -> page; fails at the end if the page logged anything or asked for another file."""
+    """open(which, size, scheme) -> page; fails at the end if the page logged anything or asked for another
+    file."""
     opened, problems = [], []
 
     def visit(which="report", size="desktop", scheme="light", **options):
@@ -110,8 +115,8 @@ def draw_all(page):
 
 
 #: places whose content is wider than they are, the text of figures aside
-SIDEWAYS = """[...document.querySelectorAll('figure.table > .scroll, pre')].filter(e => e.scrollWidth > e.clientWidth + 1)
-    .map(e => e.ariaLabel || e.textContent)"""
+SIDEWAYS = """[...document.querySelectorAll('figure.table > .scroll, pre')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.ariaLabel || e.textContent)"""
 
 
 @pytest.mark.parametrize("which", ["report", "leaderboard", "profile", "log", "theory"])
@@ -125,8 +130,8 @@ def test_page_fits_and_follows_the_scheme(visit, axe, which, size, scheme):
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert back == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 28)")
     small = page.evaluate(
-        """[...document.querySelectorAll('.drawing svg text')].filter(t => t.getBoundingClientRect().height < 9 && t.textContent)
-            .map(t => t.textContent)"""
+        """[...document.querySelectorAll('.drawing svg text')]
+            .filter(t => t.getBoundingClientRect().height < 9 && t.textContent).map(t => t.textContent)"""
     )
     assert small == []  # plot text stays readable
     if which != "leaderboard":
@@ -150,7 +155,8 @@ def test_every_drawing_is_there_before_any_script_and_in_print(visit, tmp_path):
 
 @pytest.mark.parametrize("which", ["report", "leaderboard"])
 def test_tables_keep_their_headers_in_print(visit, which):
-    """Headers are buttons that sort: hidden buttons, or ones that Chromium does not repeat on the next page, lose them."""
+    """Headers are buttons that sort: hidden buttons, or ones that Chromium does not repeat on the next page,
+    lose them."""
     page = visit(which)
     page.emulate_media(media="print")
     bare = page.evaluate(

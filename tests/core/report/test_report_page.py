@@ -1,4 +1,5 @@
-"""The report: what it says is what the marts say, it needs nothing but itself, and it copes with little data."""
+"""The report: what it says is what the marts say, it needs nothing but itself, and it copes with little
+data."""
 
 import csv
 import io
@@ -19,7 +20,7 @@ from cabs_core.replay.storage import save_replay_result
 from cabs_core.report import build_leaderboard, build_report, findings
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
-from cabs_core.report.tables import Table, estimate, number, percent, words
+from cabs_core.report.tables import PageTable, estimate, number, percent, words
 from dbt_like_sql import build_all
 
 
@@ -218,8 +219,14 @@ def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_a
     assert set(report.images) - set(again.images) == {"savings", "shares", "calibration"}
     mine, theirs = ({p.name for p in (r.path.parent / "tables").iterdir()} for r in (report, again))
     assert {n.partition(".")[0] for n in mine - theirs} == {
-        "tasks", "propensities", "oracles", "oracle_arms", "tuning", "by_value", "budgets",
-    } and theirs <= mine  # fmt: skip
+        "tasks",
+        "propensities",
+        "oracles",
+        "oracle_arms",
+        "tuning",
+        "by_value",
+        "budgets",
+    } and theirs <= mine
     for name in theirs:
         assert (again.path.parent / "tables" / name).read_bytes() == (
             report.path.parent / "tables" / name
@@ -423,7 +430,7 @@ def test_cells():
 
 
 def test_a_name_is_no_formula():
-    table = Table(
+    table = PageTable(
         "k", "c", ["[9pt] x", "=1+1"], [[words("*star"), words("+cmd")], [words("(a)"), words("\t=1")]]
     )
     rows = list(csv.reader(io.StringIO(table.csv())))
@@ -436,12 +443,23 @@ def test_a_name_is_no_formula():
         ({"knn": 2}, "all belong to {knn} (2)."),
         ({"knn": 3, "ridge": 2, "carrot": 1}, "all belong to {knn} (3), {ridge} (2) and {carrot} (1)."),
         (
-            {"knn": 3, "ridge": 2, "carrot": 2, "lin_ts": 1, "lin_ucb": 1, "cabs_c_linear": 1, "hier_mix": 1, "square_cb": 1,
-             "epsilon_greedy": 1, "kernel_ridge": 1, "best_single": 1},
+            {
+                "knn": 3,
+                "ridge": 2,
+                "carrot": 2,
+                "lin_ts": 1,
+                "lin_ucb": 1,
+                "cabs_c_linear": 1,
+                "hier_mix": 1,
+                "square_cb": 1,
+                "epsilon_greedy": 1,
+                "kernel_ridge": 1,
+                "best_single": 1,
+            },
             "the policies with the most are {knn} (3), {ridge} (2) and {carrot} (2).",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_frontier_is_ascribed_to_those_who_hold_it(played, said):
     front = [policy for policy, count in played.items() for _ in range(count)]
     marts = {

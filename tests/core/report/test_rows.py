@@ -1,4 +1,5 @@
-"""A figure back to its rows: `cabs trace`, the SQL of docs/results.md, and the file of SQL that tables and figures name."""
+"""A figure back to its rows: `cabs trace`, the SQL of docs/results.md, and the file of SQL that tables and
+figures name."""
 
 import csv
 import io
@@ -89,8 +90,12 @@ def test_the_sql_of_the_page_gives_the_figure(pages, traced, tmp_path, monkeypat
     assert len(query.strip().splitlines()) == 6
     problem = fake_problem()
     names = [(q, m) for q in problem.query_ids for m in problem.arms]
-    table = {"query_id": [q for q, _ in names], "model": [m for _, m in names],
-             "score": problem.scores.ravel(), "cost": problem.costs.ravel()}  # fmt: skip
+    table = {
+        "query_id": [q for q, _ in names],
+        "model": [m for _, m in names],
+        "score": problem.scores.ravel(),
+        "cost": problem.costs.ravel(),
+    }
     (tmp_path / ".cabs").mkdir()
     (tmp_path / ".cabs/artifacts").symlink_to(artifacts)
     query = query.replace("demo/0300/ridge", "one/0300/hier_mix").replace(
@@ -101,12 +106,15 @@ def test_the_sql_of_the_page_gives_the_figure(pages, traced, tmp_path, monkeypat
     ((quality, usd, rounds),) = duckdb.sql(query).fetchall()
     rows = rows_of(traced[1], "hier_mix", 300.0)
     assert (quality, usd, rounds) == (
-        pytest.approx(figure_of(rows, "quality")), pytest.approx(figure_of(rows, "cost")), 180,
-    )  # fmt: skip
+        pytest.approx(figure_of(rows, "quality")),
+        pytest.approx(figure_of(rows, "cost")),
+        180,
+    )
 
 
 def test_lineage_of_every_mart_ends_at_columns_of_the_outcome_table_or_at_no_outcome():
-    """What a source's column is made of stands in schema.yml: scores and costs of replays come from `outcomes`."""
+    """What a source's column is made of stands in schema.yml: scores and costs of replays come from
+    `outcomes`."""
     from dbt_like_sql.freshness import used_sources
 
     columns = {f"{s.source}.{s.name}.{c.name}": c.outcomes for s in used_sources() for c in s.columns}

@@ -11,7 +11,8 @@ from dbt_like_sql import build_all
 
 @pytest.mark.slow
 def test_a_policy_with_more_rhos_does_not_win_for_that(tmp_path):
-    """`lin_ucb` has four rhos, `hier_mix`, which is better at each, two: it used to stand outside the ranking."""
+    """`lin_ucb` has four rhos, `hier_mix`, which is better at each, two: it used to stand outside the
+    ranking."""
     pool = fake_pool()
     write_pool(tmp_path, pool, policies=["random", "lin_ucb"])
     write_pool(tmp_path, pool, rhos=(500.0, 900.0), policies=["hier_mix"])

@@ -51,7 +51,26 @@ def test_a_wrong_decision_is_called_wrong() -> None:
 
     def decided(decision: str) -> Verdict:
         near = estimate(0.05, Error(0.01, 30.0), 1)
-        return Verdict(1.0, 1.0, decision, "ridge", 3, "m", near, near, Estimate(0.0), 100, 100, None, 0.8, 0.7, 0.9, 1.0, 0.7, 1.0)  # fmt: skip
+        return Verdict(
+            1.0,
+            1.0,
+            decision,
+            "ridge",
+            3,
+            "m",
+            near,
+            near,
+            Estimate(0.0),
+            100,
+            100,
+            None,
+            0.8,
+            0.7,
+            0.9,
+            1.0,
+            0.7,
+            1.0,
+        )
 
     nothing = dict.fromkeys(ROUTERS, (-0.01, -0.02, 0.0))
     cheaper = dict.fromkeys(ROUTERS, (-0.001, -0.005, 0.3))

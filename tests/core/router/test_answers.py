@@ -1,4 +1,5 @@
-"""It answers: whatever an upstream or the router itself does, a client sees no error that a model could have answered."""
+"""It answers: whatever an upstream or the router itself does, a client sees no error that a model could have
+answered."""
 
 from __future__ import annotations
 
@@ -16,9 +17,21 @@ from cabs_core.router import Router
 from cabs_core.router.server.breaker import LONGEST, Breaker
 
 FAILS = (
-    "broken", "limited", "revoked", "unpaid", "forbidden", "unknown", "large", "toolong", "redirects", "empty", "overloaded",
-    "html", "cut", "wrong",
-)  # fmt: skip
+    "broken",
+    "limited",
+    "revoked",
+    "unpaid",
+    "forbidden",
+    "unknown",
+    "large",
+    "toolong",
+    "redirects",
+    "empty",
+    "overloaded",
+    "html",
+    "cut",
+    "wrong",
+)
 
 
 @pytest.mark.parametrize("word", FAILS)
@@ -62,11 +75,16 @@ def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, wr
     ("word", "status", "error", "attempts"),
     [
         # the client's own key is good
-        *((word, 502, {"type": "upstream_error"}, ["error"] * 4) for word in ("revoked", "unpaid", "forbidden", "unknown")),
-        ("toolong", 400, {"code": "context_length_exceeded"}, ["refused"] * 4), ("limited", 429, {}, ["error"] * 4),
-        ("refuses", 400, {}, ["rejected"]), ("broken", 500, {}, ["error"] * 4),
+        *(
+            (word, 502, {"type": "upstream_error"}, ["error"] * 4)
+            for word in ("revoked", "unpaid", "forbidden", "unknown")
+        ),
+        ("toolong", 400, {"code": "context_length_exceeded"}, ["refused"] * 4),
+        ("limited", 429, {}, ["error"] * 4),
+        ("refuses", 400, {}, ["rejected"]),
+        ("broken", 500, {}, ["error"] * 4),
     ],
-)  # fmt: skip
+)
 def test_what_a_client_is_told_when_all_models_fail(place, write_upstreams, word, status, error, attempts):
     write_upstreams({m: {"model": word} for m in MODELS})
     with client(place) as c:
@@ -161,7 +179,7 @@ def test_it_lives_and_whether_it_is_ready(place, write_upstreams, monkeypatch):
         assert c.get("/healthz").status_code == 200
 
 
-# -- the breaker ----------------------------------------------------------------------------------------------------
+# -- the breaker ---------------------------------------------------------------------------------------------
 
 
 def test_a_breaker_opens_tries_and_closes():
@@ -235,7 +253,7 @@ def test_a_breaker_never_stays_shut_for_ever(steps):
     assert b.allows()
 
 
-# -- it counts ------------------------------------------------------------------------------------------------------
+# -- it counts -----------------------------------------------------------------------------------------------
 
 
 def test_a_stream_is_counted_and_the_client_sees_what_it_asked_for(place):

@@ -28,7 +28,8 @@ NAMES = {"gpt-4-1106-preview": "gpt-4-turbo", "claude-v1": "claude-3-haiku-20240
 
 @pytest.fixture
 def dataset(tmp_path, test_prompts):
-    """Two files as `prep_datasets.py` writes them: an index such as MMLU_12, the formatted prompt; some have `prompt` alone."""
+    """Two files as `prep_datasets.py` writes them: an index such as MMLU_12, the formatted prompt; some have
+    `prompt` alone."""
     rows = [
         {"global index": f"MMLU_{i}", ("prompt_formatted" if i % 2 else "prompt"): text, "category": "x"}
         for i, text in enumerate(test_prompts[:80])
@@ -110,9 +111,14 @@ def test_the_figures_of_evaluated_predictions(tmp_path) -> None:
         return found | ({"for_optimality": True} if other else {})
 
     rows = [
-        entry(0, "dear", 1.0, 0.004), entry(1, "cheap", 0.0, 0.001), entry(2, "cheap", 1.0, 0.001), entry(3, "dear", None, None),
-        entry(0, "cheap", 1.0, 0.001, True), entry(1, "dear", 1.0, 0.004, True), entry(2, "dear", 1.0, 0.004, True),
-    ]  # fmt: skip
+        entry(0, "dear", 1.0, 0.004),
+        entry(1, "cheap", 0.0, 0.001),
+        entry(2, "cheap", 1.0, 0.001),
+        entry(3, "dear", None, None),
+        entry(0, "cheap", 1.0, 0.001, True),
+        entry(1, "dear", 1.0, 0.004, True),
+        entry(2, "dear", 1.0, 0.004, True),
+    ]
     (tmp_path / "p.json").write_text(json.dumps(rows))
     (tmp_path / "r.json").write_text(
         json.dumps(

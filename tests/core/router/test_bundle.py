@@ -159,8 +159,10 @@ def test_the_best_on_validation_is_chosen(artifacts):
     names = ["random", "carrot", "kernel_ridge", "lin_ucb_full", "oracle_best"]
     choice = choose_policy(validation, names, 300.0)
     values = {
-        n: replay(validation, n, 300.0, 3).rewards.mean() for n in names if n not in ("lin_ucb_full", "oracle_best")
-    }  # fmt: skip
+        n: replay(validation, n, 300.0, 3).rewards.mean()
+        for n in names
+        if n not in ("lin_ucb_full", "oracle_best")
+    }
     assert [r["policy"] for r in choice.rows] == list(values)
     assert choice.policy == max(values, key=values.get)
     for row in choice.rows:
@@ -233,19 +235,24 @@ def test_a_worse_challenger_is_not_promoted(make_bundle, problem, test_prompts):
 
 
 def with_gaps(problem, champion_plays: np.ndarray, unknown: tuple[str, ...] = ()):
-    """The problem with 40 % of its cells missing at random, and predicted as wrong where the champion plays, else as right."""
+    """The problem with 40 % of its cells missing at random, and predicted as wrong where the champion plays,
+    else as right."""
     real = np.random.default_rng(0).random(problem.scores.shape) > 0.4
     guess = np.ones(problem.scores.shape)
     guess[np.arange(problem.n), champion_plays] = 0.0
     guess[:, [problem.arms.index(arm) for arm in unknown]] = 0.0
     return replace(
-        problem, scores=np.where(real, problem.scores, guess), observed=real.astype(float), predicted_scores=guess,
+        problem,
+        scores=np.where(real, problem.scores, guess),
+        observed=real.astype(float),
+        predicted_scores=guess,
         metadata={**problem.metadata, "unknown": list(unknown)},
-    )  # fmt: skip
+    )
 
 
 def test_predictions_do_not_promote(make_bundle, problem, test_prompts):
-    """Biased predictions turn the comparison round where they count as outcomes, and change little where they do not."""
+    """Biased predictions turn the comparison round where they count as outcomes, and change little where they
+    do not."""
     champion, challenger = make_bundle("kernel_ridge"), make_bundle("random")
     full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.2)
     rows = np.arange(problem.n)

@@ -37,8 +37,8 @@ def spend(number):
             time.sleep(0.002)
             continue
         cost = dear * random.uniform(0.2, 1.0)
-        row = {"id": name, "ts": time.time(), "bundle": "b", "arm": "x", "p": 1.0, "rho": 0.0, "mode": "named",
-               "prompt_hash": "", "prompt_length": 0.0, "kept": name}
+        row = {"id": name, "ts": time.time(), "bundle": "b", "arm": "x", "p": 1.0, "rho": 0.0,
+               "mode": "named", "prompt_hash": "", "prompt_length": 0.0, "kept": name}
         time.sleep(0.002)
         log.add_decisions([row])
         log.finish(name, status="answered", cost=cost)

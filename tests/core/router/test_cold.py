@@ -1,4 +1,5 @@
-"""A router before anything was measured: from models and prices alone; and what its log can decide, and when."""
+"""A router before anything was measured: from models and prices alone; and what its log can decide, and
+when."""
 
 from __future__ import annotations
 
@@ -18,9 +19,10 @@ from cabs_core.router.doctor_cli import doctor
 
 URL = "http://127.0.0.1:1/v1"
 MODELS = {
-    "small": Upstream(url=URL, price={"input": 0.1, "output": 0.2}), "large": Upstream(url=URL, price={"input": 10, "output": 30}),
+    "small": Upstream(url=URL, price={"input": 0.1, "output": 0.2}),
+    "large": Upstream(url=URL, price={"input": 10, "output": 30}),
     "own": Upstream(url=URL, free=True),
-}  # fmt: skip
+}
 
 
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=8))
@@ -56,7 +58,7 @@ def test_it_routes_explores_and_unlearns_its_prior(cold) -> None:
         d = router.route(f"question {i} about rivers")
         router.feedback(d.id, score=float(d.model == "small"), cost=0.0)
     last = [router.route(f"another question {i} about rivers") for i in range(60)]
-    assert np.mean([d.wanted == "small" for d in last]) > 0.9
+    assert np.mean([d.chosen == "small" for d in last]) > 0.9
     router.close()
 
 
@@ -78,7 +80,8 @@ def test_a_model_without_a_price_is_named(tmp_path) -> None:
 @pytest.mark.slow
 def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
     (tmp_path / "upstreams.yaml").write_text(
-        f"models:\n  small: {{url: {URL}, price: {{input: 0.1, output: 0.2}}}}\n  large: {{url: {URL}, price: {{input: 10, output: 30}}}}\n"
+        f"models:\n  small: {{url: {URL}, price: {{input: 0.1, output: 0.2}}}}\n  large: "
+        f"{{url: {URL}, price: {{input: 10, output: 30}}}}\n"
     )
     arguments = (
         f"--cold --models {tmp_path}/upstreams.yaml --out {tmp_path}/router --encoder tfidf-svd".split()

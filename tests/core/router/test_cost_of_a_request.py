@@ -27,4 +27,6 @@ def test_buckets_are_cumulative(seconds: list[float]) -> None:
 
 
 def test_a_serving_machine_gets_the_quick_event_loop() -> None:
-    assert {"uvloop", "httptools"} <= {line.partition("==")[0] for line in serving_requirements("ridge", "tfidf-svd").splitlines()}  # fmt: skip
+    assert {"uvloop", "httptools"} <= {
+        line.partition("==")[0] for line in serving_requirements("ridge", "tfidf-svd").splitlines()
+    }

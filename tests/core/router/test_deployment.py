@@ -1,4 +1,5 @@
-"""The stage `router` of a pool, and the challenger that takes the champion's place only when it is not worse."""
+"""The stage `router` of a pool, and the challenger that takes the champion's place only when it is not
+worse."""
 
 from __future__ import annotations
 

@@ -97,8 +97,9 @@ def test_why_calls_failed_and_what_was_saved(make_bundle, test_prompts, tmp_path
     router.close()
     found = examine(folder, log)
     assert {(f["model"], f["reason"].split(":")[0], f["calls"]) for f in found["failures"]} == {
-        (made[4].model, "no answer within 60 s", 1), (made[5].model, "HTTP 401", 1),
-    }  # fmt: skip
+        (made[4].model, "no answer within 60 s", 1),
+        (made[5].model, "HTTP 401", 1),
+    }
     assert any(f"1 calls of {made[5].model} failed: HTTP 401" in p for p in found["problems"])
     assert found["saved"]["calls"] == 4 and found["saved"]["model"] == router.manifest.fallback
     assert found["saved"]["usd"] == pytest.approx(7e-4) and found["saved"]["fixed_usd"] == pytest.approx(
@@ -116,9 +117,18 @@ def test_all_answered_calls_count_and_a_kept_turn_is_compared_by_its_decision(
     router.finish(first.id, status="answered", cost=0.4)
     for i in range(3):
         row = {
-            "id": f"turn{i}", "ts": time.time(), "bundle": router.manifest.id, "arm": first.model, "p": 1.0, "rho": 300.0,
-            "mode": "route", "prompt_hash": "h", "prompt_length": 1.0, "session": "s", "kept": first.id,
-        }  # fmt: skip
+            "id": f"turn{i}",
+            "ts": time.time(),
+            "bundle": router.manifest.id,
+            "arm": first.model,
+            "p": 1.0,
+            "rho": 300.0,
+            "mode": "route",
+            "prompt_hash": "h",
+            "prompt_length": 1.0,
+            "session": "s",
+            "kept": first.id,
+        }
         router.log.add_decisions([row])
         router.finish(f"turn{i}", status="answered", cost=0.2)
     router.log_call("gpt-4-1106-preview", status="answered", cost=0.03)
@@ -182,12 +192,17 @@ def test_an_invoice_is_compared_by_day_and_model(used, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("day,model\n", "one column 'usd'"), ("", "one column 'day'"), ("day,model,usd\n", "no rows"),
-        ("day,model,usd\n25/11/2026,m,1\n", "line 2: day is '25/11/2026'"), ("day,model,usd\n2026-11-25,m,1e999\n", "usd is '1e999'"),
-        ("day,model,usd\n\n2026-11-25,m,12 EUR\n", "line 3: usd is '12 EUR'"), ("day,model,usd\n2026-11-25,,1\n", "model is empty"),
-        ("day,model,usd,tokens\n2026-11-25,m,1,-3\n", "tokens is '-3'"), ("day,model,usd\n2026-11-25,m\n", "usd is ''"),
+        ("day,model\n", "one column 'usd'"),
+        ("", "one column 'day'"),
+        ("day,model,usd\n", "no rows"),
+        ("day,model,usd\n25/11/2026,m,1\n", "line 2: day is '25/11/2026'"),
+        ("day,model,usd\n2026-11-25,m,1e999\n", "usd is '1e999'"),
+        ("day,model,usd\n\n2026-11-25,m,12 EUR\n", "line 3: usd is '12 EUR'"),
+        ("day,model,usd\n2026-11-25,,1\n", "model is empty"),
+        ("day,model,usd,tokens\n2026-11-25,m,1,-3\n", "tokens is '-3'"),
+        ("day,model,usd\n2026-11-25,m\n", "usd is ''"),
     ],
-)  # fmt: skip
+)
 def test_an_odd_invoice_is_refused_in_words(tmp_path, text, words):
     (tmp_path / "bill.csv").write_text(text)
     with pytest.raises(RouterError) as error:

@@ -1,4 +1,5 @@
-"""How things end: streams and workers with their server, leases with their holder, names that are too long, a log that is full."""
+"""How things end: streams and workers with their server, leases with their holder, names that are too long, a
+log that is full."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ from cabs_core.secret import refuse_password, secret
 MAIN = "from cabs_core.router.main import main; main()"
 
 
-# -- the log ------------------------------------------------------------------------------------------------------
+# -- the log -------------------------------------------------------------------------------------------------
 
 
 def test_a_lease_from_a_clock_that_was_ahead_holds_nobody_off(monkeypatch):
@@ -74,7 +75,7 @@ def test_files_are_of_the_owner_alone(make_bundle, tmp_path):
         os.umask(before)
 
 
-# -- what is said, and to whom ------------------------------------------------------------------------------------
+# -- what is said, and to whom -------------------------------------------------------------------------------
 
 
 def test_readiness_knows_log_and_disk(place, monkeypatch):
@@ -188,7 +189,7 @@ def test_a_line_of_the_text_log_is_one_line():
     assert one_line("a\tb\nc") == "a\\tb\\nc"
 
 
-# -- secrets ------------------------------------------------------------------------------------------------------
+# -- secrets -------------------------------------------------------------------------------------------------
 
 
 def test_secrets_come_from_the_environment_or_a_file(tmp_path, monkeypatch):
@@ -206,8 +207,13 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "place",
-    ["postgresql://u:hunter22@h/d", "postgresql://u@h/d?password=hunter22", "postgresql://u:hunter22@[::1", "s3://id:hunter22@b/p"],
-)  # fmt: skip
+    [
+        "postgresql://u:hunter22@h/d",
+        "postgresql://u@h/d?password=hunter22",
+        "postgresql://u:hunter22@[::1",
+        "s3://id:hunter22@b/p",
+    ],
+)
 def test_a_password_on_the_command_line_is_refused(place):
     with pytest.raises(RouterError, match="CABS_LOG") as error:
         refuse_password(place, "--log", "set CABS_LOG")
@@ -225,7 +231,7 @@ def test_the_command_takes_a_password_from_the_environment_alone(make_bundle):
     assert "cannot be opened" in kept.stderr or "extra" in kept.stderr
 
 
-# -- what is taken back -------------------------------------------------------------------------------------------
+# -- what is taken back --------------------------------------------------------------------------------------
 
 
 def test_what_is_taken_back_at_once_is_learnt_again_once(make_bundle, place, monkeypatch):
@@ -255,7 +261,7 @@ def test_what_is_taken_back_at_once_is_learnt_again_once(make_bundle, place, mon
         assert 1 <= len(made) <= 2
 
 
-# -- feedback at another worker -----------------------------------------------------------------------------------
+# -- feedback at another worker ------------------------------------------------------------------------------
 
 
 def test_a_score_by_response_id_waits_for_a_row_that_another_worker_writes(place):
@@ -270,7 +276,7 @@ def test_a_score_by_response_id_waits_for_a_row_that_another_worker_writes(place
         assert told.status_code == 200 and told.json()["result"] == "recorded"
 
 
-# -- upstreams and bundles that change ----------------------------------------------------------------------------
+# -- upstreams and bundles that change -----------------------------------------------------------------------
 
 
 def test_the_upstreams_file_is_read_again_and_a_model_without_endpoint_is_told(
@@ -294,7 +300,7 @@ def test_the_upstreams_file_is_read_again_and_a_model_without_endpoint_is_told(
         settle(c)
 
 
-# -- a server of its own ------------------------------------------------------------------------------------------
+# -- a server of its own -------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -302,9 +308,20 @@ def serving(place: Path, *options: str, **variables: str):
     """(its process, its URL) of `cabs-router serve`."""
     port = free_port()
     command = [
-        sys.executable, "-c", MAIN, "serve", "--router", str(place / "router"), "--log", str(place / "log.sqlite"),
-        "--upstreams", str(place / "upstreams.yaml"), "--port", str(port), *options,
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        MAIN,
+        "serve",
+        "--router",
+        str(place / "router"),
+        "--log",
+        str(place / "log.sqlite"),
+        "--upstreams",
+        str(place / "upstreams.yaml"),
+        "--port",
+        str(port),
+        *options,
+    ]
     with started(
         command, place / "said.txt", {**os.environ, "CABS_HOME": str(place / "home"), **variables}
     ) as process:
@@ -371,7 +388,7 @@ def test_figures_at_an_address_of_their_own(place, workers):
     port = free_port()
     with serving(
         place, "--metrics", f"127.0.0.1:{port}", "--workers", workers, CABS_SERVER_KEYS="team=12345678"
-    ) as (_, url):  # fmt: skip
+    ) as (_, url):
         here = f"http://127.0.0.1:{port}"
         assert "cabs_bundle" in requests.get(f"{here}/metrics").text
         assert requests.get(f"{here}/v1/models").status_code == 404

@@ -1,4 +1,5 @@
-"""Whatever is raised in a call, and wherever: its cap, breaker, row, span and stream end, and its bill is right."""
+"""Whatever is raised in a call, and wherever: its cap, breaker, row, span and stream end, and its bill is
+right."""
 
 from __future__ import annotations
 
@@ -31,17 +32,29 @@ from cabs_core.router.server.tracing import Span, Tracer
 
 #: places of a call at which something is raised, before and after they do their work
 PLACES = [
-    (Breaker, "begin"), (Tracer, "start"), (Span, "headers"), (Span, "end"),
-    (Upstream, "headers"), (Upstream, "body"), (Upstream, "bill"), (Upstream, "most_usd"), (Counters, "call"),
-    (Counters, "add"), (Counters, "observe"), (Events, "feed"), (Events, "end"), (attempt, "encoded"), (attempt, "_parsed"),
-    (attempt, "meaning"), (attempt, "answer_of"), (call, "estimated"), (aiohttp.ClientSession, "post"),
-    (aiohttp.ClientResponse, "release"), (Call, "answer"), (Call, "failed"), (Cap, "begin"), (Cap, "add"), (Request, "read"),
-    (Forwarder, "_settle"), (Forwarder, "_worst"), (Forwarder, "fit"), (attempt, "error_event"),
-]  # fmt: skip
+    (owner, name)
+    for owner, names in (
+        (Breaker, "begin"),
+        (Tracer, "start"),
+        (Span, "headers end"),
+        (Upstream, "headers body bill most_usd"),
+        (Counters, "call add observe"),
+        (Events, "feed end"),
+        (attempt, "encoded _parsed meaning answer_of error_event"),
+        (call, "estimated"),
+        (aiohttp.ClientSession, "post"),
+        (aiohttp.ClientResponse, "release"),
+        (Call, "answer failed"),
+        (Cap, "begin add"),
+        (Request, "read"),
+        (Forwarder, "_settle _worst fit"),
+    )
+    for name in names.split()
+]
 RAISED = [
-    ValueError, KeyError, RuntimeError, TimeoutError, aiohttp.ClientError, MemoryError, RecursionError, AssertionError,
-    asyncio.CancelledError, RouterError, LogError, ConnectionResetError,
-]  # fmt: skip
+    *(ValueError, KeyError, RuntimeError, TimeoutError, MemoryError, RecursionError, AssertionError),
+    *(aiohttp.ClientError, asyncio.CancelledError, RouterError, LogError, ConnectionResetError),
+]
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
 #: USD of an answer that reports this usage, at the prices of `place`
 USUAL = (10 * 100 + 5 * 200) / 1e6
@@ -51,23 +64,31 @@ CHOICE: dict[str, Any] = {
     "finish_reason": "stop",
 }
 GOOD = json.dumps({"id": "r", "choices": [CHOICE], "usage": USAGE}).encode()
-EVENTS = b"".join(
-    b"data: %s\n\n" % json.dumps({"id": "r", "choices": [{"index": 0, "delta": {"content": c}}], **more}).encode()
-    for c, more in (("a", {}), ("b", {}), ("", {"usage": USAGE}))
-) + b"data: [DONE]\n\n"  # fmt: skip
+EVENTS = (
+    b"".join(
+        b"data: %s\n\n"
+        % json.dumps({"id": "r", "choices": [{"index": 0, "delta": {"content": c}}], **more}).encode()
+        for c, more in (("a", {}), ("b", {}), ("", {"usage": USAGE}))
+    )
+    + b"data: [DONE]\n\n"
+)
 
 names = st.text("abcXYZ-_09", min_size=1, max_size=8).map(lambda name: f"x-ratelimit-{name}")
 headers = st.dictionaries(
     names | st.sampled_from(["x-request-id", "content-type", "openai-version"]),
-    st.text(st.characters(blacklist_characters="\r\n\0", blacklist_categories=("Cs",)), max_size=8), max_size=3,
-)  # fmt: skip
+    st.text(st.characters(blacklist_characters="\r\n\0", blacklist_categories=("Cs",)), max_size=8),
+    max_size=3,
+)
 answers = st.one_of(
-    st.just((200, GOOD)), st.just((200, EVENTS)), st.tuples(st.sampled_from([200, 204, 302, 400, 429, 500, 600, 999]), st.binary(max_size=40))
-)  # fmt: skip
+    st.just((200, GOOD)),
+    st.just((200, EVENTS)),
+    st.tuples(st.sampled_from([200, 204, 302, 400, 429, 500, 600, 999]), st.binary(max_size=40)),
+)
 bodies = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=5)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=10,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
 
 
 class Upstreams:
@@ -81,7 +102,8 @@ class Upstreams:
         with suppress(Exception):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                size = next((int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length")), 0)  # fmt: skip
+                fields = dict(line.split(b":", 1) for line in head.lower().split(b"\r\n") if b":" in line)
+                size = int(fields.get(b"content-length", 0))
                 await reader.readexactly(size)
                 self.asked += 1
                 kind = "text/event-stream" if self.body.startswith(b"data:") else "application/json"
@@ -150,10 +172,20 @@ async def ask(
         **(sent or {}),
     }
     scope = {
-        "type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "scheme": "http",
-        "root_path": "", "query_string": b"", "headers": [(k.encode(), v.encode()) for k, v in fields.items()],
-        "asgi": {"version": "3.0", "spec_version": "2.3"}, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "state": {},
-    }  # fmt: skip
+        "type": "http",
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "raw_path": b"",
+        "scheme": "http",
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(k.encode(), v.encode()) for k, v in fields.items()],
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "state": {},
+    }
     messages: list[dict[str, Any]] = []
     left, given = asyncio.Event(), False
 
@@ -218,11 +250,17 @@ def raising(patch, place, error, number, *, after):
 
 plans = st.fixed_dictionaries(
     {
-        "place": st.none() | st.sampled_from(PLACES), "error": st.sampled_from(RAISED), "number": st.integers(0, 2),
-        "after": st.booleans(), "leaves": st.none() | st.integers(0, 3), "answer": answers, "headers": headers,
-        "stream": st.booleans(), "body": st.dictionaries(st.sampled_from(["tools", "stop", "user", "metadata"]), bodies, max_size=2),
+        "place": st.none() | st.sampled_from(PLACES),
+        "error": st.sampled_from(RAISED),
+        "number": st.integers(0, 2),
+        "after": st.booleans(),
+        "leaves": st.none() | st.integers(0, 3),
+        "answer": answers,
+        "headers": headers,
+        "stream": st.booleans(),
+        "body": st.dictionaries(st.sampled_from(["tools", "stop", "user", "metadata"]), bodies, max_size=2),
     }
-)  # fmt: skip
+)
 
 
 def check(served, plan):

@@ -1,4 +1,5 @@
-"""A policy that cannot be played or estimated leaves the others as they are; `check_policy` deploys every policy."""
+"""A policy that cannot be played or estimated leaves the others as they are; `check_policy` deploys every
+policy."""
 
 from __future__ import annotations
 

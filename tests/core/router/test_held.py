@@ -1,4 +1,5 @@
-"""What a provider holds stays with it; what passes does not move a tool loop; what is alive is not given up."""
+"""What a provider holds stays with it; what passes does not move a tool loop; what is alive is not given
+up."""
 
 from __future__ import annotations
 
@@ -25,9 +26,17 @@ def keyed(place, write_upstreams, monkeypatch, make_bundle):
 
     def write(words=None, **whole):
         write_upstreams(
-            {m: {"key_env": KEYS[i % 3], "speaks": ["chat", "responses", "messages"], "model": f"{m}-{(words or {}).get(m, '')}"} for i, m in enumerate(MODELS)},
-            breaker={"failures": 100}, **whole,
-        )  # fmt: skip
+            {
+                m: {
+                    "key_env": KEYS[i % 3],
+                    "speaks": ["chat", "responses", "messages"],
+                    "model": f"{m}-{(words or {}).get(m, '')}",
+                }
+                for i, m in enumerate(MODELS)
+            },
+            breaker={"failures": 100},
+            **whole,
+        )
 
     write()
     return place, write
@@ -110,7 +119,10 @@ def loop(c, steps, messages=None):
         models.append(answer.headers["x-cabs-model"])
         settle(c)
         call = {"id": f"c{i}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        messages += [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": f"c{i}", "content": "4"}]  # fmt: skip
+        messages += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{i}", "content": "4"},
+        ]
     return models, messages
 
 

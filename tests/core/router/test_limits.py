@@ -88,13 +88,24 @@ def read(sock, end: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     ("first", "more"),
     [
-        (GET[:-2], b"a:\r\n" * 4096), (GET[:-2] + b"a: ", b"x" * 16384), (b"GET /", b"x" * 16384), (b"", b"\r\n" * 8192),
+        (GET[:-2], b"a:\r\n" * 4096),
+        (GET[:-2] + b"a: ", b"x" * 16384),
+        (b"GET /", b"x" * 16384),
+        (b"", b"\r\n" * 8192),
         (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"a:\r\n" * 4096),
         (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\na: ", b"x" * 16384),
         (POST + b"transfer-encoding: chunked\r\n\r\n1;", b"x" * 16384),
     ],
-    ids=["fields", "a long field", "a long path", "empty lines", "trailers", "a long trailer", "an extension of a chunk"],
-)  # fmt: skip
+    ids=[
+        "fields",
+        "a long field",
+        "a long path",
+        "empty lines",
+        "trailers",
+        "a long trailer",
+        "an extension of a chunk",
+    ],
+)
 def test_a_head_without_an_end_is_cut_off(port, first, more):
     with connected(port) as sock:
         sock.sendall(first)
@@ -163,13 +174,14 @@ def test_the_connection_that_waited_longest_makes_room(port, monkeypatch):
             sock.close()
 
 
-# -- bodies ---------------------------------------------------------------------------------------------------------
+# -- bodies --------------------------------------------------------------------------------------------------
 
 texts = st.text(st.sampled_from('a,"\\[]{}:é€😀\n'), max_size=8)
 values = st.recursive(
     st.one_of(st.none(), st.integers(), texts),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5), max_leaves=20,
-)  # fmt: skip
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(texts, inner, max_size=5),
+    max_leaves=20,
+)
 
 
 def counted(value, depth=1) -> tuple[int, int]:
@@ -212,10 +224,15 @@ def test_a_body_is_read_as_it_stands(value, ascii_only, escaped):
 def test_bodies_that_nobody_can_afford():
     wide = '{"a": "' + "😀a" * 20_000 + "x" * (12 << 20) + '"}'
     for content, status in (
-        (b'{"messages": [' + b"{}," * 100_000 + b"{}]}", 400), (b'{"a":' * 300 + b"1" + b"}" * 300, 400),
-        (b'{"a": "' + b'","":"' * 500_000 + b'"}', 400), (b'{"a": "' + b"x" * (5 << 20) + b'\\u00e9"}', 413),
-        (b'{"a": "\\"\xc3\xa9' + b"x" * (5 << 20) + b'"}', 413), (wide.encode(), 413), (b"[" * 1_000_000, 400), (b"\xff", 400),
-    ):  # fmt: skip
+        (b'{"messages": [' + b"{}," * 100_000 + b"{}]}", 400),
+        (b'{"a":' * 300 + b"1" + b"}" * 300, 400),
+        (b'{"a": "' + b'","":"' * 500_000 + b'"}', 400),
+        (b'{"a": "' + b"x" * (5 << 20) + b'\\u00e9"}', 413),
+        (b'{"a": "\\"\xc3\xa9' + b"x" * (5 << 20) + b'"}', 413),
+        (wide.encode(), 413),
+        (b"[" * 1_000_000, 400),
+        (b"\xff", 400),
+    ):
         with pytest.raises(Refused) as refused:
             body_of(content)
         assert refused.value.status == status
@@ -262,7 +279,7 @@ def test_a_decision_reads_what_a_chat_reads(place):
         assert too_many.status_code == 400 and "100000 values" in too_many.json()["error"]["message"]
 
 
-# -- shares ---------------------------------------------------------------------------------------------------------
+# -- shares --------------------------------------------------------------------------------------------------
 
 
 def test_a_key_has_its_share_of_requests(monkeypatch):
@@ -457,7 +474,8 @@ def test_the_page_says_what_the_limits_are():
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.,]+(?: (?:KiB|MiB|s))?) \|", page, re.MULTILINE))
     units = {"KiB": 1 << 10, "MiB": 1 << 20, "s": 1.0}
     shown = {
-        name: float(text.split()[0].replace(",", "")) * units.get(text.split()[-1], 1) for name, text in rows.items()
-    }  # fmt: skip
+        name: float(text.split()[0].replace(",", "")) * units.get(text.split()[-1], 1)
+        for name, text in rows.items()
+    }
     expected = {n: float(v) for n, v in vars(limits).items() if n.isupper() and not n.startswith("_")}
     assert shown == expected

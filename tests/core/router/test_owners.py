@@ -39,7 +39,8 @@ def speaking(place, write_upstreams):
 
 
 def test_a_key_scores_no_decision_of_another(speaking, keyed):
-    """By naming her response as the one before his, his turn would keep her decision, and his score would land on it."""
+    """By naming her response as the one before his, his turn would keep her decision, and his score would
+    land on it."""
     hers, row = responses(keyed, ALICE)
     _, his = responses(keyed, BOB, previous_response_id=hers, input="another question")
     assert his.kept is None and his.session != row.session
@@ -67,9 +68,13 @@ def test_the_same_names_of_two_keys_are_two_decisions(keyed):
         (made[1], "boss"),
     ]
     sessions = [
-        keyed.post("/v1/decision", json={"messages": [{"role": "user", "content": "Hi"}]}, headers={**h, "x-session-id": "s"})
+        keyed.post(
+            "/v1/decision",
+            json={"messages": [{"role": "user", "content": "Hi"}]},
+            headers={**h, "x-session-id": "s"},
+        )
         for h in (ALICE, BOB)
-    ]  # fmt: skip
+    ]
     assert [s.json()["kept"] for s in sessions] == [None, None]
 
 
@@ -95,7 +100,7 @@ def test_costs_from_callers_are_bounded(keyed, router):
     assert keyed.post("/v1/feedback", json={"id": name, "score": 1.0, "cost": most}, headers=ALICE).is_success
 
 
-# -- LiteLLM --------------------------------------------------------------------------------------------------------
+# -- LiteLLM -------------------------------------------------------------------------------------------------
 
 
 class Key:
@@ -132,7 +137,8 @@ def test_calls_of_a_proxy_have_owners(plugin):
         assert (await choose(plugin("team"), Key("h1"), "c-none")).caller == "key:h1"
         logger, alice, bob = plugin("key"), Key("h1"), Key("h2")
         hers, his = await choose(logger, alice, "same"), await choose(logger, bob, "same")
-        # a call id that a client chose closes no attempt of another, and what a client writes itself is no key
+        # a call id that a client chose closes no attempt of another, and what a client writes itself is no
+        # key
         assert logger.router.log.decision(id=hers.id).status == "decided"
         forged = await choose(
             logger, None, "same", user_api_key_hash="h1", user_api_key_auth={"api_key": "h1"}

@@ -18,7 +18,8 @@ from cabs_core.router.serve_cli import serve
 
 
 def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:
-    """Costs [n] of a world where dearer calls are worth less at a larger rho: log-normal around 4e-3 / (1 + rho/100)."""
+    """Costs [n] of a world where dearer calls are worth less at a larger rho: log-normal around 4e-3 / (1 +
+    rho/100)."""
     rng = np.random.default_rng(seed)
     costs = np.empty(n)
     for i in range(n):
@@ -62,16 +63,24 @@ def test_rho_stays_in_range_whatever_calls_cost(costs, target):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"per_request": 1e-3, "per_day": 1.0}, {"per_request": 0.0}, {"per_day": -1.0}, {"per_day": float("nan")},
-     {"per_request": 1.0, "low": 5.0, "high": 5.0}, {"per_request": 1.0, "low": -1.0}],
-)  # fmt: skip
+    [
+        {},
+        {"per_request": 1e-3, "per_day": 1.0},
+        {"per_request": 0.0},
+        {"per_day": -1.0},
+        {"per_day": float("nan")},
+        {"per_request": 1.0, "low": 5.0, "high": 5.0},
+        {"per_request": 1.0, "low": -1.0},
+    ],
+)
 def test_impossible_budgets(options):
     with pytest.raises(RouterError, match="budget"):
         Pacer(**options)
 
 
 def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
-    """A request with three attempts is one request, for the pacer that saw them and for one that reads the log."""
+    """A request with three attempts is one request, for the pacer that saw them and for one that reads the
+    log."""
     place = tmp_path / "log.sqlite"
     seen = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
     other = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)

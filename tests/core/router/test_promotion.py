@@ -1,4 +1,5 @@
-"""Who is promoted: never one that was not shown to be as good, within the margin; and what it takes is what was said."""
+"""Who is promoted: never one that was not shown to be as good, within the margin; and what it takes is what
+was said."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def test_the_interval_decides(difference: float, se: float, n: int, margin: floa
     said = [word in found.reason for word in ("not worse by more than", "worse beyond noise", "cannot tell")]
     assert said[0] == found.promote and sum(said) == 1
     assert "more scored decisions are needed" in found.reason or not said[2]
-    # so many decisions of the same spread make the interval of two equal routers narrow enough in nine of ten cases
+    # so many decisions of the same spread make the interval of two equal routers narrow enough in nine of ten
+    # cases
     sd = se * n**0.5
     assert margin / (sd / found.needed**0.5) >= 1.96 + 1.2815
 
@@ -36,7 +38,8 @@ def test_what_is_needed_by_a_sequence_is_more() -> None:
 
 
 def log(rng, n: int, worse: float):
-    """(decisions under epsilon .3, champion, challenger): K = 4; where they differ the challenger loses `worse` a request."""
+    """(decisions under epsilon .3, champion, challenger): K = 4; where they differ the challenger loses
+    `worse` a request."""
     base = rng.random((n, 4))
     champion = base.argmax(axis=1)
     other = rng.random(n) < 0.5

@@ -1,4 +1,5 @@
-"""A router on an object store: exported to it, served from it, replaced under a running server; slow, failing, damaged."""
+"""A router on an object store: exported to it, served from it, replaced under a running server; slow,
+failing, damaged."""
 
 from __future__ import annotations
 

@@ -33,11 +33,13 @@ def state(router: Router) -> tuple:
 @SLOW
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["score", "judge", "retract", "row"]), st.integers(0, 30), st.integers(0, 10)),
+        st.tuples(
+            st.sampled_from(["score", "judge", "retract", "row"]), st.integers(0, 30), st.integers(0, 10)
+        ),
         max_size=30,
     ),
     st.sampled_from(["lin_ucb", "cabs_c_linear@tuned", "hier_mix"]),
-)  # fmt: skip
+)
 def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path_factory, steps, name):
     folder, place = make_bundle(name, epsilon=0.3), tmp_path_factory.mktemp("retract")
     router = Router.load(folder, log=place / "log.sqlite", seed=1)

@@ -148,28 +148,29 @@ def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
     explored = np.mean([d.explored for d in made])
     assert abs(explored - 0.2) < 4 * np.sqrt(0.16 / 800)
     for d in made:
-        assert d.propensity == pytest.approx(0.8 * (d.model == d.wanted) + 0.2 / 4)
-        assert d.explored or d.model == d.wanted
+        assert d.propensity == pytest.approx(0.8 * (d.model == d.chosen) + 0.2 / 4)
+        assert d.explored or d.model == d.chosen
     # what was drawn can be drawn again from the log
     again = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
-    assert {d.explored for d in made} == {True, False} and again.route(test_prompts[0]).wanted == made[
+    assert {d.explored for d in made} == {True, False} and again.route(test_prompts[0]).chosen == made[
         0
-    ].wanted
+    ].chosen
 
 
 def test_shadow_answers_with_the_fallback_and_logs_what_it_wanted(make_bundle, test_prompts):
     router = Router.load(make_bundle("carrot", epsilon=0.2), mode="shadow", fallback="claude-v1")
     made = router.route_many(test_prompts[:40])
     assert {d.model for d in made} == {"claude-v1"} and all(d.propensity == 1.0 for d in made)
-    assert {d.wanted for d in made} - {"claude-v1"}
+    assert {d.chosen for d in made} - {"claude-v1"}
     assert router.route(test_prompts[0], available=["gpt-4-1106-preview"]).model == "gpt-4-1106-preview"
     logged = router.log.decisions()[0]
-    assert logged.target.max() == 1.0 and router.arms[int(logged.target.argmax())] == made[0].wanted
+    assert logged.target.max() == 1.0 and router.arms[int(logged.target.argmax())] == made[0].chosen
 
 
 @pytest.mark.slow
 def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompts):
-    """The fallback fails always, the policy's own choice never does: guarded mode must notice; and the other way."""
+    """The fallback fails always, the policy's own choice never does: guarded mode must notice; and the other
+    way."""
     for good in (True, False):
         router = Router.load(
             make_bundle("carrot", epsilon=0.5), mode="guarded", fallback="mistralai_mistral-7b-chat", seed=3
@@ -178,14 +179,14 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
         # draws differ by bundle: of 60 seeds the least has 8.9 standard errors (2.9 after 150 outcomes)
         for i in range(300):
             d = router.route(test_prompts[i % len(test_prompts)])
-            happy = d.model == d.wanted if good else d.model == "mistralai_mistral-7b-chat"
+            happy = d.model == d.chosen if good else d.model == "mistralai_mistral-7b-chat"
             router.feedback(d.id, score=float(happy), cost=0.0)
         assert router.learner.trusted(router.options.z) is good
         for text in test_prompts[
             :20
         ]:  # whoever leads is drawn outside the floor, which is shared by four arms
             d = router.route(text)
-            leader = d.wanted if good else "mistralai_mistral-7b-chat"
+            leader = d.chosen if good else "mistralai_mistral-7b-chat"
             assert d.propensity == pytest.approx(0.5 * (d.model == leader) + 0.5 / 4)
     with pytest.raises(RouterError, match="guarded needs epsilon"):
         Router.load(make_bundle("carrot", epsilon=0.0), mode="guarded")
@@ -219,7 +220,8 @@ def test_bonus_is_the_confidence_width(make_bundle, test_prompts):
 def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_prompts):
     """The router's state is the bare policy's after the same decisions and outcomes.
 
-    What is learnt about costs is learnt beside the policy (`charges`): it sees the costs that are then expected.
+    What is learnt about costs is learnt beside the policy (`charges`): it sees the costs that are then
+    expected.
     """
     for name in ("lin_ts", "cabs_c_linear@tuned", "hier_mix"):
         router = Router.load(make_bundle(name, epsilon=0.0), seed="bundle")
@@ -257,10 +259,11 @@ def test_saved_and_loaded_it_goes_on(router, test_prompts, tmp_path):
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["route", "score", "again", "reopen", "mask"]), st.integers(0, 50)), max_size=40
+        st.tuples(st.sampled_from(["route", "score", "again", "reopen", "mask"]), st.integers(0, 50)),
+        max_size=40,
     ),
     st.sampled_from(["lin_ucb", "cabs_c_linear@tuned", "hier_mix"]),
-)  # fmt: skip
+)
 def test_whatever_happens_the_state_follows_from_the_log(
     make_bundle, test_prompts, tmp_path_factory, steps, name
 ):

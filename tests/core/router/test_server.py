@@ -1,4 +1,7 @@
-"""The server: forwarding, streaming, feedback, keys, failures, a promoted bundle. The upstream is a stand-in."""
+"""The server: forwarding, streaming, feedback, keys, failures, a promoted bundle.
+
+The upstream is a stand-in.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,10 @@ def test_forwarded_logged_scored(place):
         assert made.cost == pytest.approx((10 * 100 + 5 * 200) / 1e6) and made.latency > 0
         said = [c.post("/v1/feedback", json={"response_id": made.response_id, "score": s}) for s in (1, 1, 0)]
         assert [(r.status_code, r.json()["result"]) for r in said] == [
-            (200, "recorded"), (200, "duplicate"), (409, "conflict"),
-        ]  # fmt: skip
+            (200, "recorded"),
+            (200, "duplicate"),
+            (409, "conflict"),
+        ]
         assert [(r.cost, r.source) for r in log(place).rewards()] == [(made.cost, "local")]
 
 
@@ -98,11 +103,16 @@ def test_decision_only(place):
         assert made.json()["model"] in MODELS[:2] and set(made.json()["scores"]) == set(MODELS)
         assert c.post("/v1/chat/completions", json=ASK).status_code == 501
         for bad, words in (
-            ({"text": ""}, "empty text"), ({"text": "x", "available": []}, "no model is available"),
-            ({"text": "x", "available": "all"}, "list of models"), ({"text": "x", "rho": -1}, "rho"),
-            ({"text": "x", "rho": "1"}, "rho"), ({"text": "x", "colour": 1}, "colour"), ({"text": 7}, "cannot route"),
-            ({"text": "x", "budget": 1e-30}, "cheapest"), ({}, "nothing to route"),
-        ):  # fmt: skip
+            ({"text": ""}, "empty text"),
+            ({"text": "x", "available": []}, "no model is available"),
+            ({"text": "x", "available": "all"}, "list of models"),
+            ({"text": "x", "rho": -1}, "rho"),
+            ({"text": "x", "rho": "1"}, "rho"),
+            ({"text": "x", "colour": 1}, "colour"),
+            ({"text": 7}, "cannot route"),
+            ({"text": "x", "budget": 1e-30}, "cheapest"),
+            ({}, "nothing to route"),
+        ):
             answer = c.post("/v1/decision", json=bad)
             assert answer.status_code == 400 and words in answer.json()["error"]["message"], bad
         assert c.post("/v1/decision", content=b"[1]", headers=JSON).status_code == 400
@@ -114,10 +124,15 @@ def test_bad_feedback(place):
     with client(place) as c:
         name = c.post("/v1/decision", json={"text": "Hello"}).json()["id"]
         for bad, status in (
-            ({"id": "nobody", "score": 1}, 404), ({"call_id": "nobody", "score": 1}, 404), ({"id": name, "score": 1.2}, 400),
-            ({"id": name}, 400), ({"score": 1}, 400), ({"id": name, "call_id": "x", "score": 1}, 400),
-            ({"id": 3, "score": 1}, 400), ({"id": name, "score": 1, "source": "me"}, 400),
-        ):  # fmt: skip
+            ({"id": "nobody", "score": 1}, 404),
+            ({"call_id": "nobody", "score": 1}, 404),
+            ({"id": name, "score": 1.2}, 400),
+            ({"id": name}, 400),
+            ({"score": 1}, 400),
+            ({"id": name, "call_id": "x", "score": 1}, 400),
+            ({"id": 3, "score": 1}, 400),
+            ({"id": name, "score": 1, "source": "me"}, 400),
+        ):
             assert c.post("/v1/feedback", json=bad).status_code == status, bad
         assert log(place).rewards() == []
         one = {"id": name, "score": 0.5, "idempotency_key": "k"}
@@ -187,12 +202,17 @@ def test_upstream_keys_come_from_the_environment_and_cookies_go_nowhere(place, w
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("models: {a: {url: 'ftp://x'}}", "http://"), ("models: {a: {url: 'http://u:p@x/v1'}}", "without user"),
-        ("models: {a: {}}", "url"), ("- a", "top level"), ("models: {a: {url: 'http://x', keys: 1}}", "keys"),
+        ("models: {a: {url: 'ftp://x'}}", "http://"),
+        ("models: {a: {url: 'http://u:p@x/v1'}}", "without user"),
+        ("models: {a: {}}", "url"),
+        ("- a", "top level"),
+        ("models: {a: {url: 'http://x', keys: 1}}", "keys"),
         ("models: {a: {url: 'http://x', free: true, price: {input: 1, output: 1}}}", "price or free"),
-        ("models: {b: {url: 'http://x'}}", "lacks 'a'"), (": : :", "YAML"), ("!!python/object:os.system {}", "YAML"),
+        ("models: {b: {url: 'http://x'}}", "lacks 'a'"),
+        (": : :", "YAML"),
+        ("!!python/object:os.system {}", "YAML"),
     ],
-)  # fmt: skip
+)
 def test_bad_upstream_files(tmp_path, text, words):
     (tmp_path / "u.yaml").write_text(text)
     with pytest.raises(RouterError, match=words):
@@ -317,7 +337,8 @@ def test_a_log_that_cannot_be_used_is_no_mistake_of_the_client(place, monkeypatc
 
 
 def test_a_conversation_keeps_its_model_and_is_scored_as_one(place):
-    """A tool loop of ten steps is one decision; a request without text goes to the fallback, whatever the policy."""
+    """A tool loop of ten steps is one decision; a request without text goes to the fallback, whatever the
+    policy."""
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
     tool = [
         {"role": "assistant", "content": None, "tool_calls": []},

@@ -29,8 +29,12 @@ def said(text: str) -> dict:
 
 @pytest.mark.parametrize(
     ("route_by", "text"),
-    [("last_user", "make it shorter"), ("first_user", "an SQL question"), ("conversation", "an SQL question\nmake it shorter")],
-)  # fmt: skip
+    [
+        ("last_user", "make it shorter"),
+        ("first_user", "an SQL question"),
+        ("conversation", "an SQL question\nmake it shorter"),
+    ],
+)
 def test_the_text_that_a_request_is_routed_by(route_by, text):
     body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, said("make it shorter")]}
     found = Request.read(body, route_by=route_by)
@@ -43,8 +47,16 @@ def test_the_text_that_a_request_is_routed_by(route_by, text):
 
 @pytest.mark.parametrize(
     "messages",
-    [[{"role": "user", "content": [IMAGE]}], [{"role": "system", "content": "rules"}], [], "", None, [3, None], {"a": 1}],
-)  # fmt: skip
+    [
+        [{"role": "user", "content": [IMAGE]}],
+        [{"role": "system", "content": "rules"}],
+        [],
+        "",
+        None,
+        [3, None],
+        {"a": 1},
+    ],
+)
 def test_no_text(messages):
     found = Request.read({"messages": messages})
     assert found.text is None and not found.in_tools
@@ -69,9 +81,12 @@ def test_the_key_of_a_session():
         return Request.read({"messages": [USER], **(body or {})}, headers, caller=caller)
 
     named = [
-        key(headers={"x-session-id": "s1"}), key({"metadata": {"session_id": "s1"}}), key({"conversation": {"id": "s1"}}),
-        key({"conversation": "s1"}), key({"litellm_session_id": "s1"}),
-    ]  # fmt: skip
+        key(headers={"x-session-id": "s1"}),
+        key({"metadata": {"session_id": "s1"}}),
+        key({"conversation": {"id": "s1"}}),
+        key({"conversation": "s1"}),
+        key({"litellm_session_id": "s1"}),
+    ]
     assert {k.key for k in named} == {session_key("s1")} and not any(k.derived for k in named)
     claude = key({"metadata": {"user_id": "user_abc_account__session_0123-abcd-ef"}})
     assert claude.key == session_key("0123-abcd-ef")
@@ -84,7 +99,32 @@ def test_the_key_of_a_session():
     assert key({"previous_response_id": "r1"}).previous == "r1"
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]), x, max_size=4), max_leaves=12))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda x: (
+            st.lists(x, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "messages",
+                        "input",
+                        "role",
+                        "content",
+                        "type",
+                        "text",
+                        "metadata",
+                        "session_id",
+                        "system",
+                    ]
+                ),
+                x,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
 def test_no_body_is_too_odd(body):
     for route_by in options.ROUTE_BY:
         found = Request.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
@@ -117,7 +157,8 @@ def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
 
 
 def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
-    """The gain is .2 of utility: the model stays where its cache is worth more, and goes where it is worth less."""
+    """The gain is .2 of utility: the model stays where its cache is worth more, and goes where it is worth
+    less."""
     folder, arm = make_bundle("best_single", epsilon=0.0), "gpt-4-1106-preview"
     router = Router.load(folder)
     router = Router.load(folder, cache_prices=dict.fromkeys(router.arms, (10.0, 1.0)))
@@ -193,7 +234,8 @@ def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp
 
 
 def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
-    """Decisions of one conversation are a cluster, those of others and of single requests are their prompts'."""
+    """Decisions of one conversation are a cluster, those of others and of single requests are their
+    prompts'."""
     router = Router.load(make_bundle("carrot", epsilon=0.5), sticky="off")
     for s in range(4):
         for turn in range(3):

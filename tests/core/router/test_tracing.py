@@ -1,4 +1,5 @@
-"""Spans over OTLP: what an attempt was, and the client's trace goes on; nothing of prompts or answers is in them."""
+"""Spans over OTLP: what an attempt was, and the client's trace goes on; nothing of prompts or answers is in
+them."""
 
 from __future__ import annotations
 

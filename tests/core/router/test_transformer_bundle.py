@@ -1,4 +1,5 @@
-"""A bundle whose encoder is a transformer: served by ONNX Runtime, decisions as in the replay, int8 where nothing is lost."""
+"""A bundle whose encoder is a transformer: served by ONNX Runtime, decisions as in the replay, int8 where
+nothing is lost."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.solver_instances import mixed_batch
 from cabs_core.errors import CabsError
 from cabs_core.solver import SolverError, solve_exploration
-from cabs_core.solver.instances import mixed_batch
 from cabs_core.solver.program import certificate, objective
 
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.solver_instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
 from benchmarks.speed import solver as solver_bench
 from cabs_core.solver import solve_exploration
-from cabs_core.solver.instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
 
 
 def test_families_are_named_and_valid():

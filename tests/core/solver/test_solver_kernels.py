@@ -12,9 +12,9 @@ import numba
 import numpy as np
 import pytest
 
+from benchmarks.solver_instances import bernoulli_batch, mixed_batch
 from cabs_core.solver import make_workspace, solve_exploration_batch, solve_kernel
 from cabs_core.solver import workspace as layout
-from cabs_core.solver.instances import bernoulli_batch, mixed_batch
 
 K = 8
 

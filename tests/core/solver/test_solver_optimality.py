@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from cabs_core.solver import make_workspace, solve_exploration, solve_exploration_batch, solve_kernel
-from cabs_core.solver.instances import (
+from benchmarks.clarabel_direct import clarabel_direct
+from benchmarks.solver_instances import (
     GRAPHS,
     LOSSES,
     bernoulli_batch,
@@ -17,8 +17,9 @@ from cabs_core.solver.instances import (
     random_graph,
     random_losses,
 )
+from cabs_core.solver import make_workspace, solve_exploration, solve_exploration_batch, solve_kernel
 from cabs_core.solver.program import certificate, objective
-from cabs_core.solver.reference import CvxpyParametric, clarabel_direct, cvxpy_paper
+from cabs_core.solver.reference import CvxpyParametric, cvxpy_paper
 from cabs_core.solver.workspace import FALLBACK, PRIMARY
 
 # K with a kernel of its own in this file: compiling one takes seconds where no cache exists.

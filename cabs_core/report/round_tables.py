@@ -1,0 +1,129 @@
+"""Tables made from verdicts and single rounds, one function each; None where there is nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.plots.page import tie
+from cabs_core.report import cards
+from cabs_core.report import evidence as facts
+from cabs_core.report.evidence import Evidence
+from cabs_core.report.names import label
+from cabs_core.report.scale import Scale
+from cabs_core.report.tables import PageTable, TableCell, number, percent, table_of, words
+from cabs_core.report.verdict import MATTERS, SAVES, Verdict
+
+_MOST_TASKS = 60
+
+
+def by_value(pool_verdicts: list[Verdict], scale: Scale) -> PageTable | None:
+    """What to use at each value of a right answer."""
+    cases = [(v, *cards.use_row(v)) for v in sorted(pool_verdicts[1:], key=lambda v: -(v.rho or 0.0))]
+    value = "Cost sensitivity" if scale.against else "One right answer is worth"
+    columns = {
+        value: lambda r: TableCell(r[1], r[0].value_usd, numeric=False),
+        "Use": lambda r: words(r[2]),
+        scale.quality: lambda r: TableCell(r[3]),
+        "USD per 1,000 requests": lambda r: TableCell(r[4]),
+        "Single model": lambda r: words(r[0].model),
+        "Its quality": lambda r: percent(r[0].model_score, 1),
+        "Its USD": lambda r: TableCell(cards.money(r[0].model_cost)),
+        "Router's cost": lambda r: TableCell(_unbroken(r[5]), r[0].saved and r[0].saved.value),
+        "Router gains": lambda r: TableCell(_unbroken(r[6]), r[0].utility.value),
+    }
+    return table_of(
+        "by_value",
+        f"What to use, by {scale.depends}",
+        cases,
+        columns,
+        f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router "
+        "against single model, with 95 % intervals. A router is deployed where it gains for sure, or is at "
+        f"most {100 * MATTERS:g} point worse and saves at least {100 * SAVES:g} % for sure.",
+    )
+
+
+def _unbroken(text: str) -> str:
+    """An estimate that breaks before its interval only."""
+    value, bracket, interval = text.partition(" (")
+    return tie(value) + bracket + interval.replace(" ", "\u00a0")
+
+
+def budgets(evidence: Evidence, router: str) -> PageTable | None:
+    """What a budget buys: the best setting of the router, and the best model, that cost no more."""
+    points, models = facts.frontier_points(evidence, router), facts.single_models(evidence)
+    dear = float(max(models["cost"].max(), points["cost"].max()))
+    cheap = float(min(models["cost"].min(), points["cost"].min()))
+    if not dear > cheap > 0:
+        return None
+
+    def best(within: pd.DataFrame, budget: float) -> pd.Series:
+        """The row of highest score that costs no more; without values where there is none."""
+        rows = within[within["cost"] <= budget * 1.0001]
+        return rows.loc[rows["score"].idxmax()] if len(rows) else pd.Series(dtype=object)
+
+    def dollars(row: pd.Series) -> TableCell:
+        return TableCell(cards.money(row["cost"]) if len(row) else "–")
+
+    records = [(b, best(points, b), best(models, b)) for b in np.geomspace(cheap, dear, 8)]
+    columns: dict[str, Callable[[Any], TableCell]] = {
+        "USD per 1,000 requests": lambda r: TableCell(cards.money(r[0]), r[0]),
+        "Quality of the router": lambda r: percent(r[1].get("score")),
+        "The router spends": lambda r: dollars(r[1]),
+        "Best model within it": lambda r: words(r[2].get("model", "none")),
+        "Its quality": lambda r: percent(r[2].get("score")),
+        "The model spends": lambda r: dollars(r[2]),
+    }
+    return table_of(
+        "budgets",
+        f"What a budget buys with {label(router)}, and with one model",
+        records,
+        columns,
+        "On the held-out queries, at the settings that were tried; chosen on the same queries, so "
+        "differences of a point or two mean little.",
+    )
+
+
+def tasks(evidence: Evidence, router: str, rho: float) -> PageTable | None:
+    """What the router does with each task."""
+    rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
+    columns = {
+        "Task": lambda t: words(t.task),
+        "Queries": lambda t: number(t.queries, 0),
+        "Mean score": lambda t: percent(t.score, 1),
+        "USD per 1,000": lambda t: number(t.cost, 3, prefix="$"),
+        "Mostly asked": lambda t: words(t.model),
+        "Share": lambda t: percent(t.share),
+        "Best model in hindsight": lambda t: words(t.best_model),
+        "Its score": lambda t: percent(t.best_score, 1),
+    }
+    return table_of(
+        "tasks",
+        f"Where {label(router)} sends each task at ρ = {rho:g}",
+        rows.itertuples(),
+        columns,
+        "All rounds of all trials. Best model in hindsight: the highest mean score on these very queries, "
+        "whatever it costs."
+        + (f" The {_MOST_TASKS} most frequent tasks." if len(rows) == _MOST_TASKS else ""),
+    )
+
+
+def propensities(evidence: Evidence) -> PageTable | None:
+    """The smallest propensity of each policy, and the share of rounds below 0.01."""
+    columns = {
+        "Policy": lambda p: words(label(p.policy)),
+        "Smallest": lambda p: TableCell(f"{p.smallest:.2g}", p.smallest),
+        "Rounds below 0.01": lambda p: percent(p.share_below, 2),
+    }
+    return table_of(
+        "propensities",
+        "Smallest propensity",
+        facts.smallest_propensities(evidence).itertuples(),
+        columns,
+        "The probability with which a policy asked the model that it asked, over all rounds, trials and ρ. "
+        "Estimates from logs divide by it: where it is tiny they are noisy, where it is always 1 nothing "
+        "about other models can be learnt from the log.",
+    )
