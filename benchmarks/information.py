@@ -39,7 +39,7 @@ def said(scores: np.ndarray, wrong: float, seed: int) -> np.ndarray:
     return np.where(flips, 1.0 - scores, scores)
 
 
-class Routed:
+class RoutedPrompts:
     """Utility of every query of a split with and without a probe."""
 
     def __init__(self, made: ReplayProblem, name: str):
@@ -92,7 +92,8 @@ def study(pool: str, seed: int, work: Path, name: str) -> list[dict[str, Any]]:
     """One row a verifier and rho: mean utility without and with the probe that validation chose, and the
     paired error."""
     parts = {
-        w: Routed(problem(work, pool, "clean", seed, FIELD_SETUP, w), name) for w in ("validation", "test")
+        w: RoutedPrompts(problem(work, pool, "clean", seed, FIELD_SETUP, w), name)
+        for w in ("validation", "test")
     }
     probes, rows = probes_of(parts["test"].made), []
     for verifier, wrong in VERIFIERS.items():

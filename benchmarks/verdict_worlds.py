@@ -43,7 +43,7 @@ Rng = np.random.Generator
 
 
 @dataclass(frozen=True)
-class Table:
+class WorldTable:
     """Scores `[routers, n]` and costs of routers, `[n]` of a model; utilities are the scores (rho 0).
 
     clusters: `[n]`, or None. seen: how much of the queries the routers were seen on (`metrics.seen_share`).
@@ -61,37 +61,37 @@ def _right(rng: Rng, chance: np.ndarray) -> np.ndarray:
     return (rng.random(chance.shape) < chance).astype(float)
 
 
-def alike(rng: Rng, n: int, routers: int = 6) -> Table:
+def alike(rng: Rng, n: int, routers: int = 6) -> WorldTable:
     """All are as good."""
     chance = np.broadcast_to(rng.uniform(0.3, 0.9, n), (routers + 1, n))
     scores, costs = _right(rng, chance), rng.lognormal(0, 0.3, (routers + 1, n))
-    return Table(scores[1:], costs[1:], scores[0], costs[0])
+    return WorldTable(scores[1:], costs[1:], scores[0], costs[0])
 
 
-def repeated(rng: Rng, n: int) -> Table:
+def repeated(rng: Rng, n: int) -> WorldTable:
     """The same with each of n prompts five times: what was right once is right again."""
     once, rows = alike(rng, n), np.arange(n).repeat(5)
     arrays = (once.scores[:, rows], once.costs[:, rows], once.model_scores[rows], once.model_costs[rows])
-    return Table(*arrays, rows)
+    return WorldTable(*arrays, rows)
 
 
-def conversations(rng: Rng, n: int) -> Table:
+def conversations(rng: Rng, n: int) -> WorldTable:
     """n conversations of two to eighteen turns; how well a router does is the conversation's."""
     session = np.arange(n).repeat(rng.integers(2, 19, n))
     chance = np.clip(rng.uniform(0.1, 0.9, (7, n)), 0, 1)[:, session]
     scores, costs = _right(rng, chance), rng.lognormal(0, 0.3, chance.shape)
-    return Table(scores[1:], costs[1:], scores[0], costs[0], session)
+    return WorldTable(scores[1:], costs[1:], scores[0], costs[0], session)
 
 
-def rare_failures(rng: Rng, n: int) -> Table:
+def rare_failures(rng: Rng, n: int) -> WorldTable:
     """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses
     .015."""
     model, costs = rng.beta(6, 2, n), rng.lognormal(0, 0.3, n)
     scores = np.where(rng.random((10, n)) < 0.02, 0.0, model)
-    return Table(scores, np.broadcast_to(0.2 * costs, (10, n)), model, costs)
+    return WorldTable(scores, np.broadcast_to(0.2 * costs, (10, n)), model, costs)
 
 
-def rarely_asked(rng: Rng, n: int) -> Table:
+def rarely_asked(rng: Rng, n: int) -> WorldTable:
     """Three routers, each to one cheap model that fails on 2 % of prompts and that was asked on a fifth of
     them."""
     whole = rare_failures(rng, n)
@@ -110,33 +110,35 @@ def rarely_asked(rng: Rng, n: int) -> Table:
     )
     cells = real_values(problem, 0.0)
     seen = min(seen_share(np.tile(np.eye(4)[j], (n, 1)), observed) for j in (1, 2, 3))
-    return Table(cells.score[:, 1:].T, cells.cost[:, 1:].T, cells.score[:, 0], cells.cost[:, 0], None, seen)
+    return WorldTable(
+        cells.score[:, 1:].T, cells.cost[:, 1:].T, cells.score[:, 0], cells.cost[:, 0], None, seen
+    )
 
 
-def strong(rng: Rng, n: int) -> Table:
+def strong(rng: Rng, n: int) -> WorldTable:
     """A model right in 99 %, routers at half its price in 97.8 %."""
     costs = rng.lognormal(0, 0.3, n)
     scores = _right(rng, np.full((4, n), 0.978))
-    return Table(scores[1:], np.broadcast_to(0.5 * costs, (3, n)), _right(rng, np.full(n, 0.99)), costs)
+    return WorldTable(scores[1:], np.broadcast_to(0.5 * costs, (3, n)), _right(rng, np.full(n, 0.99)), costs)
 
 
-def heavy(rng: Rng, n: int) -> Table:
+def heavy(rng: Rng, n: int) -> WorldTable:
     """Costs of sigma 2; three routers of the same quality save 4 %."""
     scores = _right(rng, np.full(n, 0.8))
     costs = rng.lognormal(0, 2.0, (4, n))
-    return Table(np.broadcast_to(scores, (3, n)), 0.96 * costs[1:], scores, costs[0])
+    return WorldTable(np.broadcast_to(scores, (3, n)), 0.96 * costs[1:], scores, costs[0])
 
 
-def gains(rng: Rng, n: int) -> Table:
+def gains(rng: Rng, n: int) -> WorldTable:
     """A router that gains .1, two that gain nothing: not wrong, but power."""
     model, costs = _right(rng, np.full(n, 0.6)), rng.lognormal(0, 0.3, (4, n))
     chance = np.array([0.6 + 1 / 3, 0.6, 0.6])[:, None]
     independent = _right(rng, np.broadcast_to(chance, (3, n)))
-    return Table(np.where(rng.random((3, n)) < 0.7, model, independent), costs[1:], model, costs[0])
+    return WorldTable(np.where(rng.random((3, n)) < 0.7, model, independent), costs[1:], model, costs[0])
 
 
 #: {name: (world, whether "deploy" is right)}
-WORLDS: dict[str, tuple[Callable[[Rng, int], Table], bool]] = {
+WORLDS: dict[str, tuple[Callable[[Rng, int], WorldTable], bool]] = {
     "as good": (alike, False),
     "each prompt five times": (repeated, False),
     "conversations": (conversations, False),
@@ -148,7 +150,7 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], Table], bool]] = {
 }
 
 
-def gap_of(table: Table, best: int = 0) -> Gap:
+def gap_of(table: WorldTable, best: int = 0) -> Gap:
     """One of the routers against the model."""
     n = table.scores.shape[1]
     problem = SimpleNamespace(clusters=table.clusters)
@@ -175,7 +177,7 @@ def verdict(table: Table) -> tuple[str, bool]:
     return decide(gap.utility(k), gap.quality(k), gap.saved(k)), usual
 
 
-def _judged(world: Callable[[Rng, int], Table], rng: Rng, n: int) -> tuple[str, bool]:
+def _judged(world: Callable[[Rng, int], WorldTable], rng: Rng, n: int) -> tuple[str, bool]:
     return verdict(world(rng, n))
 
 

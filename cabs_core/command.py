@@ -42,6 +42,7 @@ class CommandGroup(HelpGroup):
         return nullcontext()
 
     def invoke(self, ctx: click.Context) -> object:
+        """Run the command; what a user can mend ends it with one line instead of a traceback."""
         try:
             with self.around():
                 return super().invoke(ctx)

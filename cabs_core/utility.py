@@ -28,7 +28,11 @@ def utility(
     latencies: ArrayLike | None = None,
     latency_weight: float = 0.0,
 ) -> np.ndarray:
-    """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0."""
+    """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0.
+
+    Raises:
+        ValueError: latencies weigh, and there are none.
+    """
     value: np.ndarray = np.asarray(scores, dtype=np.float64) - price(costs, rho)
     if latency_weight:
         if latencies is None:

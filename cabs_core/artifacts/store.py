@@ -50,7 +50,11 @@ class ArtifactStore:
         return "/".join((self.url, *parts))
 
     def record(self, parts: Parts) -> Record | None:
-        """The provenance record of an artifact; None when there is no finished artifact."""
+        """The provenance record of an artifact; None when there is no finished artifact.
+
+        Raises:
+            ProvenanceError: it cannot be read.
+        """
         try:
             if not self.remote:
                 return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())

@@ -48,6 +48,9 @@ policies_option = click.option(
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
     """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; () without a text, which means
     all.
+
+    Raises:
+        click.BadParameter: a word is no number. PoolError: the pool has no such rho.
     """
     if not text:
         return ()

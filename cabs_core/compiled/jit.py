@@ -46,7 +46,8 @@ class CFunction(Protocol):
     """What `c_kernel` returns; its address is valid only in this process and while the object exists."""
 
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Of the compiled code."""
 
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:

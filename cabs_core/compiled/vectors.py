@@ -43,6 +43,7 @@ class VectorType(Type):
         super().__init__(name="f64x8")
 
     def can_convert_from(self, typingctx: Context, other: Type) -> Conversion | None:
+        """A scalar becomes a vector with it in every lane."""
         return Conversion.safe if isinstance(other, (types.Float, types.Integer)) else None
 
 

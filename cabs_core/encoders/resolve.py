@@ -109,7 +109,11 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
 
 def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
     """The transformer in a folder; `pin`: SHA-256 of its first file of weights, whatever place it comes
-    from."""
+    from.
+
+    Raises:
+        EncoderError: no transformer's folder, no weights, or others than the pin.
+    """
     if not (folder / "config.json").is_file():
         raise EncoderError(
             f"encoder {name!r}: {folder} has no config.json, so it is not a transformer's folder"

@@ -153,8 +153,8 @@ class TfidfEncoder:
 
 
 def runs(text: str) -> np.ndarray:
-    """uint64 keys of all runs of 1 to `LONGEST` characters of a text in lower case, without white space at
-    its ends.
+    """`[runs]` uint64 keys of all runs of 1 to `LONGEST` characters of a text in lower case, without white
+    space at its ends.
 
     A key holds the code points plus one, 21 bits each, so different runs have different keys.
     """

@@ -96,6 +96,7 @@ class RawCalls(NamedTuple):
 
 
 def of_a_table(table: Table, chosen: Mapping[str, str | None]) -> RawCalls:
+    """Calls of a table with a row a call; chosen: {what: column} of the pool file."""
     wanted = {**PLACES, **chosen}
     needed = [name for name in wanted.values() if name is not None and table.has(name)]
     for what, name in wanted.items():
@@ -168,6 +169,7 @@ def _is_there(value: Any) -> bool:
 def of_a_writer(
     path: Path, form: Format, name: str, chosen: Mapping[str, str | None], scores: str | Path | None
 ) -> RawCalls:
+    """Calls of a log as another tool wrote it; chosen: {what: place in a record}, scores: a file of its own."""
     records = _records(path)
     entries, loose = form.split([*records, *(_records(Path(scores)) if scores is not None else [])])
     if not entries:

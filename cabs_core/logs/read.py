@@ -101,7 +101,11 @@ def read_log(
 def log_of_frame(
     frame: pd.DataFrame, columns: Mapping[str, str | None] | None = None, origin: str = "table"
 ) -> Log:
-    """A log from a data frame with a row a call; arguments and errors as of `read_log`."""
+    """A log from a data frame with a row a call; arguments and errors as of `read_log`.
+
+    Raises:
+        DataError: a column that was named is not there.
+    """
     chosen = _chosen(columns)
     wanted = {**PLACES, **chosen}
     for what, name in wanted.items():

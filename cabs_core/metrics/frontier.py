@@ -63,7 +63,7 @@ def non_decreasing_hull(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray
 
 
 def hull_score(costs: ArrayLike, scores: ArrayLike, at: ArrayLike) -> np.ndarray:
-    """Score of the hull at the costs `at`: flat beyond the best point.
+    """Score `[m]` of the hull at the costs `at` `[m]`: flat beyond the best point.
 
     Below the cheapest point: on the segment from the null router (no call: cost 0, score 0) as RouterBench
     extrapolates.
@@ -80,6 +80,9 @@ def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -
     The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
     any of them. Routers are extended to it as in `hull_score` (null router below, flat above). Exact integral
     of the piecewise linear hull. An interval of length zero gives the height there.
+
+    Raises:
+        ValueError: the interval is empty or begins below 0.
     """
     costs, scores = _points(costs, scores)
     if not 0 <= cost_min <= cost_max:

@@ -7,7 +7,11 @@ from numpy.typing import ArrayLike
 
 
 def arm_shares(actions: ArrayLike, arms: int) -> np.ndarray:
-    """[..., arms] share of the rounds in which each arm was played; actions [..., T] in 0..arms-1."""
+    """[..., arms] share of the rounds in which each arm was played; actions [..., T] in 0..arms-1.
+
+    Raises:
+        ValueError: there are no rounds, or an action is no arm.
+    """
     actions = np.asarray(actions)
     if actions.shape[-1] == 0:
         raise ValueError("no rounds: shares are undefined")

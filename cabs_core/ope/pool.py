@@ -121,6 +121,9 @@ def probabilities(
 
     Args:
         inputs: folders of the artifacts oracles, replay_problem and tuning.
+
+    Raises:
+        DataError: the log has no embeddings, or its models are not the pool's.
     """
     if data.embeddings is None or data.lengths is None:
         raise DataError("the log has no embeddings: policies cannot be asked what they would play")

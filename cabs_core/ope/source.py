@@ -78,7 +78,11 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
 
 
 def event_frame(path: Path) -> pd.DataFrame:
-    """The decisions of an event log; the score of one that was never scored is missing."""
+    """The decisions of an event log; the score of one that was never scored is missing.
+
+    Raises:
+        DataError: it holds no decision, or some without their prompt.
+    """
     with closing(EventLog(path, read_only=True)) as log:
         rewards = {r.decision_id: r for r in log.rewards() if r.teaches}
         decisions = [d for d in log.decisions() if d.kept is None]

@@ -24,4 +24,6 @@ def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists
     if train.sum() <= MANY:
         return None
     rows = np.concatenate([validation_rows(split), np.flatnonzero(split == "test")])
-    return NeighbourLists.kept(embeddings[train], embeddings[rows], cabs_home() / "embeddings" / "neighbours")
+    return NeighbourLists.cached(
+        embeddings[train], embeddings[rows], cabs_home() / "embeddings" / "neighbours"
+    )

@@ -21,7 +21,7 @@ from cabs_core.oracles.frozen_network import FrozenNetwork, NetworkShape
 
 
 @dataclass
-class Heads:
+class NetworkHeads:
     """Outputs for a batch: scores `[B, K]`, surrogates `[B, K anchors, K]` or None, costs z `[B, K]`,
     features `[B, 128]` and the scores read from them `[B, K]`."""
 
@@ -65,7 +65,7 @@ class OracleNetwork(nn.Module):
             self.readout.bias.copy_(means)
             self.direct.copy_(slopes)
 
-    def forward(self, x: torch.Tensor, scores: torch.Tensor | None = None) -> Heads:
+    def forward(self, x: torch.Tensor, scores: torch.Tensor | None = None) -> NetworkHeads:
         """Heads for inputs `[B, inputs]`; surrogates for every anchor where the scores `[B, K]` are given."""
         h = self.trunk(x)
         ybar = self.accuracy(h)
@@ -73,7 +73,7 @@ class OracleNetwork(nn.Module):
         surrogates = None
         if scores is not None:
             surrogates = self.propagate(h, ybar, scores)
-        return Heads(ybar, surrogates, self.costs(x, h), features, self.readout(features))
+        return NetworkHeads(ybar, surrogates, self.costs(x, h), features, self.readout(features))
 
     def costs(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         """Cost head `[B, K]` for inputs and trunk states."""

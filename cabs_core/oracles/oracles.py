@@ -167,7 +167,11 @@ class Oracles:
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, kind: str | None = None
     ) -> np.ndarray:
         """Contexts `[n, d]` of the linear policies: scaled components of the embedding ('pca') or of the
-        network's feature head ('head'), and a constant."""
+        network's feature head ('head'), and a constant.
+
+        Raises:
+            DataError: there is no feature head.
+        """
         if (kind or self.chosen["features"]) == "head":
             if self.head_pca is None:
                 raise DataError("these oracles have no contexts from the network's feature head")

@@ -75,7 +75,10 @@ def train_oracles(
         raise DataError(
             f"oracles need at least 8 train and 2 validation queries, got {len(rows)} and {len(held_out)}"
         )
-    train, validation = _Rows.of(embeddings, outcomes, rows), _Rows.of(embeddings, outcomes, held_out)
+    train, validation = (
+        _SplitRows.of(embeddings, outcomes, rows),
+        _SplitRows.of(embeddings, outcomes, held_out),
+    )
     predictors = {}
     for name in _PREDICTORS:
         predictors[name] = make_score_predictor(name)
@@ -136,7 +139,7 @@ def task_share(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _SplitRows:
     """Embeddings `[n, e]` float64, prompt lengths `[n]`, scores and costs `[n, K]` of one split."""
 
     x: np.ndarray
@@ -150,7 +153,7 @@ class _Rows:
         return cls(x, outcomes.prompt_lengths[rows], outcomes.scores[rows], outcomes.costs[rows])
 
 
-def _set_scaling(oracles: Oracles, train: _Rows) -> None:
+def _set_scaling(oracles: Oracles, train: _SplitRows) -> None:
     logs, level = np.log1p(train.lengths), train.x.mean()
     squares = sum(float((part**2).sum()) for part in centred(train.x, level))
     oracles.scaling = {
@@ -163,7 +166,7 @@ def _set_scaling(oracles: Oracles, train: _Rows) -> None:
     }
 
 
-def _network_rows(oracles: Oracles, part: _Rows) -> Rows:
+def _network_rows(oracles: Oracles, part: _SplitRows) -> Rows:
     costs = (part.c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
     return Rows(oracles.network_inputs(part.x, part.lengths), part.y, costs)
 
@@ -197,7 +200,7 @@ def _add_network(
     oracles.metrics["training"] = log.to_dict()
 
 
-def _choose(oracles: Oracles, validation: _Rows, config: Oracle, features: Features) -> None:
+def _choose(oracles: Oracles, validation: _SplitRows, config: Oracle, features: Features) -> None:
     """Set `chosen` and record the validation errors of every candidate of every head."""
     rows, y, c = (validation.x, validation.lengths), validation.y, validation.c
     has_network = oracles.network is not None
@@ -295,6 +298,6 @@ def _error(predicted: np.ndarray, actual: np.ndarray) -> float:
 def pair_error(surrogates: np.ndarray, scores: np.ndarray) -> float:
     """Mean squared error of surrogate scores `[n, K, K]` over all ordered pairs of different arms."""
     square = ((surrogates - scores[:, None, :]) ** 2).sum(axis=(1, 2))
-    own = ((np.einsum("tii->ti", surrogates) - scores) ** 2).sum(axis=1)
+    diagonal = ((np.einsum("tii->ti", surrogates) - scores) ** 2).sum(axis=1)
     k = scores.shape[1]
-    return float((square - own).mean() / max(k * (k - 1), 1))
+    return float((square - diagonal).mean() / max(k * (k - 1), 1))

@@ -119,6 +119,9 @@ def noisy_scores(scores: np.ndarray, share: float = NOISE, seed: int = 0) -> np.
     """Offline scores `[N, K]` with a random `share` of each arm's labels permuted among the queries.
 
     The arms' mean scores stay as they are; what the labels say about the prompts is diluted.
+
+    Raises:
+        DataError: share is not in [0, 1].
     """
     if not 0.0 <= share <= 1.0:
         raise DataError(f"noisy_scores: share {share} must be in [0, 1]")

@@ -40,7 +40,11 @@ def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None)
 
 
 def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> RawOutcomes:
-    """Every model and query of the pool's source, before the pool's options."""
+    """Every model and query of the pool's source, before the pool's options.
+
+    Raises:
+        DataError: nothing was collected yet; or as the source says.
+    """
     record = sources()[pool_file.pool.source.kind]
     read = resolve_name(record.path)
     if record.collected and inputs is None:

@@ -56,7 +56,7 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def validation_rows(split: np.ndarray) -> np.ndarray:
-    """Rows of the validation queries on which heads, settings and routers are chosen, in order: at most
+    """Rows `[m]` of the validation queries on which heads, settings and routers are chosen, in order: at most
     `DECIDING`."""
     rows = np.flatnonzero(split == "validation")
     if len(rows) > DECIDING:

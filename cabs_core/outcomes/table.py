@@ -308,5 +308,5 @@ class Outcomes(QueryTable):
 
 
 def text_array(values: list[str]) -> np.ndarray:
-    """A numpy unicode array of the given texts."""
+    """The texts as a unicode array `[n]`."""
     return np.array(values, dtype=np.str_)

@@ -371,7 +371,7 @@ def end_labels(
 
 
 def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
-    """Rising values, moved as little as possible (least squares) until neighbours are `gap` apart."""
+    """Rising values `[n]`, moved as little as possible (least squares) until neighbours are `gap` apart."""
     steps = gap * np.arange(len(values))
     return isotonic_regression(values - steps).x + steps if len(values) else steps
 

@@ -34,7 +34,7 @@ from cabs_core.policies.requests import EVERYTHING, Choice, Decision, Reads, Req
 DEFAULT_HORIZON = 10_000
 
 
-class Options(BaseModel):
+class PolicyOptions(BaseModel):
     """Settings of a policy: unknown names and impossible values are errors.
 
     Subclasses document each field.
@@ -58,7 +58,7 @@ class Policy(PolicyMachinery, ABC):
     """
 
     #: Which options has it, with which defaults and ranges?
-    Settings: ClassVar[type[Options]] = Options
+    Settings: ClassVar[type[PolicyOptions]] = PolicyOptions
     #: Does one model serve every rho, so that a request may bring its own?
     any_rho: ClassVar[bool] = False
 

@@ -48,7 +48,7 @@ from pydantic import Field, field_validator
 
 from cabs_core.errors import PolicyError
 from cabs_core.graph.affinity import GRAPHS
-from cabs_core.policies.base import DEFAULT_HORIZON, Options
+from cabs_core.policies.base import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.linear.bandits import OPTIONS as BANDITS
 from cabs_core.policies.linear.bandits import LinearBandit, bandit_expert
@@ -56,7 +56,7 @@ from cabs_core.policies.linear.expert_policy import Expert, ExpertPolicy, ModelO
 from cabs_core.policies.linear.policy import LinearPolicy
 
 
-class CabsCRule(Options):
+class CabsCRule(PolicyOptions):
     """Settings of CABS-C, whatever its regression. Defaults are the preset `practical`.
 
     target: utility: models learn the clipped utility at one rho, as in the paper; score: they learn the score
@@ -191,7 +191,7 @@ class CabsC(Coupled, LinearPolicy):
 ExpertSpec = tuple[str, dict[str, Any]]
 
 
-class CabsDRule(Options):
+class CabsDRule(PolicyOptions):
     """Settings of CABS-D, whatever its regression. Defaults are the preset `practical`.
 
     experts: what is mixed, each a name or [name, options]. Two or more. lin_ts enters with the arm that it

@@ -78,7 +78,8 @@ def is_distribution(values: np.ndarray) -> bool:
 
 
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
-    """`value` as kernels take it: an ndarray of the field's dtype and shape, C-contiguous and writeable.
+    """`value` as kernels take it: an ndarray of the field's dtype and shape [...], C-contiguous and
+    writeable.
 
     Real numbers of another kind are converted into a copy. Text, complex numbers, dates and masked arrays are
     refused.
@@ -149,7 +150,7 @@ def number(where: str, what: str, value: Any, low: float = -FINITE, high: float 
     return real
 
 
-def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUNDS) -> int:
+def whole_number(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUNDS) -> int:
     """A whole number from low to high as an int; PolicyError otherwise, also for True, 3.0 and '3'."""
     if type(value) is int and low <= value <= high:
         return value
@@ -162,7 +163,7 @@ def whole(where: str, what: str, value: Any, low: int = 0, high: int = MOST_ROUN
     return int(value)
 
 
-def text(value: Any, most: int = 200) -> str:
+def excerpt(value: Any, most: int = 200) -> str:
     """`value` as text of at most `most` characters."""
     full = str(value)
     return full if len(full) <= most else full[: most - 3] + "..."
@@ -170,7 +171,7 @@ def text(value: Any, most: int = 200) -> str:
 
 def _repr(value: Any) -> str:
     try:
-        return text(repr(value), 80)
+        return excerpt(repr(value), 80)
     except Exception:
         return f"a {type(value).__name__}"
 
@@ -360,7 +361,7 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
     fields: what each array of the memory must be, as plain tuples of `Field`, which unpack in half the time.
     """
     arms = len(decision.arms)
-    whole(where, "Decision.arm", decision.arm, 0, arms - 1)
+    whole_number(where, "Decision.arm", decision.arm, 0, arms - 1)
     number(where, "Decision.probability", decision.probability, 0.0, ONE)
     number(where, "Decision.rho", decision.rho, 0.0, RHO_LIMIT)
     pmf = decision.pmf

@@ -33,7 +33,7 @@ from scipy.optimize import minimize
 
 from cabs_core.compiled.jit import kernel
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options
+from cabs_core.policies.base import PolicyOptions
 from cabs_core.policies.lanes import Offline
 from cabs_core.policies.neighbours import PointPolicy
 from cabs_core.predictors.base import held_out_part
@@ -108,15 +108,15 @@ def _weighted_log(scores: np.ndarray, targets: np.ndarray, gradient: np.ndarray)
     total = 0.0
     for row in range(len(scores)):
         least, most = targets[row].min(), scores[row].max()
-        whole, weights = 0.0, 0.0
+        normaliser, weights = 0.0, 0.0
         for j in range(scores.shape[1]):
             gradient[row, j] = np.exp(scores[row, j] - most)
-            whole += gradient[row, j]
+            normaliser += gradient[row, j]
             weights += targets[row, j] - least
         for j in range(scores.shape[1]):
             weight = targets[row, j] - least
-            total -= weight * (scores[row, j] - most - np.log(whole))
-            gradient[row, j] *= weights / whole
+            total -= weight * (scores[row, j] - most - np.log(normaliser))
+            gradient[row, j] *= weights / normaliser
             gradient[row, j] -= weight
     return total
 
@@ -163,7 +163,7 @@ def fit_linear(
     return weights
 
 
-class DecisionOptions(Options):
+class DecisionOptions(PolicyOptions):
     """Settings of `equirouter` and `dr_policy`."""
 
     penalty: float | None = Field(

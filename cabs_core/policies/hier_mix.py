@@ -61,7 +61,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from cabs_core.policies import checks
-from cabs_core.policies.base import DEFAULT_HORIZON, Options
+from cabs_core.policies.base import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.policies.hier_loop import Constants, Data, Parts, Scratch, decide, fill_weights, learn
 from cabs_core.policies.hier_model import (
     OFFSETS,
@@ -99,7 +99,7 @@ TWO_MODELS = {
 }
 
 
-class Correction(Options):
+class Correction(PolicyOptions):
     """A model beside the anchored and the cold one: it predicts what `offset` leaves, by arm and context.
 
     Deviations are prior standard deviations, in units of the score.
@@ -154,7 +154,7 @@ CORRECTIONS = (
 ANCHOR_WEIGHT = round(1.0 - LEAST_WEIGHT / (1.0 - sum(c.weight for c in CORRECTIONS)), 4)
 
 
-class HierOptions(Options):
+class HierOptions(PolicyOptions):
     """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
 
     base: str = Field(

@@ -26,8 +26,8 @@ def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> No
         ):
             raise PolicyError(f"{where}: lane.{name} is a {type(value).__name__}, expected an array")
     total = len(lane.order)
-    checks.whole(where, "stop", stop, 0, total)
-    checks.whole(where, "start", start, 0, stop)
+    checks.whole_number(where, "stop", stop, 0, total)
+    checks.whole_number(where, "start", start, 0, stop)
     for name, values, high in (("order", lane.order, n), ("arrivals", lane.arrivals, total)):
         if values is None:
             continue

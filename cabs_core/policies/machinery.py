@@ -85,12 +85,12 @@ class PolicyMachinery:
         self.name = name = canonical_name(name)
         self.arms: tuple[str, ...] = checks.names(name, arms)
         self.round = 0
-        self.dim = checks.whole(name, "dim", dim)
+        self.dim = checks.whole_number(name, "dim", dim)
         self.rho = checks.number(name, "rho", rho, 0.0, checks.RHO_LIMIT)
-        self.horizon = None if horizon is None else checks.whole(name, "horizon", horizon)
+        self.horizon = None if horizon is None else checks.whole_number(name, "horizon", horizon)
         self.share = checks.number(name, "binary_share", binary_share, 0.0, 1.0)
         if keys is None:
-            keys = stream_keys(checks.whole(name, "seed", seed, -(2**63), 2**63), random_key(name))
+            keys = stream_keys(checks.whole_number(name, "seed", seed, -(2**63), 2**63), random_key(name))
         self.keys = checks.stream_keys_of(name, keys)
         self.settings = self.parse(name, options or {})
         if self.needs_context and self.dim < 1:
@@ -112,7 +112,7 @@ class PolicyMachinery:
             raise PolicyError(f"{name}: class {cls.__name__} has no preset {preset!r}")
         settings = cls.settings_for(base)
         if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
-            raise PolicyError(f"{name}: options must be names and values, got {checks.text(options, 80)}")
+            raise PolicyError(f"{name}: options must be names and values, got {checks.excerpt(options, 80)}")
         named = name_and_options(name)[1]
         merged = {**cls.defaults(base), **cls.PRESETS.get(preset, {}), **named, **options}
         try:
@@ -122,7 +122,7 @@ class PolicyMachinery:
             place = ".".join(str(x) for x in first["loc"]) or "options"
             names = ", ".join(settings.model_fields)
             raise PolicyError(
-                f"{name}: option {place}: {first['msg']} (got {checks.text(repr(first.get('input')))}). "
+                f"{name}: option {place}: {first['msg']} (got {checks.excerpt(repr(first.get('input')))}). "
                 f"Options: {names}."
             ) from None
 
@@ -178,7 +178,11 @@ class PolicyMachinery:
         return checks.available(self.name, request.available, len(self.arms))
 
     def static_scores_of(self, request: Request, key: str) -> np.ndarray | None:
-        """The request's predictions `[K]` of a static predictor; None: it has none."""
+        """The request's predictions `[K]` of a static predictor; None: it has none.
+
+        Raises:
+            PolicyError: they are no mapping of names to `[K]`.
+        """
         if not isinstance(request.static_scores, Mapping):
             raise PolicyError(f"{self.name}: Request.static_scores must be a mapping of names to [K]")
         value = request.static_scores.get(key)
@@ -198,8 +202,8 @@ class PolicyMachinery:
         if callable(surrogate):
             deltas = surrogate(decision.arm, outcome.score)
         else:
-            whole = type(surrogate) is np.ndarray and surrogate.shape == (k, k)
-            deltas = (surrogate if whole else checks.surrogate(self.name, surrogate, k))[decision.arm]
+            table = type(surrogate) is np.ndarray and surrogate.shape == (k, k)
+            deltas = (surrogate if table else checks.surrogate(self.name, surrogate, k))[decision.arm]
         return checks.array(self.name, "deltas", deltas, checks.Field((k,)))
 
     # -- what the router calls -------------------------------------------------------------------------------
@@ -229,7 +233,11 @@ class PolicyMachinery:
         return None
 
     def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """Extend the state by one arm that starts from scored prompts; raises before anything changes."""
+        """Extend the state by one arm that starts from scored prompts; raises before anything changes.
+
+        Raises:
+            PolicyError: this policy cannot.
+        """
         raise PolicyError(
             f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy "
             "again with its column"

@@ -26,7 +26,7 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options
+from cabs_core.policies.base import PolicyOptions
 from cabs_core.policies.lanes import Offline, Stream
 from cabs_core.policies.ratings import bradley_terry, local_ratings
 from cabs_core.policies.requests import Reads, Request
@@ -96,7 +96,11 @@ class PointPolicy(StaticPolicy):
         return scores
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Values for all rows; lanes share them."""
+        """Values for all rows; lanes share them.
+
+        Raises:
+            PolicyError: it learnt from embeddings, and the problem has none.
+        """
         points = stream.embeddings if self.on_embeddings else stream.contexts
         if points is None:
             raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
@@ -149,7 +153,7 @@ class PointPolicy(StaticPolicy):
             setattr(self, name, arrays.get(name))
 
 
-class AvengersOptions(Options):
+class AvengersOptions(PolicyOptions):
     """Settings of `avengers_pro`."""
 
     clusters: int = Field(25, ge=1, le=10_000)
@@ -272,7 +276,7 @@ class NearestPolicy(PointPolicy):
         return self.rate(near)
 
 
-class GuardedOptions(Options):
+class GuardedOptions(PolicyOptions):
     """Settings of `guarded_knn`."""
 
     neighbours: int = Field(50, ge=2)
@@ -312,7 +316,7 @@ class GuardedKnn(NearestPolicy):
         self.utilities = np.delete(self.utilities, index, axis=1)
 
 
-class EagleOptions(Options):
+class EagleOptions(PolicyOptions):
     """Settings of `eagle`."""
 
     k_factor: float = Field(32.0, gt=0, description="K of the Elo updates of the local rating")

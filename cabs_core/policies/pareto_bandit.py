@@ -27,7 +27,7 @@ from pydantic import Field
 from cabs_core.compiled.jit import kernel
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options
+from cabs_core.policies.base import PolicyOptions
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.policies.rounds import CompiledPolicy, round_loop
@@ -39,7 +39,7 @@ from cabs_core.utility import price
 MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
 
 
-class Model(NamedTuple):
+class ParetoModel(NamedTuple):
     """What is learnt of every arm: inverse and precision [K, d, d], moment and theta [K, d]; floor [K], what
     is left of the ridge penalty; updated and played int64 [K], the rounds of its last update and play."""
 
@@ -52,18 +52,18 @@ class Model(NamedTuple):
     played: np.ndarray
 
 
-class Parts(NamedTuple):
+class ParetoParts(NamedTuple):
     """Options; the model; clock int64 [1], the number of rounds; gain [d], work space."""
 
     alpha: float
     gamma: float
     penalty: float
-    model: Model
+    model: ParetoModel
     clock: np.ndarray
     gain: np.ndarray
 
 
-class Data(NamedTuple):
+class ParetoData(NamedTuple):
     """contexts [n, d] whose last feature is 1; penalties [n, K] of the expected costs; scores [n, K]."""
 
     contexts: np.ndarray
@@ -71,7 +71,7 @@ class Data(NamedTuple):
     scores: np.ndarray
 
 
-class ParetoOptions(Options):
+class ParetoOptions(PolicyOptions):
     """Settings of `pareto_bandit`; defaults are the source's for a warm start."""
 
     alpha: float = Field(0.01, ge=0, description="Scale of the confidence bonus")
@@ -99,7 +99,7 @@ def staleness_factor(gamma: float, rounds: int) -> float:
 
 @kernel
 def _decide(
-    parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
+    parts: ParetoParts, data: ParetoData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
     """The arm of largest upper bound less penalty (the first of equals); counts the round."""
     inverse, _, _, theta, _, updated, played = parts.model
@@ -155,7 +155,7 @@ def _forget(
 
 
 @kernel
-def _learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
+def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) -> None:
     """Learn the score of `arm`."""
     inverse, precision, moment, theta, floor, updated, _ = parts.model
     _forget(
@@ -221,19 +221,19 @@ class ParetoBandit(CompiledPolicy):
         inverse = np.linalg.inv(precision)
         theta = np.einsum("kij,kj->ki", inverse, moment)
         stamps = [np.zeros(k, dtype=np.int64) for _ in range(2)]
-        self.model = Model(inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
+        self.model = ParetoModel(inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
         self.clock, self.gain = np.zeros(1, dtype=np.int64), np.empty(d)
         self.resized()
 
     def resized(self) -> None:
         self._no_scores = np.zeros((1, len(self.arms)))
 
-    def parts(self, lane: Lane | None = None) -> Parts:
+    def parts(self, lane: Lane | None = None) -> ParetoParts:
         """Options and models."""
         o = self.settings
-        return Parts(o.alpha, o.gamma, o.penalty, self.model, self.clock, self.gain)
+        return ParetoParts(o.alpha, o.gamma, o.penalty, self.model, self.clock, self.gain)
 
-    def data(self, stream: Stream) -> Data:
+    def data(self, stream: Stream) -> ParetoData:
         """Contexts with their constant, penalties and scores."""
         costs = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
 
@@ -241,7 +241,7 @@ class ParetoBandit(CompiledPolicy):
             values = self._penalties(stream.static_costs, self.rho)
             return np.ascontiguousarray(np.broadcast_to(values, stream.scores.shape))
 
-        return Data(
+        return ParetoData(
             stream.once("pareto_bandit", lambda: counting(stream.contexts)),
             stream.once(costs, penalties),
             stream.scores,
@@ -269,7 +269,7 @@ class ParetoBandit(CompiledPolicy):
             costs = self.need(
                 request, "predicted_costs" if request.static_costs is None else "static_costs", k, 0.0
             )
-        row = Data(x[None], self._penalties(costs, rho)[None], self._no_scores)
+        row = ParetoData(x[None], self._penalties(costs, rho)[None], self._no_scores)
         arm = int(_decide(self.parts(), row, 0, mask, self.round, 0, self.new_trace())[0])
         pmf = np.zeros(k)
         pmf[arm] = 1.0
@@ -277,7 +277,7 @@ class ParetoBandit(CompiledPolicy):
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from the realised score of the played arm."""
-        row = Data(
+        row = ParetoData(
             outcome.memory["context"][None], self._no_scores, np.full_like(self._no_scores, outcome.score)
         )
         _learn(self.parts(), row, 0, outcome.arm, 0)
@@ -314,7 +314,7 @@ class ParetoBandit(CompiledPolicy):
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
-        self.model = Model(*(np.array(arrays[name]) for name in Model._fields))
+        self.model = ParetoModel(*(np.array(arrays[name]) for name in ParetoModel._fields))
         self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
 
     def grow(self) -> None:
@@ -322,7 +322,7 @@ class ParetoBandit(CompiledPolicy):
         d, penalty = self.dim, self.settings.penalty
         now = self.clock[0]
         fresh = (np.eye(d) / penalty, penalty * np.eye(d), np.zeros(d), np.zeros(d), penalty, now, now)
-        self.model = Model(
+        self.model = ParetoModel(
             *(
                 np.append(old, np.array([new], dtype=old.dtype), axis=0)
                 for old, new in zip(self.model, fresh, strict=True)
@@ -331,5 +331,5 @@ class ParetoBandit(CompiledPolicy):
         self.price = np.append(self.price, self.price.mean())
 
     def shrink(self, index: int) -> None:
-        self.model = Model(*(np.delete(a, index, axis=0) for a in self.model))
+        self.model = ParetoModel(*(np.delete(a, index, axis=0) for a in self.model))
         self.price = np.delete(self.price, index)

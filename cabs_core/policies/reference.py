@@ -83,7 +83,7 @@ class Ridge:
         self.u[j] += target * x
 
 
-class CabsC:
+class PlainCabsC:
     """Algorithm 1: correlation-aware bandits with surrogates, coupled."""
 
     def __init__(self, K: int, d: int, gamma: float = 4.0, kappa: float = 1.5):
@@ -130,7 +130,7 @@ class SquareCB:
         self.rs.feed(i, x, r)
 
 
-class CabsD:
+class PlainCabsD:
     """Algorithm 2: decoupled; expert 1 is SquareCB, expert 2 is CABS-C.
 
     Args:
@@ -138,7 +138,7 @@ class CabsD:
     """
 
     def __init__(self, K: int, d: int, grid: np.ndarray):
-        self.experts, self.grid = (SquareCB(K, d), CabsC(K, d)), grid
+        self.experts, self.grid = (SquareCB(K, d), PlainCabsC(K, d)), grid
         self.w, self.Delta = np.ones((2, len(grid))), 0.0  # line 4
 
     def policies(self, x: np.ndarray, A: np.ndarray, E: np.ndarray) -> np.ndarray:

@@ -162,7 +162,7 @@ class Decision:
             raise PolicyError(f"Decision.from_dict takes what to_dict gave, not {type(data).__name__}")
         if data.get("format") != FORMAT:
             raise PolicyError(
-                f"a decision of format {checks.text(repr(data.get('format', 1)), 40)}: this version reads "
+                f"a decision of format {checks.excerpt(repr(data.get('format', 1)), 40)}: this version reads "
                 f"{FORMAT}, "
                 "which says which router made it. Decisions made before an upgrade cannot be learnt after it"
             )
@@ -170,9 +170,9 @@ class Decision:
             table, arms, memory = data["surrogate"], data["arms"], data["memory"]
             k = len(checks.names("Decision", arms))
             return cls(
-                arm=checks.whole("Decision", "arm", data["arm"], 0, k - 1),
+                arm=checks.whole_number("Decision", "arm", data["arm"], 0, k - 1),
                 probability=checks.number("Decision", "probability", data["probability"], 0.0, checks.ONE),
-                round=checks.whole("Decision", "round", data["round"]),
+                round=checks.whole_number("Decision", "round", data["round"]),
                 pmf=checks.array("Decision", "pmf", data["pmf"], checks.probabilities(k)),
                 rho=checks.number("Decision", "rho", data["rho"], 0.0, checks.RHO_LIMIT),
                 arms=tuple(arms),
@@ -180,18 +180,18 @@ class Decision:
                 surrogate=None if table is None else _array_from_json("surrogate", table),
                 router=_token("router", data["router"]),
                 instance=_token("instance", data["instance"]),
-                version=checks.whole("Decision", "version", data["version"]),
+                version=checks.whole_number("Decision", "version", data["version"]),
             )
         except KeyError as error:
             raise PolicyError(f"Decision: {error} is absent") from None
         except (AttributeError, TypeError) as error:
-            raise PolicyError(f"Decision: not what to_dict gave ({checks.text(error)})") from None
+            raise PolicyError(f"Decision: not what to_dict gave ({checks.excerpt(error)})") from None
 
 
 def _token(name: str, value: Any) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{16,32}", value):
         raise PolicyError(
-            f"Decision: {name} is {checks.text(repr(value), 60)}, expected the id that to_dict gave"
+            f"Decision: {name} is {checks.excerpt(repr(value), 60)}, expected the id that to_dict gave"
         )
     return value
 
@@ -208,16 +208,16 @@ _DTYPES = {"<f8": np.float64, "<f4": np.float32, "<i8": np.int64, "|b1": np.bool
 
 
 def _array_from_json(name: Any, data: Mapping[str, Any]) -> np.ndarray:
-    where = f"Decision: {checks.text(name, 40)}"
+    where = f"Decision: {checks.excerpt(name, 40)}"
     try:
         kind, shape, values = data["dtype"], data["shape"], data["values"]
         if kind == "<f8" or kind == "<f4":
             values = [float(x) if x in ("nan", "inf", "-inf") else x for x in values]
-        shape = tuple(checks.whole(where, "shape", n, 0, 2**31) for n in shape)
+        shape = tuple(checks.whole_number(where, "shape", n, 0, 2**31) for n in shape)
         flat: np.ndarray = np.array(values, dtype=_DTYPES[kind])
         plain = bool if kind == "|b1" else int if kind == "<i8" else (int, float)
         if flat.shape != (math.prod(shape),) or not all(isinstance(x, plain) for x in values):
             raise ValueError(f"{len(values)} values do not make an array {list(shape)} of {kind}")
         return flat.reshape(shape)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise PolicyError(f"{where} is no array ({checks.text(repr(error))})") from None
+        raise PolicyError(f"{where} is no array ({checks.excerpt(repr(error))})") from None

@@ -217,15 +217,17 @@ class SafePolicy:
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
         if not isinstance(decision.router, str) or decision.router != self.router:
             named = isinstance(decision.router, str) and decision.router
-            maker = f"router {checks.text(decision.router, 40)}" if named else "an unnamed router"
+            maker = f"router {checks.excerpt(decision.router, 40)}" if named else "an unnamed router"
             raise PolicyError(
                 f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its "
                 "feedback to the router that made it"
             )
         if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
-            raise PolicyError(f"{self.name}: Decision.instance is {checks.text(repr(decision.instance), 60)}")
-        checks.whole(self.name, "Decision.round", decision.round)
-        checks.whole(self.name, "Decision.version", decision.version)
+            raise PolicyError(
+                f"{self.name}: Decision.instance is {checks.excerpt(repr(decision.instance), 60)}"
+            )
+        checks.whole_number(self.name, "Decision.round", decision.round)
+        checks.whole_number(self.name, "Decision.version", decision.version)
         if not isinstance(decision.arms, tuple):
             raise PolicyError(
                 f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
@@ -283,12 +285,16 @@ class SafePolicy:
             algorithm.resized()
 
     def remove_arm(self, name: str) -> None:
-        """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing."""
+        """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing.
+
+        Raises:
+            PolicyError: there is no such arm, or it is the last one.
+        """
         with self._lock:
             algorithm = self.algorithm
             if name not in algorithm.arms or len(algorithm.arms) == 1:
                 raise PolicyError(
-                    f"{self.name}: cannot remove {checks.text(name, 80)!r} from arms {self.arms}"
+                    f"{self.name}: cannot remove {checks.excerpt(name, 80)!r} from arms {self.arms}"
                 )
             index = algorithm.arms.index(name)
             algorithm.shrink(index)

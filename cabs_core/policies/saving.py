@@ -137,7 +137,7 @@ def _shapes(where: str, stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
     for entry in stored.infolist():
         name = entry.filename.removesuffix(".npy")
         if name in shapes or name == entry.filename:
-            raise ValueError(f"unexpected entry {checks.text(entry.filename, 60)!r}")
+            raise ValueError(f"unexpected entry {checks.excerpt(entry.filename, 60)!r}")
         with stored.open(entry) as file:
             version = np.lib.format.read_magic(file)
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -166,7 +166,7 @@ def read_header(folder: str | Path) -> dict[str, Any]:
         if header.get("format") != FORMAT or isinstance(header["format"], (bool, float)):
             raise ValueError(f"format {header.get('format')!r}, this version reads {FORMAT}")
     except _DAMAGE as error:
-        raise ProvenanceError(f"{path}: cannot be read as a saved policy ({checks.text(error)})") from None
+        raise ProvenanceError(f"{path}: cannot be read as a saved policy ({checks.excerpt(error)})") from None
     return header
 
 
@@ -230,10 +230,10 @@ def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
         place = ".".join(str(x) for x in first["loc"])
         raise ProvenanceError(f"{folder / HEADER}: {place}: {first['msg']}") from None
     except CabsError as error:
-        raise ProvenanceError(f"{folder}: not a sound saved policy: {checks.text(error, 400)}") from None
+        raise ProvenanceError(f"{folder}: not a sound saved policy: {checks.excerpt(error, 400)}") from None
     except _DAMAGE as error:
         raise ProvenanceError(
-            f"{folder}: cannot be read as a saved policy ({type(error).__name__}: {checks.text(error)})"
+            f"{folder}: cannot be read as a saved policy ({type(error).__name__}: {checks.excerpt(error)})"
         ) from None
     policy.load_parts(folder)
     return policy, saved

@@ -20,7 +20,7 @@ from cabs_core.compiled.jit import kernel
 from cabs_core.compiled.rng import ACTION, draw, uniform
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.base import Policy, PolicyOptions
 from cabs_core.policies.lane_checks import check_lane
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.requests import Choice, Reads, Request
@@ -205,7 +205,7 @@ class Carrot(StaticPolicy):
         return expected_utility(stream.predicted_scores, stream.predicted_costs, self.rho, self.share)
 
 
-class PredictedOptions(Options):
+class PredictedOptions(PolicyOptions):
     """Settings of the static policies that predict scores.
 
     predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.

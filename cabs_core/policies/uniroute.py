@@ -47,7 +47,11 @@ class UniRoute(Predicted):
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
     def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """An arm with the errors of a few scored prompts; clusters without one have its mean score."""
+        """An arm with the errors of a few scored prompts; clusters without one have its mean score.
+
+        Raises:
+            PolicyError: it was not fitted yet.
+        """
         self._ready()
         if self.predictor is None:
             raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")

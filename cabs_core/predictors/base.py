@@ -143,7 +143,11 @@ def save_state(
 
 
 def read_header(folder: str | Path) -> dict[str, Any]:
-    """The JSON of a saved predictor: format, name and settings."""
+    """The JSON of a saved predictor: format, name and settings.
+
+    Raises:
+        ProvenanceError: it cannot be read, or is of another format.
+    """
     path = Path(folder) / "predictor.json"
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
@@ -155,7 +159,11 @@ def read_header(folder: str | Path) -> dict[str, Any]:
 
 
 def load_state(folder: str | Path, name: str) -> State:
-    """(arrays, settings) of the predictor called `name` in `folder`."""
+    """(arrays, settings) of the predictor called `name` in `folder`.
+
+    Raises:
+        ProvenanceError: another predictor, or not readable.
+    """
     header = read_header(folder)
     if header["name"] != name:
         raise ProvenanceError(f"{folder} holds the predictor {header['name']!r}, not {name!r}.")

@@ -20,7 +20,7 @@ from cabs_core.predictors.base import ScorePredictor, State, Validation, check_i
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
-    """Rows scaled to length 1; a row of zeros stays zero."""
+    """Rows `[n, d]` scaled to length 1; a row of zeros stays zero."""
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     unit = np.zeros_like(x, dtype=np.float64)
     np.divide(x, norms, out=unit, where=norms > 0)

@@ -67,7 +67,7 @@ def search(
 
 
 def halves(points: np.ndarray) -> np.ndarray:
-    """Half the squared length of every point: with it, a distance costs one product."""
+    """`[n]` half the squared length of every point: with it, a distance costs one product."""
     parts = (
         points[start : start + MANY] for start in range(0, len(points), MANY)
     )  # squares would be a second copy
@@ -95,7 +95,7 @@ class NeighbourLists:
         return None if -1 in places else self.near[places, :top]
 
     @classmethod
-    def kept(cls, points: np.ndarray, rows: np.ndarray, folder: Path) -> NeighbourLists:
+    def cached(cls, points: np.ndarray, rows: np.ndarray, folder: Path) -> NeighbourLists:
         """The lists, read from `folder` where they were searched before, else searched and written there."""
         points, rows = (np.ascontiguousarray(a, dtype=np.float32) for a in (points, rows))
         digest = hashlib.sha256(f"{LENGTH} {points.shape} {rows.shape}".encode())

@@ -86,7 +86,7 @@ def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, An
         name = policy if isinstance(policy, str) else getattr(policy, "name", type(policy).__name__)
         text = ", ".join(f"{key}={value}" for key, value in options.items())
         labelled.append((label or (f"{name} ({text})" if text else str(name)), policy, options))
-    twice = {label for label, _, _ in labelled if [other for other, _, _ in labelled].count(label) > 1}
+    twice = {label for label, _, _ in labelled if [name for name, _, _ in labelled].count(label) > 1}
     if twice:
         raise PolicyError(
             f"replay_many: {sorted(twice)[0]!r} is named twice; give a mapping {{label: policy}} with labels "

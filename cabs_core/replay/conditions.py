@@ -57,6 +57,9 @@ def stream_condition(
     """Apply a condition: orders, arrivals and conversations of all lanes; arm windows are set on `stream`.
 
     Data-level names change nothing here: the problem at hand was built under them.
+
+    Raises:
+        PolicyError: rounds are not within an order.
     """
     check_condition(name)
     n = len(orders[0])
@@ -102,7 +105,9 @@ def _conversations(
         in_conversations(o, problem.tasks, problem.times, options, _generator("sessions", seed, pool, i))
         for o, i in zip(orders, trials, strict=True)
     ]
-    return [o for o, _ in played], [Turns(own.number[:rounds], own.in_tools[:rounds]) for _, own in played]
+    return [o for o, _ in played], [
+        Turns(turns.number[:rounds], turns.in_tools[:rounds]) for _, turns in played
+    ]
 
 
 def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> ReplayProblem:
@@ -127,8 +132,8 @@ def in_time(order: np.ndarray, times: np.ndarray | None) -> np.ndarray:
 
 
 def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The queries of an order, rearranged so that early rounds are mostly of one half of the tasks (random
-    per trial), late rounds mostly of the other: a query's time is Beta(1, 3) or Beta(3, 1)."""
+    """The queries `[n]` of an order, rearranged so that early rounds are mostly of one half of the tasks
+    (random per trial), late rounds mostly of the other: a query's time is Beta(1, 3) or Beta(3, 1)."""
     names = np.unique(tasks)
     late = set(generator.permutation(names)[: len(names) // 2].tolist())
     is_late = np.isin(tasks[order], list(late))

@@ -145,7 +145,9 @@ def replay(
         problem, policy, rho, pool=pool, seed=seed, latency_weight=latency_weight, condition=condition
     )
     options = _options(options, overrides)
-    threads = default_threads() if threads is None else checks.whole("replay", "threads", threads, 1, 4096)
+    threads = (
+        default_threads() if threads is None else checks.whole_number("replay", "threads", threads, 1, 4096)
+    )
     watch = _Watch(f"{asked.policy} at rho {asked.rho:g}", progress, cancel)
     stream = make_stream(problem, asked.rho, asked.latency_weight)
     numbers, conversations = _trial_numbers(trials), _sessions(sessions, condition)
@@ -157,7 +159,7 @@ def replay(
         numbers,
         seed=asked.seed,
         pool=asked.pool,
-        rounds=None if rounds is None else checks.whole("replay", "rounds", rounds, 1),
+        rounds=None if rounds is None else checks.whole_number("replay", "rounds", rounds, 1),
         sessions=conversations,
     )
     if not isinstance(policy, str):
@@ -214,7 +216,7 @@ def _settings(
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
     for what, value in (("policy", name), ("condition", condition), ("pool", pool)):
         if not isinstance(value, str) or len(value) > 200:
-            raise PolicyError(f"replay: {what} is {checks.text(repr(value), 80)}, expected a name")
+            raise PolicyError(f"replay: {what} is {checks.excerpt(repr(value), 80)}, expected a name")
     latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)
     if latency_weight and problem.latencies is None:
         raise PolicyError("replay: latency_weight is positive, but the problem has no latencies; set it to 0")
@@ -222,7 +224,7 @@ def _settings(
         policy=canonical_name(name) if isinstance(policy, str) else name,
         rho=float(checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)),
         pool=pool or problem.pool,
-        seed=int(checks.whole("replay", "seed", seed, -(2**63), 2**63)),
+        seed=int(checks.whole_number("replay", "seed", seed, -(2**63), 2**63)),
         latency_weight=float(latency_weight),
         condition=condition,
     )
@@ -243,8 +245,8 @@ def _orders(
         seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
         return [in_time(rows, problem.times) for rows in seeded]
     given = np.atleast_2d(order)
-    whole = given.dtype.kind in "iu" and given.ndim == 2 and given.size and len(given) == len(trials)
-    if not whole or given.min() < 0 or given.max() >= problem.n:
+    valid = given.dtype.kind in "iu" and given.ndim == 2 and given.size and len(given) == len(trials)
+    if not valid or given.min() < 0 or given.max() >= problem.n:
         raise PolicyError(f"replay: order must be whole [{len(trials)}, T] rows in 0..{problem.n - 1}")
     return list(given.astype(np.int64))
 
@@ -261,7 +263,7 @@ def _players(
     """A policy and a lane for every trial, and their conversations where the plan has some."""
     cls, rho = policy_class(asked.policy), f"{asked.rho:g}"
 
-    def made(trial: int) -> SafePolicy:
+    def new_policy(trial: int) -> SafePolicy:
         algorithm = cls(
             asked.policy,
             arms=problem.arms,
@@ -276,7 +278,7 @@ def _players(
         return SafePolicy(algorithm)
 
     with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
-        policies = [made(trial) for trial in trials]
+        policies = [new_policy(trial) for trial in trials]
     lanes = [
         Lane.empty(o, arrivals, experts=p.algorithm.experts)
         for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)
@@ -348,16 +350,16 @@ def _replay_external(
 
 def _trial_numbers(trials: Any) -> list[int]:
     if isinstance(trials, (int, np.integer)):
-        return list(range(checks.whole("replay", "trials", trials, 1, 1_000_000)))
+        return list(range(checks.whole_number("replay", "trials", trials, 1, 1_000_000)))
     try:
         numbers = list(trials)
     except TypeError:
         numbers = []
     if not numbers:
         raise PolicyError(
-            f"replay: trials {checks.text(repr(trials), 80)} must be a number or numbers of trials"
+            f"replay: trials {checks.excerpt(repr(trials), 80)} must be a number or numbers of trials"
         )
-    return [checks.whole("replay", "trials", i) for i in numbers]
+    return [checks.whole_number("replay", "trials", i) for i in numbers]
 
 
 def _result(

@@ -36,7 +36,7 @@ class ExternalPolicy(Protocol):
 def external_name(policy: object) -> str:
     """What results call the policy."""
     name = getattr(policy, "name", None)
-    return checks.text(name if isinstance(name, str) and name else type(policy).__name__, 200)
+    return checks.excerpt(name if isinstance(name, str) and name else type(policy).__name__, 200)
 
 
 def fresh_copies(policy: object, count: int) -> list[Any]:
@@ -46,8 +46,8 @@ def fresh_copies(policy: object, count: int) -> list[Any]:
     """
     if isinstance(policy, type) or not isinstance(policy, ExternalPolicy) or not callable(policy.predict):
         raise PolicyError(
-            f"replay: policy is {checks.text(repr(policy), 80)}; expected the name of a policy, or an object "
-            "with predict(context) and, if it learns, learn(context, arm, reward, probability)"
+            f"replay: policy is {checks.excerpt(repr(policy), 80)}; expected the name of a policy, or an "
+            "object with predict(context) and, if it learns, learn(context, arm, reward, probability)"
         )
     try:
         return [copy.deepcopy(policy) for _ in range(count)]
@@ -96,6 +96,6 @@ def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
         scaled: np.ndarray = pmf / pmf.sum()
         return scaled
     raise PolicyError(
-        f"{name}: predict returned {checks.text(repr(value), 80)}; expected the index of an arm, "
+        f"{name}: predict returned {checks.excerpt(repr(value), 80)}; expected the index of an arm, "
         f"0 to {arms - 1}, or {arms} probabilities with sum 1"
     )

@@ -69,8 +69,8 @@ def _methods(name: str, options: dict[str, Any]) -> None:
     missing = ", ".join(sorted(cls.__abstractmethods__))
     expect(not missing, name, f"class {cls.__name__} lacks {missing} (see cabs_core.policies.base.Policy)")
     learns = policy_record(name).learns
-    own = any("learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
-    expect(not learns or own, name, f"it learns, but {cls.__name__} lacks learn")
+    implemented = any("learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
+    expect(not learns or implemented, name, f"it learns, but {cls.__name__} lacks learn")
 
 
 def _record(name: str, options: dict[str, Any]) -> None:
@@ -138,11 +138,11 @@ def _compiled(policy: SafePolicy, stream: Any, lane: Lane, start: int, stop: int
 
 def _resume(name: str, options: dict[str, Any]) -> None:
     """Saved and loaded in between, it plays on as if nothing had happened."""
-    _, whole = _played(name, options, (), _compiled)
+    _, unbroken = _played(name, options, (), _compiled)
     policy, parts = _played(name, options, (1, 50), _compiled)
     expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
-    same = np.array_equal(whole.actions, parts.actions) and np.array_equal(
-        whole.propensities, parts.propensities
+    same = np.array_equal(unbroken.actions, parts.actions) and np.array_equal(
+        unbroken.propensities, parts.propensities
     )
     expect(same, name, "saved and loaded after round 1 and 50, it plays otherwise than without a break")
 

@@ -57,7 +57,7 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenCounts:
     """Tokens `[n, K]` that each model reads and writes on each query, and its price `[K]`, USD each read."""
 
     read: np.ndarray
@@ -65,14 +65,14 @@ class Tokens:
     price: np.ndarray
 
 
-def tokens_of(problem: ReplayProblem, options: Sessions) -> Tokens:
+def tokens_of(problem: ReplayProblem, options: Sessions) -> TokenCounts:
     """The problem's own counts, or what `input_share` says of its costs (see the module)."""
     if problem.input_tokens is not None and problem.output_tokens is not None:
         assert problem.input_prices is not None
         read, written = (
             np.asarray(x, dtype=np.float64) for x in (problem.input_tokens, problem.output_tokens)
         )
-        return Tokens(read, written, problem.input_prices)
+        return TokenCounts(read, written, problem.input_prices)
     lengths, offline = problem.prompt_lengths, problem.offline_prompt_lengths
     read = np.ones(problem.n) if lengths is None else np.maximum(lengths / BYTES_A_TOKEN, 1.0)
     costs, counts = problem.costs, read
@@ -81,7 +81,7 @@ def tokens_of(problem: ReplayProblem, options: Sessions) -> Tokens:
         counts = np.ones(len(costs)) if offline is None else np.maximum(offline / BYTES_A_TOKEN, 1.0)
     price = options.input_share * costs.mean(axis=0) / counts.mean()
     out = (1.0 - options.input_share) * problem.costs / np.where(price > 0, ANSWER_PRICE * price, np.inf)
-    return Tokens(np.repeat(read[:, None], problem.K, axis=1), out, price)
+    return TokenCounts(np.repeat(read[:, None], problem.K, axis=1), out, price)
 
 
 def in_conversations(
@@ -123,7 +123,7 @@ def in_conversations(
 class Context:
     """What one conversation after another has cost so far: what the next turn costs, by who answered."""
 
-    def __init__(self, tokens: Tokens, cached: float):
+    def __init__(self, tokens: TokenCounts, cached: float):
         self.tokens, self.saved = tokens, (1.0 - cached) * tokens.price
         self.begin()
 
@@ -164,9 +164,9 @@ def kept_costs(
     """
     tokens = tokens_of(problem, options)
     total, plays = np.zeros((problem.n, problem.K)), np.zeros(problem.n)
-    for order, own in zip(orders, turns, strict=True):
+    for order, spoken in zip(orders, turns, strict=True):
         cache = before = np.zeros(problem.K)
-        for row, number in zip(order.tolist(), own.number.tolist(), strict=True):
+        for row, number in zip(order.tolist(), spoken.number.tolist(), strict=True):
             if number == 0:
                 cache = before = np.zeros(problem.K)
             total[row] += tokens.price * (before - (1.0 - options.cached) * cache)
@@ -186,7 +186,13 @@ class Talk:
     """
 
     def __init__(
-        self, policy: SafePolicy, stream: Stream, lane: Lane, turns: Turns, tokens: Tokens, options: Sessions
+        self,
+        policy: SafePolicy,
+        stream: Stream,
+        lane: Lane,
+        turns: Turns,
+        tokens: TokenCounts,
+        options: Sessions,
     ):
         self.policy, self.stream, self.lane, self.turns = policy, stream, lane, turns
         self.sticky = "off" if policy.algorithm.needs_outcomes else options.sticky
@@ -231,8 +237,10 @@ class Talk:
         if context.last < 0 or not may_keep(self.sticky, in_tools):
             return None
         if not in_tools:
-            whole = self.stream.predicted_costs[row] + context.context_costs()
-            if worth_a_switch(self.shown[row], whole, context.last, self.stream.rho, context.cache_worth()):
+            full_costs = self.stream.predicted_costs[row] + context.context_costs()
+            if worth_a_switch(
+                self.shown[row], full_costs, context.last, self.stream.rho, context.cache_worth()
+            ):
                 return None
         return context.last
 

@@ -230,10 +230,10 @@ def search_rhos(grid: Sequence[float]) -> list[float]:
     On the paper's grid those nearest to `RHOS` (ties go to the smaller); on any other the middle one of each
     regime.
     """
-    own = sorted(grid)
-    if is_paper_grid(own):
-        return sorted({float(own[np.argmin(np.abs(np.array(own) - r))]) for r in RHOS})
-    table = regime_table(own)
+    values = sorted(grid)
+    if is_paper_grid(values):
+        return sorted({float(values[np.argmin(np.abs(np.array(values) - r))]) for r in RHOS})
+    table = regime_table(values)
     members = [[r for r, regime in table.items() if regime == name] for name in REGIMES]
     return [rhos[len(rhos) // 2] for rhos in members if rhos]
 

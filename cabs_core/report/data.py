@@ -49,6 +49,7 @@ class PoolData:
     artifacts_dir: Path
 
     def mart(self, name: str) -> pd.DataFrame:
+        """Rows of a mart of this pool."""
         return read_mart(self.artifacts_dir, f"mart_{name}", self.pool)
 
     @cached_property
@@ -90,6 +91,7 @@ class PoolData:
 
     @property
     def reference(self) -> str:
+        """The policy that relative figures are against."""
         return str(self.info["reference_policy"])
 
     @cached_property

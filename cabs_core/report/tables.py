@@ -31,6 +31,7 @@ class TableCell:
 
     @property
     def raw(self) -> Any:
+        """What is written to CSV and sorted by."""
         return self.text if self.value is None else self.value
 
     @property
@@ -127,6 +128,7 @@ def _is_number(text: str) -> bool:
 
 
 def missing(value: Any) -> bool:
+    """Whether a value is None or NaN."""
     return value is None or (not isinstance(value, (str, list, dict)) and bool(pd.isna(value)))
 
 
@@ -155,6 +157,7 @@ def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, *
 
 
 def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
+    """A share of 1 as per cent with fixed decimals; an absent one is an en dash."""
     if missing(value):
         return TableCell("–", "", **look)
     text = f"{round(100 * float(value), digits) + 0.0:.{digits}f} %"  # + 0.0: no negative zero
@@ -213,6 +216,7 @@ def saving(share: Any) -> TableCell:
 
 
 def words(text: Any, **look: Any) -> TableCell:
+    """A cell of text; an absent one is an en dash."""
     return TableCell("–" if missing(text) else str(text), numeric=False, **look)
 
 

@@ -185,7 +185,7 @@ def prompt_hashes(prompts: Sequence[str]) -> np.ndarray:
 
 
 def seen_prompts(folder: str | Path) -> np.ndarray:
-    """Sorted hashes of the prompts that a bundle was trained or chosen on."""
+    """Sorted hashes `[m]` of the prompts that a bundle was trained or chosen on."""
     path = Path(folder) / SEEN
     return np.load(path, allow_pickle=False) if path.is_file() else np.zeros(0, dtype="<u8")
 

@@ -294,7 +294,11 @@ def compare_plays(
 
 def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProblem, rho: float) -> np.ndarray:
     """`[n]` arms of the problem that a bundle plays on these prompts in order, without its exploration
-    floor."""
+    floor.
+
+    Raises:
+        RouterError: an arm of the bundle has no outcomes here.
+    """
     manifest = read_manifest(folder)
     missing = [arm for arm in manifest.names if arm not in problem.arms]
     if missing:

@@ -201,6 +201,7 @@ def tally(
     cost: float = 0.0,
     rewards: int = 0,
 ) -> None:
+    """Add to the sums of a day, bundle, arm and status: calls, USD and rewards."""
     run(
         "INSERT INTO tallies (day, bundle, arm, status, n, cost, rewards) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (day, bundle, arm, status) DO UPDATE SET n = tallies.n + excluded.n, "
@@ -216,6 +217,7 @@ def name_of(name: str) -> str:
 
 
 def body_of(row: dict[str, Any]) -> list[Any]:
+    """Columns of `bodies` after `seq`, from a decision's row."""
     available, embedding = row.get("available"), row.get("embedding")
     values = {
         "pmf": json.dumps(np.asarray(row["pmf"]).tolist()),
@@ -234,6 +236,7 @@ def embedding_of(stored: Any) -> np.ndarray:
 
 
 def logged_of(row: Sequence[Any]) -> Logged:
+    """A decision from the columns of `decisions` and `bodies`."""
     item = dict(zip([*DECISIONS, *(c for c in BODIES if c != "seq")], row, strict=True))
     item["retracted"], item["estimated"] = bool(item["retracted"]), bool(item["estimated"])
     item["decision"] = item["decision"] or ""
@@ -247,5 +250,6 @@ def logged_of(row: Sequence[Any]) -> Logged:
 
 
 def reward_of(row: Sequence[Any]) -> Reward:
+    """A reward from the columns of `rewards`."""
     item = dict(zip(REWARDS, row, strict=True))
     return Reward(**{**item, "teaches": bool(item["teaches"]), "retracted": bool(item["retracted"])})

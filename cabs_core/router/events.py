@@ -123,7 +123,11 @@ class EventLog(EventReads):
         self.database.transaction(work, append=True)
 
     def finish(self, decision_id: str, *, status: str, **facts: Any) -> None:
-        """Record how the call of a decision ended; facts are of `ENDS`, what is None stays as it is."""
+        """Record how the call of a decision ended; facts are of `ENDS`, what is None stays as it is.
+
+        Raises:
+            RouterError: another fact than those of `ENDS`.
+        """
         if unknown := sorted(set(facts) - set(ENDS)):
             raise RouterError(
                 f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}"

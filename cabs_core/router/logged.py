@@ -211,6 +211,9 @@ class LoggedBundle:
         response_id.
 
         A pacer takes the cost into account at once.
+
+        Raises:
+            RouterError: the cost is no finite number >= 0.
         """
         if cost is not None and not is_amount(cost):
             raise RouterError(f"cost {cost!r:.60}: expected a finite number >= 0")

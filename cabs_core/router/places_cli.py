@@ -42,6 +42,7 @@ class RouterPlace(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # g
     name = "folder or URL"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """The place of a router; a file is none."""
         if is_remote(value):
             return str(value)
         path = Path(value)

@@ -62,8 +62,8 @@ class ExplorationBatch:
 
 
 def make_workspace(arms: int) -> np.ndarray:
-    """Workspace for `solve_kernel` with K = `arms` (compiles the kernels for that K, or loads them from
-    cache).
+    """Workspace `[size]` for `solve_kernel` with K = `arms` (compiles the kernels for that K, or loads them
+    from cache).
 
     One workspace serves one thread at a time. It names code of this process: never save or send it.
     """

@@ -65,7 +65,11 @@ def _first(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def check_tol(tol: Any) -> float:
-    """tol as a float: positive and finite, in the units of the losses."""
+    """tol as a float: positive and finite, in the units of the losses.
+
+    Raises:
+        SolverError: it is not positive and finite.
+    """
     if type(tol) is float and 0.0 < tol < math.inf:
         return tol
     try:
@@ -82,7 +86,11 @@ def check_tol(tol: Any) -> float:
 
 
 def check_arms(arms: object) -> int:
-    """The number of arms as an int of at least 1."""
+    """The number of arms as an int of at least 1.
+
+    Raises:
+        SolverError: it is no whole number from 1 to `MOST_ARMS`.
+    """
     if isinstance(arms, bool) or not isinstance(arms, (int, np.integer)) or arms < 1:
         raise SolverError(f"the number of arms must be an integer of at least 1; got {str(arms)[:80]!r}")
     if arms > MOST_ARMS:

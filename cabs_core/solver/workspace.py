@@ -45,7 +45,7 @@ def put_address(workspace: np.ndarray, slot: int, address: int) -> None:
 
 
 def allocate(arms: int, size: int) -> np.ndarray:
-    """A zeroed, 64-byte aligned workspace of HEADER + `size` float64, its kernels not yet named."""
+    """A zeroed, 64-byte aligned workspace `[HEADER + size]` of float64, its kernels not yet named."""
     size += HEADER
     raw = np.zeros(size + 8)
     shift = (-raw.ctypes.data % 64) // 8

@@ -49,7 +49,11 @@ LEAST_P = 1e-3
 
 
 def cliques(arms: int, size: int) -> np.ndarray:
-    """Feedback graph [K, K] of disjoint cliques of `size` arms; size must divide arms."""
+    """Feedback graph [K, K] of disjoint cliques of `size` arms; size must divide arms.
+
+    Raises:
+        ValueError: it does not.
+    """
     if arms % size:
         raise ValueError(f"{arms} arms cannot be cut into cliques of {size}")
     return np.kron(np.eye(arms // size), np.ones((size, size)))

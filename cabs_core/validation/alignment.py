@@ -197,7 +197,7 @@ def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
 
 
 def sample_rows(n: int, *, seed: int = 0) -> np.ndarray:
-    """All rows, or a random 12,000 of them in order: enough to see a correlation of 0.05."""
+    """`[m]` all rows, or a random 12,000 of them in order: enough to see a correlation of 0.05."""
     if n <= _ROWS:
         return np.arange(n)
     return np.sort(np.random.default_rng([seed, 0]).choice(n, _ROWS, replace=False))

@@ -227,7 +227,11 @@ CHECKS: tuple[CheckSpec, ...] = (
 
 
 def check_names(stage: Stage) -> list[CheckSpec]:
-    """The checks of a stage, in order."""
+    """The checks of a stage, in order.
+
+    Raises:
+        ValueError: there is no such stage.
+    """
     checks = [spec for spec in CHECKS if spec.stage == stage]
     if not checks:
         raise ValueError(f"no checks for stage {stage!r}: expected 'outcomes' or 'splits'")

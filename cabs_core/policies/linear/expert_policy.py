@@ -14,14 +14,14 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options, Policy
+from cabs_core.policies.base import Policy, PolicyOptions
 from cabs_core.policies.lanes import Lane, Stream
 from cabs_core.policies.linear import kernel_arrays
 from cabs_core.policies.requests import Decision, Reads, Request
 from cabs_core.utility import clipped_utility, margin, price
 
 
-class ModelOptions(Options):
+class ModelOptions(PolicyOptions):
     """The regression of an expert.
 
     penalty: lambda of the ridge; 10 is the paper's.
@@ -132,9 +132,9 @@ class ExpertPolicy(Policy):
 
     def resized(self) -> None:
         k = len(self.arms)
-        tables = {name: np.zeros((1, k)) for name in kernel_arrays.Data._fields}
+        tables = {name: np.zeros((1, k)) for name in kernel_arrays.LinearData._fields}
         tables |= {"contexts": np.ones((1, self._width())), "deltas": np.zeros((1, k, k))}
-        self._row = kernel_arrays.Data(**tables)
+        self._row = kernel_arrays.LinearData(**tables)
 
     def _width(self) -> int:
         """Number of features that the kernels see."""
@@ -158,7 +158,7 @@ class ExpertPolicy(Policy):
                 margins = margin(costs, rho)
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
-    def _request(self, given: Inputs) -> kernel_arrays.Data:
+    def _request(self, given: Inputs) -> kernel_arrays.LinearData:
         """A request as a table with one row, as far as `decide` reads it."""
         row = self._row
         row.margins[0], row.affinity[0] = given.margins, given.affinity
@@ -178,7 +178,7 @@ class ExpertPolicy(Policy):
 
     def _feedback(
         self, decision: Decision, outcome: checks.Outcome
-    ) -> tuple[kernel_arrays.Data, kernel_arrays.Memory]:
+    ) -> tuple[kernel_arrays.LinearData, kernel_arrays.Memory]:
         """(outcome as a table with one row, but for the context; the decision's memory) for the current arms.
 
         Raises:
@@ -223,13 +223,13 @@ class ExpertPolicy(Policy):
 
     # -- replay ----------------------------------------------------------------------------------------------
 
-    def data(self, stream: Stream) -> kernel_arrays.Data:
+    def data(self, stream: Stream) -> kernel_arrays.LinearData:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""
         return stream.once(f"data:{self.target}:{self.rho!r}", lambda: self._data(stream))
 
-    def _data(self, stream: Stream) -> kernel_arrays.Data:
+    def _data(self, stream: Stream) -> kernel_arrays.LinearData:
         prices, score = price(stream.predicted_costs, self.rho), self.target == "score"
-        return kernel_arrays.Data(
+        return kernel_arrays.LinearData(
             stream.contexts,
             stream.scores if score else stream.utilities,
             margin(stream.predicted_costs, self.rho) if score else np.ones_like(prices),

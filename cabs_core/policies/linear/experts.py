@@ -27,11 +27,11 @@ from cabs_core.solver.workspace import solve_kernel
 def _predict(
     expert: Any,
     m: int,
-    model: kernel_arrays.Model,
+    model: kernel_arrays.LinearModel,
     x: np.ndarray,
     margins: np.ndarray,
     active: np.ndarray,
-    s: kernel_arrays.Scratch,
+    s: kernel_arrays.LinearScratch,
     with_spread: bool,
 ) -> None:
     """values[j]: utility that expert m predicts, clipped if it says so; spread[j]: margin^2 x'A^-1 x."""
@@ -121,13 +121,13 @@ def lin_ts(
 def expert_pmf(
     rules: kernel_arrays.Rules,
     m: int,
-    model: kernel_arrays.Model,
+    model: kernel_arrays.LinearModel,
     x: np.ndarray,
     margins: np.ndarray,
     affinity: np.ndarray,
     active: np.ndarray,
     t: int,
-    s: kernel_arrays.Scratch,
+    s: kernel_arrays.LinearScratch,
     pmf: np.ndarray,
 ) -> tuple[float, bool]:
     """pmf [K]: distribution of expert m in round t; (gap, certified) of a solve, (nan, True) without."""
@@ -156,7 +156,7 @@ def cabs_c(
     affinity: np.ndarray,
     active: np.ndarray,
     t: int,
-    s: kernel_arrays.Scratch,
+    s: kernel_arrays.LinearScratch,
     pmf: np.ndarray,
 ) -> tuple[float, bool]:
     """Lines 6 to 8 of Algorithm 1: graph, then the exploration program with losses 1 - predictions."""
@@ -210,8 +210,8 @@ def meta_weights(copies: int, log_weights: np.ndarray, mu: np.ndarray) -> None:
 
 @kernel
 def decide(
-    parts: kernel_arrays.Parts,
-    data: kernel_arrays.Data,
+    parts: kernel_arrays.LinearParts,
+    data: kernel_arrays.LinearData,
     row: int,
     mask: np.ndarray,
     t: int,

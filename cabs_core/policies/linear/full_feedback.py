@@ -31,7 +31,9 @@ class FullFeedbackOptions(BanditOptions):
 
 
 @kernel
-def learn_all(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: int, slot: int) -> None:
+def learn_all(
+    parts: kernel_arrays.LinearParts, data: kernel_arrays.LinearData, row: int, arm: int, slot: int
+) -> None:
     """Every arm's model sees its row: the first matrix is shared."""
     inverse, theta, gain = parts.model.inverse[0, 0], parts.model.theta[0], parts.scratch.gain
     x, targets = data.contexts[row], data.targets[row]
@@ -60,5 +62,9 @@ class FullFeedback(LinearPolicy):
         """Arms that cannot be played are observed all the same, so the matrix stays shared."""
 
     def grow(self) -> None:
-        """Not possible: the shared matrix holds rows that a new arm has not seen."""
+        """Not possible: the shared matrix holds rows that a new arm has not seen.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError(f"{self.name} shares one matrix among its arms: build a new policy to add one")

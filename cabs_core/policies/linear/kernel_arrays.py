@@ -28,7 +28,7 @@ SURROGATES = {"difference": 0, "product": 1, "score": 2}
 #: adjacency of the exploration program: the sampled graph, its expectation, or sampled edges weighted by it
 PROGRAM_GRAPHS = {"sampled": 0, "expected": 1, "printed": 2}
 META_LOSSES = {"realised": 0, "literal": 1, "doubly_robust": 2}
-# Entries of Model.scalars.
+# Entries of LinearModel.scalars.
 SECOND_ORDER = 0  # Delta_t of Algorithm 2
 
 
@@ -92,7 +92,7 @@ class Rules(NamedTuple):
     keys: np.ndarray
 
 
-class Model(NamedTuple):
+class LinearModel(NamedTuple):
     """What is learnt. inverse [M, K, d, d] (lower triangles; where `shared` only [m, 0]), theta [M, K, d],
     bias and bias_count [M, K], log_weights [M L] (copy g of expert m at m L + g), scalars [2]."""
 
@@ -104,7 +104,7 @@ class Model(NamedTuple):
     scalars: np.ndarray
 
 
-class Data(NamedTuple):
+class LinearData(NamedTuple):
     """Rows of queries, or one request. contexts [n, d]; targets [n, K] what an arm is observed to earn in the
     model's units (utility or score); margins [n, K] multiply predictions into utilities (ones for utility);
     rewards [n, K] clipped utilities; scores [n, K]; prices [n, K] rho times the predicted costs; affinity [n,
@@ -133,7 +133,7 @@ class Memory(NamedTuple):
     baseline: np.ndarray
 
 
-class Scratch(NamedTuple):
+class LinearScratch(NamedTuple):
     """Work space of one lane: values, spread, keep, work, deltas [K]; pair [2, K]; gain [d]; graphs [M, K,
     K]; expected, program [K, K]; losses [L M]; mu [M]; workspace of the solver (of one element where nothing
     is solved)."""
@@ -153,9 +153,9 @@ class Scratch(NamedTuple):
     workspace: np.ndarray
 
 
-def scratch(m: int, k: int, d: int, copies: int, solves: bool) -> Scratch:
+def scratch(m: int, k: int, d: int, copies: int, solves: bool) -> LinearScratch:
     """Work space for m experts, k arms, d features; solves: whether any expert solves the program."""
-    return Scratch(
+    return LinearScratch(
         np.zeros(k),
         np.zeros(k),
         np.zeros(k),
@@ -178,12 +178,12 @@ def slots(shape: tuple[int, ...], m: int, k: int) -> Memory:
     return Memory(np.zeros(each), np.zeros(each), np.zeros(one), np.zeros(each), np.zeros(one))
 
 
-class Parts(NamedTuple):
+class LinearParts(NamedTuple):
     """What kernels get beside the data."""
 
     rules: Rules
-    model: Model
-    scratch: Scratch
+    model: LinearModel
+    scratch: LinearScratch
     memory: Memory
 
 

@@ -25,7 +25,9 @@ def surrogate_value(kind: int, score: float, price: float) -> float:
 
 
 @kernel
-def learn(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: int, slot: int) -> None:
+def learn(
+    parts: kernel_arrays.LinearParts, data: kernel_arrays.LinearData, row: int, arm: int, slot: int
+) -> None:
     """The reward of a decision has come (`rounds`): update the experts' models and the meta weights."""
     experts, model, deltas = parts.rules.experts, parts.model, parts.scratch.deltas
     M = parts.memory.pmfs.shape[1]
@@ -49,14 +51,14 @@ def learn(parts: kernel_arrays.Parts, data: kernel_arrays.Data, row: int, arm: i
 def learn_cabs_c(
     expert: Any,
     m: int,
-    model: kernel_arrays.Model,
+    model: kernel_arrays.LinearModel,
     x: np.ndarray,
     affinity: np.ndarray,
     prices: np.ndarray,
     arm: int,
     target: float,
     score: float,
-    s: kernel_arrays.Scratch,
+    s: kernel_arrays.LinearScratch,
     reach: np.ndarray,
 ) -> None:
     """Lines 11 to 16 of Algorithm 1: de-bias, weight, and feed the neighbours' pseudo-observations."""
@@ -116,12 +118,12 @@ def learn_cabs_c(
 @kernel
 def learn_meta(
     rules: kernel_arrays.Rules,
-    model: kernel_arrays.Model,
+    model: kernel_arrays.LinearModel,
     prices: np.ndarray,
     arm: int,
     reward: float,
     score: float,
-    s: kernel_arrays.Scratch,
+    s: kernel_arrays.LinearScratch,
     memory: kernel_arrays.Memory,
     slot: int,
 ) -> None:

@@ -39,7 +39,11 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {}}
 
     def prepare(self) -> None:
-        """Experts and rules from the options."""
+        """Experts and rules from the options.
+
+        Raises:
+            PolicyError: more experts than there are random streams for.
+        """
         super().prepare()
         self.shares = bool(self.rules.experts["shared"].any())
         m = len(self._experts)
@@ -69,7 +73,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
                 warm = partial(warm_start, offline.contexts, targets, options.penalty, options.warm)
                 inverse[i], theta[i] = offline.once(key, warm)
         copies = self.rules.mixture.copies
-        self.model = kernel_arrays.Model(
+        self.model = kernel_arrays.LinearModel(
             inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
         )
         self.resized()
@@ -98,21 +102,27 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         return self.model._asdict(), {"shared": shared, "gamma_ix": self.rules.mixture.gamma_ix}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
-        self.model = kernel_arrays.Model(
-            *(np.array(arrays[name], dtype=np.float64) for name in kernel_arrays.Model._fields)
+        """Inverse of `state`.
+
+        Raises:
+            PolicyError: the arrays do not fit the experts.
+        """
+        self.model = kernel_arrays.LinearModel(
+            *(np.array(arrays[name], dtype=np.float64) for name in kernel_arrays.LinearModel._fields)
         )
         shared, fresh = values["shared"], [e.options.shared == 1 for e in self._experts]
         if len(shared) != len(fresh) or any(
             x is not False and not (x is True and f) for x, f in zip(shared, fresh)
         ):
-            raise PolicyError(f"{self.name}: shared {checks.text(shared, 80)} does not fit experts {fresh}")
+            raise PolicyError(
+                f"{self.name}: shared {checks.excerpt(shared, 80)} does not fit experts {fresh}"
+            )
         self.rules.experts["shared"] = shared
         self.shares = any(shared)
         self._set_gamma(values)
 
     def layout(self) -> dict[str, checks.Field]:
-        """`kernel_arrays.Model` for these arms, features and experts."""
+        """`kernel_arrays.LinearModel` for these arms, features and experts."""
         m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
         return {
@@ -171,7 +181,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         if self.shares and (past.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away
         data.contexts[0] = outcome.memory["context"]
-        parts = kernel_arrays.Parts(self.rules, self.model, self.scratch, past)
+        parts = kernel_arrays.LinearParts(self.rules, self.model, self.scratch, past)
         self.learn_kernel(parts, data, 0, outcome.arm, 0)
 
     def deviation(self, decision: Decision, arm: int) -> float | None:
@@ -185,12 +195,12 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
 
     # -- replay ----------------------------------------------------------------------------------------------
 
-    def parts(self, lane: Lane | None = None) -> kernel_arrays.Parts:
+    def parts(self, lane: Lane | None = None) -> kernel_arrays.LinearParts:
         """Rules, models and scratch; the memory of a lane whose rewards are late is the lane's."""
         memory = self._memory
         if lane is not None and lane.arrivals is not None:
             lane.memory = memory = lane.memory or self._slots(len(lane.order))
-        return kernel_arrays.Parts(self.rules, self.model, self.scratch, memory)
+        return kernel_arrays.LinearParts(self.rules, self.model, self.scratch, memory)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Rounds start..stop-1; arms that come and go see different rows."""

@@ -64,14 +64,22 @@ class CabsDNeural(Decoupled, NeuralPolicy):
     }
 
     def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
-        """CABS-C; its network is that of all experts."""
+        """CABS-C; its network is that of all experts.
+
+        Raises:
+            PolicyError: options of the network, which all experts share.
+        """
         if set(options) & (set(NeuralOptions.model_fields) - {"target"}):
             raise PolicyError(f"{self.name}: network settings are common to all experts, not {options}")
         name = f"cabs_c_neural@{self.settings.cabs_preset}"
         return cabs_expert(CabsCNeural.parse(name, {**options, "target": self.settings.target}))
 
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
-        """A neural bandit, of which the options are its exploration alone."""
+        """A neural bandit, of which the options are its exploration alone.
+
+        Raises:
+            PolicyError: an option that the expert does not have, or out of its range.
+        """
         try:
             if name == "neural_ucb":
                 return neural_expert("lin_ucb", alpha=_UCB(**options).alpha)

@@ -66,12 +66,12 @@ def _lane_memory(memory: kernel_arrays.Memory, lane: int) -> kernel_arrays.Memor
 
 
 @kernel
-def _lane_parts(parts: kernel_arrays.Parts, keys: np.ndarray, lane: int) -> kernel_arrays.Parts:
+def _lane_parts(parts: kernel_arrays.LinearParts, keys: np.ndarray, lane: int) -> kernel_arrays.LinearParts:
     """One lane's share of parts whose model and memory have an axis of lanes in front."""
     rules, model = parts.rules, parts.model
-    return kernel_arrays.Parts(
+    return kernel_arrays.LinearParts(
         kernel_arrays.Rules(rules.experts, rules.mixture, keys[lane]),
-        kernel_arrays.Model(
+        kernel_arrays.LinearModel(
             model.inverse[lane],
             model.theta[lane],
             model.bias[lane],
@@ -86,9 +86,9 @@ def _lane_parts(parts: kernel_arrays.Parts, keys: np.ndarray, lane: int) -> kern
 
 @kernel
 def _decide_lanes(
-    parts: kernel_arrays.Parts,
+    parts: kernel_arrays.LinearParts,
     keys: np.ndarray,
-    data: kernel_arrays.Data,
+    data: kernel_arrays.LinearData,
     active: np.ndarray,
     rounds: np.ndarray,
     slots: np.ndarray,
@@ -105,9 +105,9 @@ def _decide_lanes(
 
 @kernel
 def _learn_lanes(
-    parts: kernel_arrays.Parts,
+    parts: kernel_arrays.LinearParts,
     keys: np.ndarray,
-    data: kernel_arrays.Data,
+    data: kernel_arrays.LinearData,
     x: np.ndarray,
     arms: np.ndarray,
     due: np.ndarray,
@@ -205,7 +205,7 @@ class NeuralLanes:
         def stacked(name: str) -> np.ndarray:
             return np.stack([np.array(s[name], dtype=np.float64) for s in states])
 
-        self.model = kernel_arrays.Model(
+        self.model = kernel_arrays.LinearModel(
             np.zeros((lanes, m, k, 1, 1)), np.zeros((lanes, m, k, 1)), *(stacked(name) for name in _LEARNT)
         )
         self.counts = np.array([len(s["history_x"]) for s in states], dtype=np.int64)
@@ -292,14 +292,14 @@ class NeuralLanes:
     def _wide_nets(self) -> LastLayers:
         return self.nets if self._wide is None else _Subset(self.nets, self._wide)
 
-    def parts(self, memory: kernel_arrays.Memory) -> kernel_arrays.Parts:
+    def parts(self, memory: kernel_arrays.Memory) -> kernel_arrays.LinearParts:
         """What the kernels take, every lane's."""
-        return kernel_arrays.Parts(self.rules, self.model, self.scratch, memory)
+        return kernel_arrays.LinearParts(self.rules, self.model, self.scratch, memory)
 
     def decide(
         self,
         x: np.ndarray,
-        data: kernel_arrays.Data,
+        data: kernel_arrays.LinearData,
         active: np.ndarray,
         rounds: np.ndarray,
         memory: kernel_arrays.Memory,
@@ -327,7 +327,7 @@ class NeuralLanes:
     def learn(
         self,
         x: np.ndarray,
-        data: kernel_arrays.Data,
+        data: kernel_arrays.LinearData,
         arms: np.ndarray,
         due: np.ndarray,
         memory: kernel_arrays.Memory,

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from cabs_core.errors import PolicyError
 from cabs_core.policies import checks
-from cabs_core.policies.base import Options
+from cabs_core.policies.base import PolicyOptions
 from cabs_core.policies.lane_checks import check_lane
 from cabs_core.policies.lanes import Lane, Offline, Stream
 from cabs_core.policies.linear import kernel_arrays
@@ -30,7 +30,7 @@ from cabs_core.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
 from cabs_core.policies.requests import Choice, Decision, Request
 
 
-class NeuralOptions(Options):
+class NeuralOptions(PolicyOptions):
     """The networks and their training.
 
     hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights towards their initial values
@@ -67,7 +67,11 @@ class NeuralPolicy(ExpertPolicy):
     own_loop: ClassVar[bool] = True
 
     def prepare(self) -> None:
-        """Experts and rules from the options."""
+        """Experts and rules from the options.
+
+        Raises:
+            PolicyError: too many experts.
+        """
         super().prepare()
         if len(self._experts) > MAX_EXPERTS:
             raise PolicyError(f"{self.name}: at most {MAX_EXPERTS} experts, got {len(self._experts)}")
@@ -244,8 +248,8 @@ def _play(
         # decisions of earlier chunks may still wait, so their memory stays with the lanes
         late = core.slots(len(lanes[0].order))
         for i, lane in enumerate(lanes):
-            for slots, kept in zip(late, lane.memory or ()):
-                slots[i] = kept
+            for slots, stored in zip(late, lane.memory or ()):
+                slots[i] = stored
             lane.memory = kernel_arrays.Memory(*(slots[i] for slots in late))
         memory = late
     everyone = np.ones(count, dtype=np.bool_)
@@ -257,7 +261,7 @@ def _play(
             np.broadcast_to((stream.active_from <= t) & (t < stream.active_until), (count, k))
         )
         slots = np.full(count, t) if delayed else zeros
-        data = kernel_arrays.Data(ones, *(values[rows] for values in table[1:]))
+        data = kernel_arrays.LinearData(ones, *(values[rows] for values in table[1:]))
         core.decide(stream.contexts[rows], data, active, offset + t, memory, slots)
         for i, lane in enumerate(lanes):
             lane.actions[t], lane.propensities[t] = core.arms[i], core.chances[i]
@@ -284,7 +288,7 @@ def _play(
                 break
             rows = np.array([lane.order[past[i]] for i, lane in enumerate(lanes)])
             arms = np.array([lane.actions[past[i]] for i, lane in enumerate(lanes)])
-            data = kernel_arrays.Data(ones, *(values[rows] for values in table[1:]))
+            data = kernel_arrays.LinearData(ones, *(values[rows] for values in table[1:]))
             core.learn(stream.contexts[rows], data, arms, due, memory, past, first.full_feedback)
     for i, policy in enumerate(policies):
         policy.core = policy._lanes([core.part(i)], policy.keys[None])

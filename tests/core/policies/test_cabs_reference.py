@@ -80,7 +80,7 @@ def solves_line_8(p, f, W):
 
 def test_literal_is_algorithm_1_line_by_line(problem):
     policy = build_policy("cabs_c_linear@literal", arms=problem.arms, dim=D, rho=RHO)
-    printed = reference.CabsC(K, D)
+    printed = reference.PlainCabsC(K, D)
     for t in range(ROUNDS):
         x = problem.contexts[t]
         E = reference.expected_graph(reference.affinity(problem.predicted_scores[t]))
@@ -250,7 +250,7 @@ def test_literal_cabs_d_is_algorithm_2_line_by_line(problem):
     policy = build_policy(
         "cabs_d_linear@literal", arms=problem.arms, dim=D, rho=RHO, horizon=horizon, ix_copies=copies
     )
-    printed = reference.CabsD(K, D, 2.0 ** np.arange(copies) / math.sqrt(K * horizon))
+    printed = reference.PlainCabsD(K, D, 2.0 ** np.arange(copies) / math.sqrt(K * horizon))
     for t in range(200):
         x = problem.contexts[t]
         E = reference.expected_graph(reference.affinity(problem.predicted_scores[t]))

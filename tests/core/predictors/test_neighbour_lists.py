@@ -26,7 +26,7 @@ def forbid_search(monkeypatch) -> None:
 
 def test_lists_are_the_nearest_in_order(vectors, tmp_path):
     points, rows = vectors
-    near = NeighbourLists.kept(points, rows, tmp_path).near
+    near = NeighbourLists.cached(points, rows, tmp_path).near
     distance = np.linalg.norm(rows[:, None].astype(np.float64) - points, axis=2)
     found = np.take_along_axis(distance, near, axis=1)
     np.testing.assert_allclose(found, np.sort(distance, axis=1)[:, :LENGTH], rtol=1e-5)
@@ -35,17 +35,17 @@ def test_lists_are_the_nearest_in_order(vectors, tmp_path):
 
 def test_a_search_is_made_once_and_again_where_the_file_is_damaged(vectors, tmp_path, monkeypatch):
     points, rows = vectors
-    first = NeighbourLists.kept(points, rows, tmp_path)
+    first = NeighbourLists.cached(points, rows, tmp_path)
     (path,) = tmp_path.iterdir()
     content = path.read_bytes()
     for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:50], b""):
         path.write_bytes(damaged)
-        assert (NeighbourLists.kept(points, rows, tmp_path).near == first.near).all()
+        assert (NeighbourLists.cached(points, rows, tmp_path).near == first.near).all()
         assert path.read_bytes() == content
     forbid_search(monkeypatch)
-    assert (NeighbourLists.kept(points, rows, tmp_path).near == first.near).all()
+    assert (NeighbourLists.cached(points, rows, tmp_path).near == first.near).all()
     with pytest.raises(AssertionError, match="searched again"):
-        NeighbourLists.kept(points + 1, rows, tmp_path)
+        NeighbourLists.cached(points + 1, rows, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["knn", "knn_literal", "kernel_ridge"])
@@ -56,7 +56,7 @@ def test_predictions_from_lists_are_those_of_a_search(name, vectors, tmp_path, m
     held_out = (rows[:40], lengths[:40], y[:40])
     searched = make_score_predictor(name).fit(points, lengths, y, validation=held_out)
     expected = searched.predict(rows, lengths[:90])
-    lists = NeighbourLists.kept(points, rows, tmp_path)
+    lists = NeighbourLists.cached(points, rows, tmp_path)
     other = make_score_predictor(name)
     other.use(NeighbourLists(points[1:], rows, lists.near - 1))  # of other train prompts: they are no use
     assert (other.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected).all()

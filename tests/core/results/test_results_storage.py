@@ -10,7 +10,8 @@ import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
 
 from cabs_core.errors import ResultError, StorageError
-from cabs_core.replay.storage import FILES, checkpoints, load_replay_result, load_trace, save_replay_result
+from cabs_core.replay.played import checkpoints
+from cabs_core.replay.storage import FILES, load_replay_result, load_trace, save_replay_result
 
 
 @pytest.fixture
