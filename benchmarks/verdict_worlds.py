@@ -166,7 +166,7 @@ def gap_of(table: WorldTable, best: int = 0) -> Gap:
     return Gap(evidence, router, model, np.ones(1))
 
 
-def verdict(table: Table) -> tuple[str, bool]:
+def verdict(table: WorldTable) -> tuple[str, bool]:
     """(the decision on the best of the routers, whether the usual interval of rows would have said that it
     gains)."""
     k, best = len(table.scores), int(table.scores.mean(axis=1).argmax())

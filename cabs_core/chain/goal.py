@@ -8,13 +8,13 @@ from cabs_core.inputs import tuned_options
 from cabs_core.pool_files.goals import Goal
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.router.build import deployable
-from cabs_core.router.goals import Answer, answer_goal
+from cabs_core.router.goals import GoalAnswer, answer_goal
 
 #: orders that learning policies are averaged over
 _TRIALS = 5
 
 
-def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> Answer:
+def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
     """Which of the pool's models and routers fulfils a goal: chosen on validation, confirmed on test.
 
     Args:

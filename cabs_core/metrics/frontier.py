@@ -127,6 +127,9 @@ def aiq_bootstrap_se(
     Args:
         costs, scores: [rhos, n] per query means at every rho; the queries are resampled for all rhos together.
         plays: [rhos, n] how often each query was played (weights of the means), None for equally often.
+
+    Raises:
+        ValueError: costs and scores are not `[rhos, n]` both.
     """
     costs, scores = np.asarray(costs, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     if costs.shape != scores.shape or costs.ndim != 2:
