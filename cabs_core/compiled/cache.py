@@ -94,18 +94,17 @@ class UserWide(_Stamp, caching.UserWideCacheLocator):
 LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolder, BesideSource, UserWide))
 
 
-def writable(folder: str, temporary: str | None = None) -> str:
+def writable(folder: str) -> str:
     """A cache folder that can be written: this one, or a copy of it (some 9 MB) in a temporary folder of this
     process.
 
     Args:
-        folder: of compiled code, empty for none. temporary: where the copy goes; None: the system's temporary
-            folder.
+        folder: of compiled code, empty for none.
     """
     if not folder or not os.path.isdir(folder) or os.access(folder, os.W_OK):
         return folder
     try:
-        copy = tempfile.mkdtemp(prefix="cabs-compiled-", dir=temporary)
+        copy = tempfile.mkdtemp(prefix="cabs-compiled-")
         shutil.copytree(folder, copy, dirs_exist_ok=True)
     except OSError as error:
         log.info("%s cannot be written or copied, so kernels compile anew: %s", folder, error)

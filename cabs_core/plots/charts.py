@@ -159,20 +159,17 @@ def points(
     *,
     x_title: str,
     y_title: str,
-    height: int = 400,
-    front: bool = True,
     scale: alt.Scale | None = None,
 ) -> list[alt.Chart]:
     """Labelled points as layers, which need the parameter `NARROW`; x is logarithmic unless some x is 0.
 
     frame: columns name, short (the label), x, y, front (bool: dark, named on narrow screens too), optionally
     low, high.
-    With `front`, a broken line joins the points of the front. `scale`: of the x axis, where other layers
-    share it.
+    A broken line joins the points of the front. `scale`: of the x axis, where other layers share it.
     """
     frame = _rounded(frame)
     log = bool((frame["x"] > 0).all())
-    frame["label_x"], frame["label_y"] = _label_places(frame, log, height)
+    frame["label_x"], frame["label_y"] = _label_places(frame, log, 400)
     x = alt.X(
         "x:Q",
         title=x_title,
@@ -181,13 +178,8 @@ def points(
     )
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(frame)
-    layers = []
-    if front:
-        layers.append(
-            base.transform_filter("datum.front")
-            .mark_line(color="var(--fg)", strokeDash=[2, 4], strokeWidth=1.2)
-            .encode(x=x, y=y)
-        )
+    front = base.transform_filter("datum.front")
+    layers = [front.mark_line(color="var(--fg)", strokeDash=[2, 4], strokeWidth=1.2).encode(x=x, y=y)]
     if "low" in frame:
         layers.append(
             base.mark_rule(color="var(--fg)", opacity=0.5).encode(x=x, y=alt.Y("low:Q"), y2="high:Q")

@@ -45,8 +45,8 @@ def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
     return Figure("utility", title, "", "", bars(frame, x_title="utility"), _NONE, width=480).svg
 
 
-def _png(title: str, chart: Any, width: int = 480) -> bytes:
-    return Figure("diagnostics", title, "", "", chart, _NONE, width=width).png
+def _png(title: str, chart: Any) -> bytes:
+    return Figure("diagnostics", title, "", "", chart, _NONE, width=480).png
 
 
 def _errors(report: Mapping[str, Any]) -> bytes:

@@ -45,7 +45,6 @@ def build_logged_report(
     description: str,
     router: Mapping[str, Any],
     outcomes: str | Path,
-    leaderboard_link: str = "../index.html",
     older_data: str = "",
 ) -> ReportResult:
     """Write `index.html`, `verdict.json`, its tables and its plot.
@@ -87,7 +86,7 @@ def build_logged_report(
         files_of=files_of,
         title=title,
         description=description,
-        links=[("All pools", leaderboard_link)],
+        links=[("All pools", "../index.html")],
         lead=lead,
         why=why,
         banners=banners,

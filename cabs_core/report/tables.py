@@ -164,9 +164,9 @@ def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
     return TableCell(text.replace("-", "−"), float(value), **look)
 
 
-def number_text(value: Any, digits: int = 3) -> str:
+def number_text(value: Any) -> str:
     """`number` as text."""
-    return number(value, digits).text
+    return number(value).text
 
 
 def percent_text(value: Any, digits: int = 0) -> str:
@@ -220,7 +220,6 @@ def words(text: Any, **look: Any) -> TableCell:
     return TableCell("–" if missing(text) else str(text), numeric=False, **look)
 
 
-def best_of(values: Iterable[Any], *, lowest: bool = False) -> float | None:
-    """Best of the numbers that are there."""
-    present = [float(v) for v in values if not missing(v)]
-    return (min if lowest else max)(present, default=None)
+def best_of(values: Iterable[Any]) -> float | None:
+    """Largest of the numbers that are there."""
+    return max((float(v) for v in values if not missing(v)), default=None)

@@ -126,8 +126,7 @@ def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, 
     assert len(load_outcomes(pool)) == 5
 
 
-# ------------------------------------------------------------------------------------------------ pool
-# options
+# -- pool options --------------------------------------------------------------------------------------------
 
 
 def test_rename_choose_and_filter(tmp_path: Path, pool_file) -> None:
@@ -199,8 +198,7 @@ def test_missing_cells(tmp_path: Path, pool_file) -> None:
     assert len(chosen) == 5, "queries count as complete for the chosen models only"
 
 
-# --------------------------------------------------------------------------------------------------- bad
-# input
+# -- bad input -----------------------------------------------------------------------------------------------
 
 
 def broken(change) -> pd.DataFrame:

@@ -137,8 +137,7 @@ def test_texts_in_parquet_that_are_not_utf8(tmp_path: Path, pool_file) -> None:
         load_outcomes(pool_file(source=PARQUET))
 
 
-# ------------------------------------------------------------------------------------------- missing and
-# priced
+# -- missing and priced --------------------------------------------------------------------------------------
 
 
 def holed() -> pd.DataFrame:

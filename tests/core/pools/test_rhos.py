@@ -99,8 +99,7 @@ def test_a_grid_stays_when_costs_change_a_little() -> None:
         grid_for_costs([np.nan])
 
 
-# ---------------------------------------------------------------------------------------------- from the
-# table
+# -- from the table ------------------------------------------------------------------------------------------
 
 
 def table(folder: Path, cost: float = 0.01, name: str = "t.csv") -> Path:
