@@ -29,7 +29,11 @@ RELEARNT = 2.0
 
 
 async def decide(request: Request) -> Response:
-    """POST /v1/decision"""
+    """POST /v1/decision
+
+    Raises:
+        RouterError: a field is unknown, or of another type.
+    """
     state, body = request.app.state, await body_of(request)
     unknown = sorted(set(body) - {"text", *asked.FIELDS, "available", "rho", "budget", "call_id"})
     if unknown:
@@ -68,7 +72,11 @@ async def decide(request: Request) -> Response:
 
 
 async def feedback(request: Request) -> Response:
-    """POST /v1/feedback"""
+    """POST /v1/feedback
+
+    Raises:
+        RouterError: a field is unknown, or the client may not name a cost.
+    """
     state, body = request.app.state, await body_of(request)
     unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
     if unknown:
@@ -119,6 +127,9 @@ async def retract(request: Request) -> Response:
 
     The policy learns again in the background, once for all that came meanwhile; the answer waits for it a
     moment.
+
+    Raises:
+        RouterError: a field is unknown.
     """
     state, body = request.app.state, await body_of(request)
     if unknown := sorted(set(body) - set(NAMES)):

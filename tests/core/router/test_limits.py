@@ -352,7 +352,7 @@ def test_no_more_than_some_requests_of_a_key_wait(ten_bytes, monkeypatch):
 
 
 def test_requests_that_wait_for_more_do_not_wait_for_each_other(ten_bytes):
-    """Two bodies that fill the share, and an answer for each: one has it, then the other; nobody else before."""
+    """Two bodies that fill the share, and an answer for each: one has it, then the other; nobody before."""
     order = []
 
     async def work(gate, room):
