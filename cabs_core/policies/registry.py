@@ -85,7 +85,7 @@ def build_policy(
         ('lin_ucb@warm', 0.2)
         >>> build_policy("lin_ucb", arms=["a", "b"], dim=4, alpha=-1.0)
         Traceback (most recent call last):
-        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater than or equal to 0 ...
+        cabs_core.errors.PolicyError: lin_ucb: option alpha: Input should be greater ...
     """
     algorithm = policy_class(name)(
         name,
