@@ -53,9 +53,11 @@ def cells_asked(
 def looking(
     collection: Collection, store: AnswerStore, notify: Callable[[str], None]
 ) -> Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]]:
-    """What `collect_answers` calls after each part: (why to stop or '', {model to drop: why}, figures of the look).
+    """What `collect_answers` calls after each part: (why to stop or '', {model to drop: why}, figures of the
+    look).
 
-    Judges are asked as part of it: their answers are kept, and the stage `scores` pays for none of them again.
+    Judges are asked as part of it: their answers are kept, and the stage `scores` pays for none of them
+    again.
     """
     pool = collection.pool_file.pool
     rho, tuned = rho_of(pool), 2 * collection.collect.sample
@@ -75,11 +77,13 @@ def looking(
             "best model": verdict.model,
             "rho": rho,
         }
-        gap = f"after {last:,} prompts: router minus {verdict.model} {verdict.difference:+.4f} ({verdict.low:+.4f} to {verdict.high:+.4f})"
+        interval = f"{verdict.difference:+.4f} ({verdict.low:+.4f} to {verdict.high:+.4f})"
+        gap = f"after {last:,} prompts: router minus {verdict.model} {interval}"
         notify(f"{gap}: {verdict.decision}")
         if verdict.rising:
             notify(
-                f"no router gains enough yet, but the last half of the prompts gained {verdict.rising:+.4f}: it goes on"
+                "no router gains enough yet, but the last half of the prompts gained "
+                f"{verdict.rising:+.4f}: it goes on"
             )
         if verdict.decision != "unsure":
             why = (

@@ -35,7 +35,8 @@ _SCHEMA = pa.schema(
 
 
 class CollectError(CabsError):
-    """A collection could not be completed; the message says how each model is doing. What was answered is kept."""
+    """A collection could not be completed; the message says how each model is doing. What was answered is
+    kept."""
 
 
 @dataclass

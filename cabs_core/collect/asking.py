@@ -1,4 +1,5 @@
-"""Asking models: many calls at a time, each model at its own pace, within a budget, over failures, resumable."""
+"""Asking models: many calls at a time, each model at its own pace, within a budget, over failures,
+resumable."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Purse:
     async def take(self, bound: float) -> bool:
         """Reserve the most that a call can cost; False: it could pass the limit, and nothing is sent.
 
-        A call that would fit but for what is under way waits for that: most calls cost a small part of what they can.
+        A call that would fit but for what is under way waits for that: most calls cost a small part of what
+            they can.
         """
         while self.spent + self.reserved + bound > self.most * (1 + 1e-12):
             if not self._under_way or self.spent + bound > self.most * (1 + 1e-12):
@@ -73,7 +75,8 @@ class Lane:
 
     Attributes:
         state: ok; or why it was given up (`given up: ...`), or `budget`.
-        asked, answered, again: requests sent, answers, requests repeated. known: answers that were there already.
+        asked, answered, again: requests sent, answers, requests repeated. known: answers that were there
+            already.
     """
 
     target: Target
@@ -173,7 +176,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a round of asking did: per model its lane; `spent` in this round, USD; whether the budget stopped it."""
+    """What a round of asking did: per model its lane; `spent` in this round, USD; whether the budget stopped
+    it."""
 
     lanes: dict[str, Lane]
     spent: float
@@ -190,10 +194,12 @@ def ask(
     notify: Callable[[str], None] = lambda text: None,
     lanes: dict[str, Lane] | None = None,
 ) -> Outcome:
-    """Make every call that has no answer yet, all models side by side; a model that cannot be asked stops no other.
+    """Make every call that has no answer yet, all models side by side; a model that cannot be asked stops no
+    other.
 
     Args:
-        calls: the calls to one model, in order; they are not all held in memory. progress: is told of every call.
+        calls: the calls to one model, in order; they are not all held in memory. progress: is told of every
+            call.
         purse: what may be spent. lanes: states from an earlier round; a model that was given up is not asked.
     """
     lanes = {} if lanes is None else lanes
@@ -205,7 +211,8 @@ def ask(
     async def run() -> None:
         limit = sum(lanes[t.name].limit.concurrency for t in models)
         connector = aiohttp.TCPConnector(limit=max(limit, 1))
-        # no cookies, no proxies of the environment: nothing goes anywhere but to the addresses of the upstreams
+        # no cookies, no proxies of the environment: nothing goes anywhere but to the addresses of the
+        # upstreams
         async with aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
         ) as client:
@@ -226,9 +233,15 @@ def ask(
 
 
 async def _lane(
-    client: aiohttp.ClientSession, lane: Lane, calls: Iterable[Call], collect: Collect, store: AnswerStore, purse: Purse,
-    progress: Progress, notify: Callable[[str], None],
-) -> None:  # fmt: skip
+    client: aiohttp.ClientSession,
+    lane: Lane,
+    calls: Iterable[Call],
+    collect: Collect,
+    store: AnswerStore,
+    purse: Purse,
+    progress: Progress,
+    notify: Callable[[str], None],
+) -> None:
     """All calls to one model, by as many workers as it may have calls under way."""
     lane.began()
     waiting = _unanswered(lane, iter(calls), store, progress)

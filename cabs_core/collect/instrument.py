@@ -1,10 +1,12 @@
-"""A judge as a measuring instrument: how well it agrees with people, what it favours, and intervals that allow for it.
+"""A judge as a measuring instrument: how well it agrees with people, what it favours, and intervals that
+allow for it.
 
     measured = measure(judged, people, ...)         # on the answers that people labelled
-    corrected_mean(judged_labelled, people, judged_rest)   # prediction-powered: all judged answers, corrected by the labelled ones
+    corrected_mean(judged_labelled, people, judged_rest)   # prediction-powered: all judged answers, corrected
+    by the labelled ones
 
-Sources: Cohen 1960 (kappa); Clopper and Pearson 1934; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight of the judged part is chosen so
-that labels alone are never better).
+Sources: Cohen 1960 (kappa); Clopper and Pearson 1934; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight
+of the judged part is chosen so that labels alone are never better).
 """
 
 from __future__ import annotations
@@ -38,10 +40,18 @@ LOW_KAPPA = 0.6
 #: share of refused or truncated answers of a model that is worth a word
 NOTABLE = 0.05
 _FAMILIES = (
-    ("openai", r"gpt|chatgpt|^o[1-9]|davinci"), ("anthropic", r"claude"), ("google", r"gemini|gemma|palm"),
-    ("meta", r"llama"), ("mistral", r"mistral|mixtral|codestral|ministral"), ("alibaba", r"qwen|qwq"), ("deepseek", r"deepseek"),
-    ("microsoft", r"phi-?\d"), ("cohere", r"command|aya"), ("xai", r"grok"), ("amazon", r"nova|titan"),
-)  # fmt: skip
+    ("openai", r"gpt|chatgpt|^o[1-9]|davinci"),
+    ("anthropic", r"claude"),
+    ("google", r"gemini|gemma|palm"),
+    ("meta", r"llama"),
+    ("mistral", r"mistral|mixtral|codestral|ministral"),
+    ("alibaba", r"qwen|qwq"),
+    ("deepseek", r"deepseek"),
+    ("microsoft", r"phi-?\d"),
+    ("cohere", r"command|aya"),
+    ("xai", r"grok"),
+    ("amazon", r"nova|titan"),
+)
 
 
 def family_of(model: str) -> str:
@@ -67,7 +77,8 @@ def mean(values: np.ndarray, groups: Sequence[str]) -> Estimate:
 
 
 def kappa(a: np.ndarray, b: np.ndarray) -> float:
-    """Cohen's kappa of two verdicts (right where at least 0.5); nan where both never differ from one value."""
+    """Cohen's kappa of two verdicts (right where at least 0.5); nan where both never differ from one
+    value."""
     x, y = a >= 0.5, b >= 0.5
     chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
     return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
@@ -93,11 +104,13 @@ def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed
 
 
 def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
-    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length, at equal quality.
+    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length, at equal
+    quality.
 
     Args:
-        right: bool `[n]`, people's verdict. Lengths and errors are taken from the means of answers with the same one: a judge
-            that errs at random errs upwards on wrong answers, so models that are long and bad would look favoured.
+        right: bool `[n]`, people's verdict. Lengths and errors are taken from the means of answers with the
+            same one: a judge that errs at random errs upwards on wrong answers, so models that are long and
+                bad would look favoured.
     """
     error, doublings = error.copy(), doublings.copy()
     for group in (right, ~right):
@@ -123,8 +136,10 @@ def measure(
         queries, models: n names each. lengths: `[n]` characters of the answers.
 
     Returns:
-        JSON values: labelled, prompts (how many these labels are of), agreement (share of equal verdicts), kappa, length (score per doubling of an answer's length, people
-        the same), length of wrong answers (the same among those that people reject), models ({model: judge minus people}), own family (its own minus others; absent where there is only one).
+        JSON values: labelled, prompts (how many these labels are of), agreement (share of equal verdicts),
+        kappa, length (score per doubling of an answer's length, people the same), length of wrong answers
+        (the same among those that people reject), models ({model: judge minus people}), own family (its own
+        minus others; absent where there is only one).
     """
     error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
 
@@ -163,10 +178,12 @@ def _gap(error: np.ndarray, own: np.ndarray) -> float:
 
 
 def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
-    """Of comparisons in both orders, (query, share when first, share when second): how much the first place is worth.
+    """Of comparisons in both orders, (query, share when first, share when second): how much the first place
+    is worth.
 
     Returns:
-        first: mean of share when first minus share when second; flips: share of pairs whose winner depends on the order.
+        first: mean of share when first minus share when second; flips: share of pairs whose winner depends on
+            the order.
     """
     gaps = np.array([first - second for _, first, second in shares])
     queries = [query for query, _, _ in shares]
@@ -177,7 +194,8 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:
-    """Sentences about measured errors of a judge that limit the use of its scores; corrected for the number of figures."""
+    """Sentences about measured errors of a judge that limit the use of its scores; corrected for the number
+    of figures."""
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
     sentences = []
@@ -185,18 +203,20 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
     agreement = Estimate(**measured["kappa"])
     if not agreement.value >= LOW_KAPPA:
         sentences.append(
-            f"agreement with people is low: kappa {agreement.value:.2f} ({agreement.low:.2f} to {agreement.high:.2f}), below {LOW_KAPPA:g}"
+            f"agreement with people is low: kappa {agreement.value:.2f} ({agreement.low:.2f} to "
+            f"{agreement.high:.2f}), below {LOW_KAPPA:g}"
         )
     long = Estimate(**measured["length"])
     if long.clear(looked_at):
         sentences.append(
-            f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of the length"
+            f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of "
+            "the length"
         )
     wrong = Estimate(**measured["length of wrong answers"])
     if wrong.clear(looked_at) and not (long.clear(looked_at) and long.value * wrong.value > 0):
         sentences.append(
-            f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: {wrong} of score per doubling of "
-            "the length"
+            f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: "
+            f"{wrong} of score per doubling of the length"
         )
     if "own family" in measured:
         own = dict(measured["own family"])
@@ -204,7 +224,8 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         gap = Estimate(**own)
         if gap.value > 0 and gap.clear(looked_at):
             sentences.append(
-                f"it favours models of its own family ({family}): {gap} of score more than others, against people"
+                f"it favours models of its own family ({family}): {gap} of score more than others, against "
+                "people"
             )
     for model, data in measured["models"].items():
         bias = Estimate(**data)
@@ -212,13 +233,15 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
             sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
     if "position" in measured and Estimate(**measured["position"]["first"]).clear(looked_at):
         sentences.append(
-            f"the order of two answers matters: the first place is worth {Estimate(**measured['position']['first'])}"
+            "the order of two answers matters: the first place is worth "
+            f"{Estimate(**measured['position']['first'])}"
         )
     return sentences
 
 
 def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:
-    """A sentence where another model would have the best mean score if refused answers were left out, else ''.
+    """A sentence where another model would have the best mean score if refused answers were left out, else
+    ''.
 
     Args:
         models: K names. scores: `[n, K]`, 0 where refused. refused: bool `[n, K]`.
@@ -229,8 +252,8 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
     if best == other:
         return ""
     return (
-        f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it is {models[other]}, which "
-        f"refused {refused[:, other].mean():.0%}"
+        f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it "
+        f"is {models[other]}, which refused {refused[:, other].mean():.0%}"
     )
 
 
@@ -243,11 +266,12 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         )
         same, k = Estimate(**measured["agreement"]), Estimate(**measured["kappa"])
         lines.append(
-            f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} ({k.low:.2f} to {k.high:.2f})"
+            f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} "
+            f"({k.low:.2f} to {k.high:.2f})"
         )
         lines.append(
-            f"error per doubling of an answer's length: {Estimate(**measured['length'])}; where people reject the answer: "
-            f"{Estimate(**measured['length of wrong answers'])}"
+            f"error per doubling of an answer's length: {Estimate(**measured['length'])}; where people "
+            f"reject the answer: {Estimate(**measured['length of wrong answers'])}"
         )
         lines += [
             f"{model}: judge minus people {Estimate(**data)}" for model, data in measured["models"].items()
@@ -255,7 +279,8 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         for model, data in measured.get("means", {}).items():
             people = Estimate(**data["people"])
             lines.append(
-                f"{model}: mean score {data['judge']:.3f} by the judge; people would give {people.value:.3f} ({people.low:.3f} to {people.high:.3f})"
+                f"{model}: mean score {data['judge']:.3f} by the judge; people would give {people.value:.3f} "
+                f"({people.low:.3f} to {people.high:.3f})"
             )
         if "own family" in measured:
             own = {k: v for k, v in measured["own family"].items() if k != "family"}
@@ -263,6 +288,7 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
     if "position" in measured:
         flips = Estimate(**measured["position"]["flips"])
         lines.append(
-            f"first place: {Estimate(**measured['position']['first'])}; the winner depends on the order in {flips.value:.1%} of pairs"
+            f"first place: {Estimate(**measured['position']['first'])}; the winner depends on the order in "
+            f"{flips.value:.1%} of pairs"
         )
     return [*lines, *(f"note: {text}" for text in warnings(measured))]

@@ -19,7 +19,8 @@ from cabs_core.pool_files import PoolFile
 from cabs_core.pool_files.collect import Collect, Judge
 from cabs_core.secret import secret
 
-#: output tokens that are expected where no answer of the model is known: this many, or the limit if that is smaller
+#: output tokens that are expected where no answer of the model is known: this many, or the limit if that is
+#: smaller
 EXPECTED = 200.0
 #: characters of a token in dense text (code, digits, other scripts) and in plain prose, for the range
 _DENSE, _PROSE = 2.0, 5.0
@@ -266,7 +267,8 @@ def described(lines: Sequence[Line], collection: Collection, spent: float) -> li
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
     if collect.strategy == "adaptive":
         text.append(
-            f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the most"
+            f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the "
+            "most"
         )
     if any(scorer.kind == "tests" for scorer in collect.scores):
         text.append(f"code in answers runs {kind_of_box().in_words}")

@@ -37,9 +37,12 @@ class Prompts:
         """Those at the given places, in that order."""
         chosen = [int(i) for i in places]
         return Prompts(
-            [self.ids[i] for i in chosen], [self.texts[i] for i in chosen], [self.tasks[i] for i in chosen],
-            None if self.splits is None else [self.splits[i] for i in chosen], [self.rows[i] for i in chosen],
-        )  # fmt: skip
+            [self.ids[i] for i in chosen],
+            [self.texts[i] for i in chosen],
+            [self.tasks[i] for i in chosen],
+            None if self.splits is None else [self.splits[i] for i in chosen],
+            [self.rows[i] for i in chosen],
+        )
 
 
 def read_prompts(pool_file: PoolFile) -> Prompts:
@@ -80,14 +83,18 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
         hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts
     ]
     prompts = Prompts(
-        ids, texts, values_of.get("task", ["all"] * len(texts)), values_of.get("split"),
+        ids,
+        texts,
+        values_of.get("task", ["all"] * len(texts)),
+        values_of.get("split"),
         [{c: values[i] for c, values in columns_of.items()} for i in range(len(texts))],
-    )  # fmt: skip
+    )
     if pool.tasks:
         unknown = sorted(set(pool.tasks) - set(prompts.tasks))
         if unknown:
             raise DataError(
-                f"{path}: no task {unknown[0]!r} in the table. It has: {listed(sorted(set(prompts.tasks)), 400)}"
+                f"{path}: no task {unknown[0]!r} in the table. It has: "
+                f"{listed(sorted(set(prompts.tasks)), 400)}"
             )
         prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
     return _each_once(prompts, table, named="query_id" in values_of)
@@ -101,7 +108,8 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
         wanted = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
         if wanted is not None:
             raise DataError(
-                f"{path}: no column {str(wanted)!r:.100}, which collect.scores names: a log holds prompts alone"
+                f"{path}: no column {str(wanted)!r:.100}, which collect.scores names: a log holds prompts "
+                "alone"
             )
     if pool.source.format == "table":
         texts = event_frame(path)["prompt"].tolist()

@@ -23,7 +23,8 @@ from cabs_core.pool_files.collect import Judge, Labels, Scorer, UnitTests
 
 @dataclass(frozen=True)
 class Cell:
-    """One answer to be scored: query and prompt, the row's columns, the model (no scorer sees it), state and text."""
+    """One answer to be scored: query and prompt, the row's columns, the model (no scorer sees it), state and
+    text."""
 
     query: str
     prompt: str
@@ -39,8 +40,10 @@ class Scored:
     """Scores of N cells.
 
     Attributes:
-        score: `[N]` in [0, 1], nan where no scorer has one. parts: {scorer: `[N]`, nan where it does not apply}.
-        preferences: of judges that compare: (place of the cell, share of wins when its answer came first, when second).
+        score: `[N]` in [0, 1], nan where no scorer has one. parts: {scorer: `[N]`, nan where it does not
+            apply}.
+        preferences: of judges that compare: (place of the cell, share of wins when its answer came first,
+            when second).
         spent, paid: USD of judging in this run, and in all. unread: {judge: replies that hold no grade}.
     """
 
@@ -61,19 +64,21 @@ def score_cells(
 ) -> Scored:
     """Score every cell by the pool's scorers.
 
-    A refused or rejected answer is worth 0. Of several scorers that apply the score is the weighted mean of those that have one.
+    A refused or rejected answer is worth 0. Of several scorers that apply the score is the weighted mean of
+    those that have one.
 
     Raises:
-        CollectError: a judge could not be asked everything, or its budget ended. DataError: a text was not kept, a reference or
-            a function is wrong.
+        CollectError: a judge could not be asked everything, or its budget ended. DataError: a text was not
+            kept, a reference or a function is wrong.
     """
     n = len(cells)
     scored = Scored(np.full(n, np.nan), {})
     lost = next((c for c in cells if c.text is None and c.state not in WORTHLESS), None)
     if lost is not None:
         raise DataError(
-            f"pool {collection.pool_file.pool.name}: the answer of {lost.model} to query {lost.query} was kept as a hash, so it cannot be "
-            "scored again: set collect.keep: text and ask again under other params, or keep the scores as they were"
+            f"pool {collection.pool_file.pool.name}: the answer of {lost.model} to query {lost.query} was "
+            "kept as a hash, so it cannot be scored again: set collect.keep: text and ask again under other "
+            "params, or keep the scores as they were"
         )
     total, weight = np.zeros(n), np.zeros(n)
     worthless = np.array([c.state in WORTHLESS for c in cells], dtype=bool)
@@ -111,9 +116,15 @@ def _people(
 
 
 def _judge(
-    judge: Judge, collection: Collection, cells: Sequence[Cell], places: Sequence[int], store: AnswerStore, values: np.ndarray,
-    scored: Scored, notify: Callable[[str], None],
-) -> None:  # fmt: skip
+    judge: Judge,
+    collection: Collection,
+    cells: Sequence[Cell],
+    places: Sequence[int],
+    store: AnswerStore,
+    values: np.ndarray,
+    scored: Scored,
+    notify: Callable[[str], None],
+) -> None:
     target = collection.judges[judge.called]
     questions = list(_questions(judge, target, cells, places))
     keys = list(dict.fromkeys(call.key for _, call, _ in questions))
@@ -122,7 +133,8 @@ def _judge(
         paid, perhaps, in_flight = store.spent(keys)
         if in_flight:
             notify(
-                f"{in_flight} calls of the judge were under way when an earlier run ended; they count with {perhaps:.4f} USD"
+                f"{in_flight} calls of the judge were under way when an earlier run ended; they count with "
+                f"{perhaps:.4f} USD"
             )
         purse = Purse(judge.max_usd, paid + perhaps)
 
@@ -138,8 +150,8 @@ def _judge(
             else "it could not be asked everything"
         )
         raise CollectError(
-            f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What it said is kept; mend it and run "
-            "it again"
+            f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What "
+            "it said is kept; mend it and run it again"
         )
     scored.spent += outcome.spent
     scored.paid += purse.spent
@@ -184,8 +196,14 @@ def instruments(scorers: Iterable[Scorer]) -> dict[str, Any]:
     """By which instrument scores are made: {scorer: its kind and what it needs}, for records."""
     return {
         s.called: {
-            "kind": s.kind, "weight": s.weight, "tasks": list(s.tasks),
-            **({"model": s.model, "labels": bool(s.labels), "against": s.against} if isinstance(s, Judge) else {}),
+            "kind": s.kind,
+            "weight": s.weight,
+            "tasks": list(s.tasks),
+            **(
+                {"model": s.model, "labels": bool(s.labels), "against": s.against}
+                if isinstance(s, Judge)
+                else {}
+            ),
         }
         for s in scorers
-    }  # fmt: skip
+    }

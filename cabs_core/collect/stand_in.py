@@ -1,11 +1,13 @@
-"""A stand-in for providers and judge: an OpenAI-compatible API that answers at once, with known quality per model and kind.
+"""A stand-in for providers and judge: an OpenAI-compatible API that answers at once, with known quality per
+model and kind.
 
     python -m cabs_core.collect.stand_in --port 9100
 
-Everything that it says follows from the text of the question, so two runs agree. `kinds` of prompts have one right answer
-each; a model is right with its probability for the kind. The judge is wrong in a share of cases, and takes long wrong answers
-for right more often. A word in a model's name asks for trouble: `limited` (429, most of the time), `broken` (500 at times),
-`cut` (half a reply at times), `vanishes` (404 after fifty calls), `locked` (401).
+Everything that it says follows from the text of the question, so two runs agree. `kinds` of prompts have one
+right answer each; a model is right with its probability for the kind. The judge is wrong in a share of cases,
+and takes long wrong answers for right more often. A word in a model's name asks for trouble: `limited` (429,
+most of the time), `broken` (500 at times), `cut` (half a reply at times), `vanishes` (404 after fifty calls),
+`locked` (401).
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ JUDGE_ERROR, LENGTH_BIAS = 0.15, 0.23
 #: characters from which an answer is long
 LONG = 150
 _FILLER = "Let me think about this step by step and explain it with care, so that everything is clear. " * 2
-_WORDS = "amber basil cedar delta ember fjord grove heron inlet jolly karst lemon maple north olive pearl quartz river sable tulip".split()
+_WORDS = (
+    "amber basil cedar delta ember fjord grove heron inlet jolly karst lemon maple north olive pearl quartz "
+    "river sable tulip"
+).split()
 
 
 def make_prompts(n: int, seed: int = 0) -> list[dict[str, str]]:
@@ -61,7 +66,8 @@ def make_prompts(n: int, seed: int = 0) -> list[dict[str, str]]:
         elif kind == "backwards":
             text = f"Task {number}: write the word {rng.choice(_WORDS)}{rng.choice(_WORDS)} backwards."
         elif kind == "letter":
-            text = f"Task {number}: which letter stands at place {rng.randrange(1, 27)} of the alphabet? Give letter and place."
+            place = f"place {rng.randrange(1, 27)} of the alphabet"
+            text = f"Task {number}: which letter stands at {place}? Give letter and place."
         elif kind == "json":
             text = f"Task {number}: give a JSON object whose field size is {rng.randrange(10_000)}."
         else:
@@ -71,7 +77,8 @@ def make_prompts(n: int, seed: int = 0) -> list[dict[str, str]]:
 
 
 def make_traces(n: int, seed: int = 0) -> list[dict[str, Any]]:
-    """n traces as Langfuse exports them: a model drawn by rules of thumb, and a thumb on a third of the answers."""
+    """n traces as Langfuse exports them: a model drawn by rules of thumb, and a thumb on a third of the
+    answers."""
     rng, traces = random.Random(f"traces {seed}"), []
     for i, row in enumerate(make_prompts(n, seed)):
         usual = {"sum": "coder", "json": "coder"}.get(row["kind"], "grand")
@@ -90,16 +97,22 @@ def make_traces(n: int, seed: int = 0) -> list[dict[str, Any]]:
         )
         traces.append(
             {
-                "id": f"trace-{i}", "sessionId": f"session-{i // 3}", "scores": thumb,
+                "id": f"trace-{i}",
+                "sessionId": f"session-{i // 3}",
+                "scores": thumb,
                 "observations": [
                     {
-                        "id": f"o-{i}", "type": "GENERATION", "model": model, "input": {"messages": messages}, "output": answer,
+                        "id": f"o-{i}",
+                        "type": "GENERATION",
+                        "model": model,
+                        "input": {"messages": messages},
+                        "output": answer,
                         "usageDetails": {"input": tokens[0], "output": tokens[1]},
                         "costDetails": {"total": (tokens[0] * price_in + tokens[1] * price_out) / 1e6},
                     }
                 ],
             }
-        )  # fmt: skip
+        )
     return traces
 
 
@@ -254,9 +267,8 @@ def upstreams_text(port: int, models: tuple[str, ...] = tuple(PRICES)) -> str:
     lines = ["models:"]
     for model in models:
         price = next((p for name, p in PRICES.items() if name in model), (1.0, 2.0))
-        lines.append(
-            f"  {model}: {{url: http://127.0.0.1:{port}/v1, price: {{input: {price[0]:g}, output: {price[1]:g}}}}}"
-        )
+        usd = f"{{input: {price[0]:g}, output: {price[1]:g}}}"
+        lines.append(f"  {model}: {{url: http://127.0.0.1:{port}/v1, price: {usd}}}")
     return "\n".join(lines) + "\n"
 
 

@@ -35,9 +35,9 @@ create table if not exists sent (
     id integer primary key, key text not null, model text not null, at real not null, bound real not null
 );
 create table if not exists received (
-    sent integer primary key, key text not null, model text not null, state text not null, final integer not null,
-    text text, sha text, finish text, tokens_in real, tokens_out real, estimated integer not null, usd real,
-    seconds real, at real not null, note text, tokens text
+    sent integer primary key, key text not null, model text not null, state text not null,
+    final integer not null, text text, sha text, finish text, tokens_in real, tokens_out real,
+    estimated integer not null, usd real, seconds real, at real not null, note text, tokens text
 );
 create unique index if not exists answers on received (key) where final = 1;
 create index if not exists received_keys on received (key);

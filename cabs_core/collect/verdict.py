@@ -1,14 +1,17 @@
-"""The verdict while a table is still being paid for: is there a router worth having, and does each model still matter?
+"""The verdict while a table is still being paid for: is there a router worth having, and does each model
+still matter?
 
-At every look the verdict is the sign of one mean: utility of a simple router (ridge regression per model on words and length,
-cross-fitted, the mean over several ways to fold) minus that of the best single model, paired by prompt. It is decided once a
-confidence sequence, which holds at all looks together, leaves 0 (deploy) or the margin (keep) out. What the best single model
-is must be learnt as well: for `keep` the other folds choose it, for `deploy` it is the best of all prompts asked, with
-hindsight. Otherwise a router could win early on against a model that is not the best.
+At every look the verdict is the sign of one mean: utility of a simple router (ridge regression per model on
+words and length, cross-fitted, the mean over several ways to fold) minus that of the best single model,
+paired by prompt. It is decided once a confidence sequence, which holds at all looks together, leaves 0
+(deploy) or the margin (keep) out. What the best single model
+is must be learnt as well: for `keep` the other folds choose it, for `deploy` it is the best of all prompts
+asked, with hindsight. Otherwise a router could win early on against a model that is not the best.
 
-Sources: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021 (Gaussian mixture, eq. 14); betting,
-Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting". Cross-fitting makes the terms weakly
-dependent, so that the level is approximate; tests/core/collect simulates it.
+Sources: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021 (Gaussian
+mixture, eq. 14); betting, Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
+betting". Cross-fitting makes the terms weakly dependent, so that the level is approximate; tests/core/collect
+simulates it.
 """
 
 from __future__ import annotations
@@ -40,8 +43,10 @@ class Look:
     """What is known after n prompts.
 
     Attributes:
-        decision: deploy, keep or unsure. model: the best single one. difference, low, high: of mean utility, router minus model.
-        rising: what the router gained by the second half of the prompts, where it would have been `keep` but for that; else 0.
+        decision: deploy, keep or unsure. model: the best single one. difference, low, high: of mean utility,
+            router minus model.
+        rising: what the router gained by the second half of the prompts, where it would have been `keep` but
+            for that; else 0.
     """
 
     n: int
@@ -54,7 +59,8 @@ class Look:
 
 
 def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
-    """Half the width of a 1 - level confidence sequence of a mean, at n observations of standard deviation sd.
+    """Half the width of a 1 - level confidence sequence of a mean, at n observations of standard deviation
+    sd.
 
     Args:
         tuned: number of observations at which it is narrowest; chosen before looking.
@@ -75,7 +81,8 @@ def routed(
     seed: int = 0,
     share: float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Utility per prompt of a cross-fitted router, and of the single model that the other folds show as best; `[n]` each.
+    """Utility per prompt of a cross-fitted router, and of the single model that the other folds show as best;
+    `[n]` each.
 
     Args:
         scores, costs: `[n, K]`. share: of the other folds that the router learns from.
@@ -96,7 +103,8 @@ def routed(
     utilities = clipped_utility(scores, costs, rho)
     router, single = np.zeros(n), np.zeros(n)
     for folding in range(_FOLDINGS):
-        # another stream than the order of the prompts: with the same one the folds would be the rows of the table, every fifth in each
+        # another stream than the order of the prompts: with the same one the folds would be the rows of the
+        # table, every fifth in each
         fold = np.random.default_rng([seed, folding]).permutation(n) % _FOLDS
         for f in range(_FOLDS):
             train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
@@ -113,10 +121,12 @@ def routed(
 
 
 def most(values: np.ndarray, level: float = LEVEL) -> float:
-    """Upper 1 - level confidence bound of the mean of values in [0, 1], valid at all lengths together and for rare values.
+    """Upper 1 - level confidence bound of the mean of values in [0, 1], valid at all lengths together and for
+    rare values.
 
-    A mean m is out once the mean capital of fixed bets against it, prod(1 + b (m - x)), has ever passed 1 / level. Where no value
-    but 0 was seen among n it is about log(6 / level) / n, while a standard error would be 0.
+    A mean m is out once the mean capital of fixed bets against it, prod(1 + b (m - x)), has ever passed 1 /
+    level. Where no value but 0 was seen among n it is about log(6 / level) / n, while a standard error would
+    be 0.
     """
     means = np.linspace(0.0005, 0.9995, 2000)
     bets = _BETS[:, None] / (1.0 - means)
@@ -160,11 +170,12 @@ def rising(
     router: np.ndarray,
     seed: int = 0,
 ) -> float:
-    """What a router gains over one that learns from half as many prompts, where as much again would matter; else 0.
+    """What a router gains over one that learns from half as many prompts, where as much again would matter;
+    else 0.
 
     Args:
-        router: `[n]` utilities of the router that learns from all. It matters where the gain is beyond one standard error and
-            MARGIN / 4: the curve then promises about as much by the next doubling.
+        router: `[n]` utilities of the router that learns from all. It matters where the gain is beyond one
+            standard error and MARGIN / 4: the curve then promises about as much by the next doubling.
     """
     half, _ = routed(prompts, scores, costs, rho, seed, share=0.5)
     gain = float((router - half).mean())
@@ -174,23 +185,27 @@ def rising(
 def keep_text(n: int) -> str:
     """Of which routers and how much data `keep` speaks."""
     return (
-        f"no router that goes by words and length (ridge regressions per model) gains {MARGIN:g} with {n * (_FOLDS - 1) // _FOLDS:,} prompts to "
-        "learn from, and half as many served as well; another encoder, or many more prompts, may"
+        f"no router that goes by words and length (ridge regressions per model) gains {MARGIN:g} with "
+        f"{n * (_FOLDS - 1) // _FOLDS:,} prompts to learn from, and half as many served as well; another "
+        "encoder, or many more prompts, may"
     )
 
 
 def _sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
-    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: what never gained so far may yet."""
+    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: what never gained so far may
+    yet."""
     n, mean = len(gap), float(gap.mean())
     reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
     return mean, mean - reach, mean + reach
 
 
 def idle(models: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float) -> dict[str, str]:
-    """{model: why it matters no more}: even a router that always knew the best answer would gain less than the margin by it.
+    """{model: why it matters no more}: even a router that always knew the best answer would gain less than
+    the margin by it.
 
-    The bound is `most` of max(u_j - max of the other models' u, 0) over the prompts, for all models together. Models are taken
-    away one after another, the dearest first, so that two that stand in for each other never both go.
+    The bound is `most` of max(u_j - max of the other models' u, 0) over the prompts, for all models together.
+    Models are taken away one after another, the dearest first, so that two that stand in for each other never
+    both go.
     """
     utilities = clipped_utility(scores, costs, rho)
     remaining, reasons = list(range(len(models))), {}

@@ -1,7 +1,7 @@
 """One call of a log, and the rules by which every log is read, whoever wrote it.
 
-A format (`Format`) says where its writer puts what the rules ask for, as dotted paths that are tried in order; the rules say
-what it means. So a new format is a table of paths, and a rule holds for all of them.
+A format (`Format`) says where its writer puts what the rules ask for, as dotted paths that are tried in
+order; the rules say what it means. So a new format is a table of paths, and a rule holds for all of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Call:
     Attributes:
         number: of its record in the file, from 1.
         views: where rules and `columns` look for a path, the nearest first: an observation, then its trace.
-        names: what a score may call it by: its own ids. within: ids of what it is a part of, the nearest first: spans,
-            then the trace, then the session.
+        names: what a score may call it by: its own ids. within: ids of what it is a part of, the nearest
+            first: spans, then the trace, then the session.
         messages: the prompt, where the writer keeps it apart from the call.
         scores: (name, value) as the writer put them; the same name twice are two judges.
     """
@@ -72,14 +72,17 @@ class Format:
 
     Attributes:
         split: makes calls and loose scores of records.
-        kind, chats: what an entry is, and the words for one that answers a prompt; without a word it is taken for one.
+        kind, chats: what an entry is, and the words for one that answers a prompt; without a word it is taken
+            for one.
         status, errors: an HTTP status or a word; anything at `errors` means that it failed.
         cached, health: whether a cache answered; names and tags that a health check bears.
-        model: who answered. prompt: what was asked; `bodies` are those of its paths that hold JSON which may be cut.
+        model: who answered. prompt: what was asked; `bodies` are those of its paths that hold JSON which may
+            be cut.
         also: what `split` reads.
-        usage: what the provider reported of tokens, in its names; '' is the entry itself. Where there is none,
-            input_tokens, output_tokens and tokens are as the writer counts.
-        cut: whether the prompt was cut by the writer. unpriced: why there is no cost although a number is written.
+        usage: what the provider reported of tokens, in its names; '' is the entry itself. Where there is
+            none, input_tokens, output_tokens and tokens are as the writer counts.
+        cut: whether the prompt was cut by the writer. unpriced: why there is no cost although a number is
+            written.
     """
 
     split: Split
@@ -246,7 +249,8 @@ def model_of(value: Any) -> str | None:
 
 
 def moment(value: Any) -> pd.Timestamp | None:
-    """A time in UTC: ISO 8601, or seconds, milliseconds, microseconds or nanoseconds since 1970; None: it is none."""
+    """A time in UTC: ISO 8601, or seconds, milliseconds, microseconds or nanoseconds since 1970; None: it is
+    none."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -279,8 +283,8 @@ def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, .
 def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
     """Give loose scores to the calls that they are about, and say how many are about none.
 
-    A score of a trace, a session or another span belongs to the last call within it by time; a call's own score of that
-    name comes first.
+    A score of a trace, a session or another span belongs to the last call within it by time; a call's own
+    score of that name comes first.
     """
     own: dict[Any, list[Call]] = {}
     last: dict[Any, tuple[Any, Call]] = {}
@@ -349,7 +353,8 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 
 
 def labelled(score: Record) -> Any:
-    """The value of a score: its label where it is a category, true or false where it is boolean; None: it is a comment."""
+    """The value of a score: its label where it is a category, true or false where it is boolean; None: it is
+    a comment."""
     kind = str(score.get("dataType") or score.get("data_type") or "").upper()
     label = next(
         (score[k] for k in ("stringValue", "string_value", "label") if score.get(k) not in (None, "")), None

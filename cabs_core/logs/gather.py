@@ -33,12 +33,20 @@ from cabs_core.tables.records import read_records
 COLUMNS = ("prompt", "model", "score", "cost", "propensity", "session", "task", "time", "tokens")
 #: what may be named under `columns` -> the column of a table that is read without
 PLACES = dict(zip(COLUMNS, COLUMNS, strict=True)) | {
-    "input_tokens": "n_input_tokens", "output_tokens": "n_output_tokens", "split": None, "pmf": "pmf",
-}  # fmt: skip
+    "input_tokens": "n_input_tokens",
+    "output_tokens": "n_output_tokens",
+    "split": None,
+    "pmf": "pmf",
+}
 FORMATS: dict[str, Format] = {
-    "litellm": litellm.FORMAT, "langfuse": langfuse.FORMAT, "openai": openai.FORMAT, "otel": otel.FORMAT,
-    "openinference": otel.FORMAT, "vllm_sr": vllm_sr.FORMAT, "helicone": helicone.FORMAT,
-}  # fmt: skip
+    "litellm": litellm.FORMAT,
+    "langfuse": langfuse.FORMAT,
+    "openai": openai.FORMAT,
+    "otel": otel.FORMAT,
+    "openinference": otel.FORMAT,
+    "vllm_sr": vllm_sr.FORMAT,
+    "helicone": helicone.FORMAT,
+}
 _JSON = (".json", ".jsonl", ".ndjson")
 #: fields of a document, or of the pages of an API, that hold the records
 _HOLDERS = ("data", "records", "traces")
@@ -239,8 +247,9 @@ def _nothing(path: Path, name: str, records: list[tuple[int, Record]], left_out:
     )
     first = shape(records[0][1]) if records else "nothing"
     return DataError(
-        f"{path}: no calls were found as format {name}{why}. The first record has {first}. Name the places under source.columns as "
-        "dotted paths, e.g. columns: {prompt: a.messages, model: b.model, score: c.0.value}, or use another format"
+        f"{path}: no calls were found as format {name}{why}. The first record has {first}. Name the places "
+        "under source.columns as dotted paths, e.g. columns: {prompt: a.messages, model: b.model, score: "
+        "c.0.value}, or use another format"
     )
 
 
@@ -250,8 +259,8 @@ def _refuse_absent_paths(
     for what, name in chosen.items():
         if what != "score" and name is not None and all(call.at(name) is None for call in calls):
             raise DataError(
-                f"{path}: no record has {name!r:.100}, which source.columns.{what} names. The first record has "
-                f"{shape(records[0][1])}"
+                f"{path}: no record has {name!r:.100}, which source.columns.{what} names. The first record "
+                f"has {shape(records[0][1])}"
             )
 
 
@@ -274,7 +283,7 @@ def _wanted_score(
     if not any(name == wanted for call in calls for name, _ in call.scores):
         first = f"The first record has {shape(records[0][1])}"
         raise DataError(
-            f"{path}: no record has a score {wanted!r:.100} (source.columns.score: the name of a score, or a dotted path). "
-            f"{f'Scores are: {listed(sorted(names))}' if names else first}"
+            f"{path}: no record has a score {wanted!r:.100} (source.columns.score: the name of a score, or a "
+            f"dotted path). {f'Scores are: {listed(sorted(names))}' if names else first}"
         )
     return wanted

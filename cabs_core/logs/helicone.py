@@ -1,4 +1,5 @@
-"""Helicone: rows of its request API or of an export. Source: the schema `HeliconeRequest` of its OpenAPI description."""
+"""Helicone: rows of its request API or of an export. Source: the schema `HeliconeRequest` of its OpenAPI
+description."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Langfuse: traces with observations (API), rows of its export from the pages, and files of the scheduled blob export.
+"""Langfuse: traces with observations (API), rows of its export from the pages, and files of the scheduled
+blob export.
 
-Sources: Langfuse's API, `observation-stream.ts` of its worker, and "Blob storage export field reference", October 2026.
+Sources: Langfuse's API, `observation-stream.ts` of its worker, and "Blob storage export field reference",
+October 2026.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ from cabs_core.logs.calls import Call, Format, Record, Score, ids, labelled, nam
 from cabs_core.tables.dotted import at, parsed
 
 #: lists in a row of the pages' export that are no scores
-_LISTS = frozenset({
-    "tags", "traceTags", "comments", "toolCalls", "toolCallNames", "toolDefinitions", "input", "output", "tool_calls",
-    "tool_call_names", "trace_tags", "userIds", "environment", "metadata", "observations",
-})  # fmt: skip
+_LISTS = frozenset(
+    (
+        "tags traceTags comments toolCalls toolCallNames toolDefinitions input output tool_calls "
+        "tool_call_names trace_tags userIds environment metadata observations"
+    ).split()
+)
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
-    """Observations are entries; rows of traces say what their observations leave out; rows of scores are joined to both."""
+    """Observations are entries; rows of traces say what their observations leave out; rows of scores are
+    joined to both."""
     calls: list[Call] = []
     loose: list[Score] = []
     traces = {name: r for _, r in records if _is_trace(r) for name in ids(r.get("id"))}
@@ -87,7 +92,8 @@ def _call(number: int, o: Record, trace: Record, trace_id: Any) -> Call:
 
 
 def _usage(observation: Record) -> dict[str, float]:
-    """Tokens in and out, which Langfuse keeps by kind: `input`, `input_cached_tokens`, `output_reasoning_tokens`."""
+    """Tokens in and out, which Langfuse keeps by kind: `input`, `input_cached_tokens`,
+    `output_reasoning_tokens`."""
     kinds: Any = next((observation[n] for n in ("usageDetails", "usage_details") if observation.get(n)), {})
     kinds = parsed(kinds) if isinstance(kinds, str) else kinds
     items = kinds.items() if isinstance(kinds, Mapping) else ()
@@ -140,14 +146,25 @@ FORMAT = Format(
     cached=(),
     model=("model", "providedModelName", "provided_model_name", "internalModel"),
     prompt=("input", "prompt"),
-    cost=("costDetails.total", "cost_details.total", "calculatedTotalCost", "totalCost", "total_cost", "cost"),
+    cost=(
+        "costDetails.total",
+        "cost_details.total",
+        "calculatedTotalCost",
+        "totalCost",
+        "total_cost",
+        "cost",
+    ),
     unpriced=_unpriced,
     usage=("usage_in_kinds", "usage", ""),
     input_tokens=("usageDetails.input", "usage_details.input", "usage.input", "inputUsage"),
     output_tokens=("usageDetails.output", "usage_details.output", "usage.output", "outputUsage"),
     tokens=("usageDetails.total", "usage_details.total", "usage.total", "totalUsage"),
     session=("session",),
-    also=("id", "type", "environment", "observations", "scores", "traceId", "trace_id", "sessionId", "session_id",
-          "parentObservationId", "parent_observation_id"),
+    also=tuple(
+        (
+            "id type environment observations scores traceId trace_id sessionId session_id "
+            "parentObservationId parent_observation_id"
+        ).split()
+    ),
     time=("startTime", "start_time", "timestamp"),
-)  # fmt: skip
+)

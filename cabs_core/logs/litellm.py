@@ -11,7 +11,7 @@ from cabs_core.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
 _CHATS = (
     "completion text_completion responses anthropic_messages generate_content generate_content_stream".split()
 )
-_AWAITED = "acompletion atext_completion aresponses aanthropic_messages agenerate_content agenerate_content_stream".split()
+_AWAITED = [f"a{name}" for name in _CHATS]
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
@@ -25,11 +25,22 @@ FORMAT = Format(
     # a provider's own endpoint may be anything: where there is a prompt, it is a chat
     chats=frozenset({*_CHATS, *_AWAITED, "_aresponses_websocket", "pass_through_endpoint"}),
     status=("status", "metadata.status"),
-    errors=("error_str", "error_information.error_message", "error_information.error_class",
-            "metadata.error_information.error_message", "metadata.error_information.error_class"),
+    errors=(
+        "error_str",
+        "error_information.error_message",
+        "error_information.error_class",
+        "metadata.error_information.error_message",
+        "metadata.error_information.error_class",
+    ),
     cached=("cache_hit",),
-    health=("request_tags", "metadata.tags", "api_key", "user_api_key", "metadata.user_api_key_alias",
-            "metadata.user_api_key_team_id"),
+    health=(
+        "request_tags",
+        "metadata.tags",
+        "api_key",
+        "user_api_key",
+        "metadata.user_api_key_alias",
+        "metadata.user_api_key_team_id",
+    ),
     model=("model",),  # `model_group` is the name that callers use for several
     prompt=("messages", "proxy_server_request", "proxy_server_request.body"),
     bodies=frozenset({"proxy_server_request", "proxy_server_request.body"}),
@@ -39,4 +50,4 @@ FORMAT = Format(
     session=("session_id", "metadata.session_id", "trace_id"),
     also=FEEDBACK,
     time=("startTime", "start_time"),
-)  # fmt: skip
+)

@@ -36,9 +36,12 @@ def _flat(record: Record) -> Record:
     request = _object(record, "request.body", "request", "body") or record
     response = _object(record, "response.body", "response", "completion") or record
     return {
-        "request": request, "response": response, "url": record.get("url") or at(record, "request.url"),
-        "status_code": at(record, "response.status_code"), "error": record.get("error"),
-    }  # fmt: skip
+        "request": request,
+        "response": response,
+        "url": record.get("url") or at(record, "request.url"),
+        "status_code": at(record, "response.status_code"),
+        "error": record.get("error"),
+    }
 
 
 def _object(record: Record, *paths: str) -> Any:
@@ -53,10 +56,12 @@ def _object(record: Record, *paths: str) -> Any:
 FORMAT = Format(
     split,
     kind=("url", "response.object"),
-    chats=frozenset({
-        "/v1/chat/completions", "/v1/responses", "/v1/completions", "/v1/messages", "chat.completion", "text_completion",
-        "response", "chat.completion.chunk",
-    }),
+    chats=frozenset(
+        (
+            "/v1/chat/completions /v1/responses /v1/completions /v1/messages chat.completion "
+            "text_completion response chat.completion.chunk"
+        ).split()
+    ),
     status=("status_code", "response.status", "response.status_code"),
     errors=("error", "response.error"),
     cached=("cached", "cache_hit"),
@@ -67,4 +72,4 @@ FORMAT = Format(
     session=("metadata.session_id", "session_id", "request.metadata.session_id", "response.conversation.id"),
     also=(*FEEDBACK, "custom_id", "body", "method"),
     time=("response.created", "response.created_at", "created", "created_at", "timestamp"),
-)  # fmt: skip
+)

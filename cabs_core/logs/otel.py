@@ -1,7 +1,8 @@
-"""OpenTelemetry: spans by the GenAI conventions or by OpenInference (`llm.*`), as OTLP JSON or one span a record.
+"""OpenTelemetry: spans by the GenAI conventions or by OpenInference (`llm.*`), as OTLP JSON or one span a
+record.
 
-Sources: the GenAI semantic conventions 1.44, and OpenInference's `semantic_conventions.md`, `llm_spans.md` and
-`annotations.md`.
+Sources: the GenAI semantic conventions 1.44, and OpenInference's `semantic_conventions.md`, `llm_spans.md`
+and `annotations.md`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "ll
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
-    """Spans are entries; events and log records hold their evaluations and, in some writers, their messages."""
+    """Spans are entries; events and log records hold their evaluations and, in some writers, their
+    messages."""
     calls: list[Call] = []
     loose: list[Score] = []
     late: dict[Any, list[Any]] = defaultdict(list)
@@ -62,9 +64,10 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
     mine = {
         "attributes": values,  # `columns` may say where a name stands in the file
         "usage": {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
-        "kind": _kind(values, span), "session": _first(values, "gen_ai.conversation.id", "session.id") or trace,
+        "kind": _kind(values, span),
+        "session": _first(values, "gen_ai.conversation.id", "session.id") or trace,
         "failed": status in ("2", "error", "status_code_error", "statuscode.error"),
-    }  # fmt: skip
+    }
     response = values.get("gen_ai.response.id")
     names, within = ids(own, response), ids(parent, trace)
     messages = _first(values, *_MESSAGES)
@@ -90,7 +93,8 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
 
 
 def _kind(values: dict[str, Any], span: Record) -> str:
-    """What a span is: by its operation, its kind in OpenInference or OpenLLMetry, else by whether a model is named."""
+    """What a span is: by its operation, its kind in OpenInference or OpenLLMetry, else by whether a model is
+    named."""
     kind = _first(
         values, "gen_ai.operation.name", "openinference.span.kind", "llm.request.type", "traceloop.span.kind"
     ) or span.get("span_kind")
@@ -137,7 +141,8 @@ def _attributes(span: Any) -> dict[str, Any]:
 
 
 def _any_value(value: Any) -> Any:
-    """A value of OTLP: {stringValue | boolValue | intValue | doubleValue | arrayValue | kvlistValue | bytesValue: ...}."""
+    """A value of OTLP: {stringValue | boolValue | intValue | doubleValue | arrayValue | kvlistValue |
+    bytesValue: ...}."""
     if not isinstance(value, Mapping):
         return value
     kind, inner = next(iter(value.items()), ("", None))
@@ -231,29 +236,12 @@ FORMAT = Format(
     tokens=("llm.usage.total_tokens", "llm.token_count.total"),
     session=("session",),
     also=(
-        "traceId",
-        "trace_id",
-        "spanId",
-        "span_id",
-        "context",
-        "parentSpanId",
-        "parent_span_id",
-        "parent_id",
-        "name",
-        "attributes",
-        "events",
-        "status",
-        "status_code",
-        "span_kind",
-        "gen_ai.operation.name",
-        "openinference.span.kind",
-        "llm.request.type",
-        "traceloop.span.kind",
-        "gen_ai.conversation.id",
-        "session.id",
-        "gen_ai.response.id",
-        "annotations",
-        "evaluations",
+        *(
+            "traceId trace_id spanId span_id context parentSpanId parent_span_id parent_id name "
+            "attributes events status status_code span_kind gen_ai.operation.name openinference.span.kind "
+            "llm.request.type traceloop.span.kind gen_ai.conversation.id session.id gen_ai.response.id "
+            "annotations evaluations"
+        ).split(),
         *_MESSAGES,
     ),
     time=("startTimeUnixNano", "start_time", "startTime", "start_time_unix_nano"),

@@ -24,10 +24,11 @@ class Log:
     """The calls of a log, in the order of the file.
 
     Attributes:
-        frame: one row a call: prompt and model (texts), score in [0, 1], cost in USD, propensity in [0, 1], session and
-            task (texts), time (UTC), tokens. What is not known is NaN, NaT or None; a call without a score stays.
-        details: of the same rows: record (its number in the file, from 1), input_tokens, output_tokens, split, pmf (as it
-            stands there).
+        frame: one row a call: prompt and model (texts), score in [0, 1], cost in USD, propensity in [0, 1],
+            session and task (texts), time (UTC), tokens. What is not known is NaN, NaT or None; a call
+            without a score stays.
+        details: of the same rows: record (its number in the file, from 1), input_tokens, output_tokens,
+            split, pmf (as it stands there).
         receipt: what was kept, what was left out and why.
     """
 
@@ -45,8 +46,8 @@ class Log:
                 unused = self.receipt.columns_unused
                 there = f" What was not read: {listed(unused, 300)}." if unused else ""
                 raise DataError(
-                    f"{self.receipt.origin}: no call has a {name}. Map source.columns.{name} to the column, or to the dotted path "
-                    f"into a record, that holds it.{there}"
+                    f"{self.receipt.origin}: no call has a {name}. Map source.columns.{name} to the column, "
+                    f"or to the dotted path into a record, that holds it.{there}"
                 )
 
 
@@ -63,23 +64,27 @@ def read_log(
     Args:
         path: a file, packed or not: parquet, CSV, TSV, JSON lines or JSON; a folder of such files.
         format: `table` (a row a call), or who wrote it, see `FORMATS`.
-        columns: {prompt, model, score, cost, propensity, session, task, time, tokens, input_tokens, output_tokens, split or
-            pmf: a column, or a dotted path into a record such as `metadata.rating` or `calls.0.model`}; `score` may also be
-            the name of a score. What is named is read from there alone; None: it is not read.
-        score_range: the worst and the best score that can be given; None: 0 and 1, or -1 and 1 where there are no others.
+        columns: {prompt, model, score, cost, propensity, session, task, time, tokens, input_tokens,
+            output_tokens, split or
+            pmf: a column, or a dotted path into a record such as `metadata.rating` or `calls.0.model`};
+            `score` may also be the name of a score. What is named is read from there alone; None: it is not
+            read.
+        score_range: the worst and the best score that can be given; None: 0 and 1, or -1 and 1 where there
+            are no others.
             Words, thumbs, true and false go to its ends. Several scores of one name are judges: their mean.
         scores: a file or folder of scores that stand apart from the calls (the blob export of Langfuse).
 
     Raises:
-        DataError: it cannot be read, a path stands in no record, no call is left, a value is impossible, or there are
-            several scores and none is named. The file, and where it is one the row and the value, are named.
+        DataError: it cannot be read, a path stands in no record, no call is left, a value is impossible, or
+            there are several scores and none is named. The file, and where it is one the row and the value,
+            are named.
 
     Examples:
         >>> import json, pathlib, tempfile
         >>> from cabs_core import read_log
         >>> file = pathlib.Path(tempfile.mkdtemp(), "calls.jsonl")
-        >>> call = {"model": "small", "messages": [{"role": "user", "content": "2 + 2?"}], "response_cost": 0.01}
-        >>> _ = file.write_text(json.dumps(call | {"metadata": {"score": 1}}))
+        >>> asked = {"messages": [{"role": "user", "content": "2 + 2?"}], "metadata": {"score": 1}}
+        >>> _ = file.write_text(json.dumps({"model": "small", "response_cost": 0.01, **asked}))
         >>> log = read_log(file, "litellm")
         >>> log.frame[["prompt", "model", "score", "cost"]].values.tolist()
         [['2 + 2?', 'small', 1.0, 0.01]]
@@ -138,10 +143,11 @@ def known_propensities(values: np.ndarray, rows: Sequence[Any], origin: str) -> 
     if np.isnan(values).all():
         return None
     value = values[wrong[0]]
+    wrong_value = "missing" if np.isnan(value) else f"{value:g}"
     raise DataError(
-        f"{origin}, row {rows[wrong[0]]}: the propensity is {'missing' if np.isnan(value) else f'{value:g}'}; expected a probability "
-        f"in (0, 1] ({counted(len(wrong), 'such row')}). Where they are not known, leave the column out: they are then estimated, and "
-        "said to be"
+        f"{origin}, row {rows[wrong[0]]}: the propensity is {wrong_value}; expected a probability in (0, 1] "
+        f"({counted(len(wrong), 'such row')}). Where they are not known, leave the column out: they are then "
+        "estimated, and said to be"
     )
 
 
@@ -192,19 +198,29 @@ def _log(origin: str, format: str, found: RawCalls, score_range: tuple[float, fl
         {
             "prompt": text_column(column("prompt"), "prompt", place("prompt")).astype(object),
             "model": text_column(column("model"), "model", place("model")).astype(object),
-            "score": scores, "cost": numeric("cost", "cost"), "propensity": numeric("propensity", "propensity"),
-            "session": blank("session"), "task": blank("task"),
+            "score": scores,
+            "cost": numeric("cost", "cost"),
+            "propensity": numeric("propensity", "propensity"),
+            "session": blank("session"),
+            "task": blank("task"),
             "time": pd.Series(times, dtype="datetime64[ns, UTC]"),
             "tokens": np.where(np.isnan(total), both, total),
         }
-    )  # fmt: skip
+    )
     details = pd.DataFrame(
         {"record": [call.record for call in calls], **tokens, "split": blank("split"), "pmf": column("pmf")}
     )
     receipt = Receipt(
-        origin, format, found.records, len(calls), int((~np.isnan(scores)).sum()), dict(found.left_out), found.unused,
-        alike(Counter(frame["model"])), found.notes + notes,
-    )  # fmt: skip
+        origin,
+        format,
+        found.records,
+        len(calls),
+        int((~np.isnan(scores)).sum()),
+        dict(found.left_out),
+        found.unused,
+        alike(Counter(frame["model"])),
+        found.notes + notes,
+    )
     return Log(frame, details, receipt)
 
 

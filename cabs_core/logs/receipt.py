@@ -37,8 +37,8 @@ class Receipt:
         """The receipt in words."""
         scored = "all" if self.scored == self.kept else f"{self.scored:,}"
         lines = [
-            f"{self.origin}: {counted(self.records, 'record')} ({self.format}), {counted(self.kept, 'call')} kept, {scored} "
-            "with a score"
+            f"{self.origin}: {counted(self.records, 'record')} ({self.format}), "
+            f"{counted(self.kept, 'call')} kept, {scored} with a score"
         ]
         if self.left_out:
             reasons = sorted(self.left_out.items(), key=lambda item: -item[1])
@@ -69,7 +69,8 @@ def merging(group: dict[str, int]) -> str:
     names = list(group)
     shown = min(names, key=lambda name: (len(name), name)).strip()
     counts = ", ".join(f"{name!r} {count:,}" for name, count in group.items())
-    return f"names that look like one model: {counts}. If they are one, merge them: models: {{{shown}: [{_yaml(names)}]}}"
+    merged = f"models: {{{shown}: [{_yaml(names)}]}}"
+    return f"names that look like one model: {counts}. If they are one, merge them: {merged}"
 
 
 def _yaml(names: Iterable[str]) -> str:

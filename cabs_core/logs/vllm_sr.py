@@ -1,7 +1,7 @@
 """vLLM Semantic Router: records of Router Replay, with the outcomes that were posted later.
 
-Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router, where the score of an outcome is left out when it
-is 0 and the verdict always stands.
+Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router, where the score of an outcome is
+left out when it is 0 and the verdict always stands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
 
 
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
-    """Those about the model that answered; those about a route, a provider or the router say nothing of the answer."""
+    """Those about the model that answered; those about a route, a provider or the router say nothing of the
+    answer."""
     found = record.get("outcomes") or record.get("outcome") or []
     scores = []
     for outcome in found if isinstance(found, list) else [found]:

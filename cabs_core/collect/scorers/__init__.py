@@ -1,1 +1,2 @@
-"""Scores of single answers: by a reference (`text`), by running code (`code`), by a model (`judge`), by people (`labels`)."""
+"""Scores of single answers: by a reference (`text`), by running code (`code`), by a model (`judge`), by
+people (`labels`)."""

@@ -1,8 +1,9 @@
-"""Python code that nobody read, in a process with limits, and shut off from files, network and other processes where that is possible.
+"""Python code that nobody read, in a process with limits, and shut off from files, network and other
+processes where that is possible.
 
-What shuts it off is chosen once (`kind_of_box`): bubblewrap where it is installed, else the namespaces of Linux (`unshare`)
-where the kernel lets this user make them, else nothing but limits. A root user's code runs as nobody where the interpreter can be read by
-nobody.
+What shuts it off is chosen once (`kind_of_box`): bubblewrap where it is installed, else the namespaces of
+Linux (`unshare`) where the kernel lets this user make them, else nothing but limits. A root user's code runs
+as nobody where the interpreter can be read by nobody.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _SYSTEM = (
 )
 _PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
-#: Runs the code, then says so and is sent the tests, then sends back the word that came with them. The pipes have numbers that
+#: Runs the code, then says so and is sent the tests, then sends back the word that came with them. The pipes
+#: have numbers that
 #: are drawn, nothing else keeps the word, and the code has run before it exists in the process.
 _DRIVER = """
 def main():
@@ -68,7 +70,8 @@ def main():
 main()
 """
 
-#: A root of its own: the system and the interpreter to be read, an empty /tmp, no other file; then no rights in it.
+#: A root of its own: the system and the interpreter to be read, an empty /tmp, no other file; then no rights
+#: in it.
 _UNSHARED = """
 set -e
 root=$1; size=$2; prefix=$3; user=$4; shift 4
@@ -83,8 +86,12 @@ done
 mkdir "$root/proc" "$root/dev" "$root/tmp"
 chmod 1777 "$root/tmp"
 mount -t proc none "$root/proc" 2> /dev/null || :
-for name in null zero random urandom; do : > "$root/dev/$name"; mount --bind "/dev/$name" "$root/dev/$name"; done
-exec chroot "$root" setpriv $user --no-new-privs --bounding-set=-all --inh-caps=-all prlimit "--nproc=@PROCESSES@" env -C /tmp "$@"
+for name in null zero random urandom; do
+  : > "$root/dev/$name"
+  mount --bind "/dev/$name" "$root/dev/$name"
+done
+bare="--no-new-privs --bounding-set=-all --inh-caps=-all"
+exec chroot "$root" setpriv $user $bare prlimit "--nproc=@PROCESSES@" env -C /tmp "$@"
 """.replace("@SYSTEM@", " ".join(_SYSTEM)).replace("@PROCESSES@", str(_PROCESSES))
 
 
@@ -100,8 +107,8 @@ class Box:
         """For people: what the code can reach."""
         if self.kind == "limits":
             return (
-                "with limits alone: it can read this user's files and use the network. Install bubblewrap, or allow user "
-                "namespaces, to shut it off"
+                "with limits alone: it can read this user's files and use the network. Install bubblewrap, "
+                "or allow user namespaces, to shut it off"
             )
         return f"shut off from files, network and other processes ({self.kind})"
 
@@ -121,12 +128,11 @@ class Box:
         if self.kind == "bubblewrap":
             seen = [path for path in _SYSTEM if os.path.exists(path)]
             seen += [] if sys.base_prefix.startswith("/usr") else [sys.base_prefix]
-            shown = [
-                part for path in seen
-                for part in (("--symlink", os.readlink(path), path) if os.path.islink(path) else ("--ro-bind", path, path))
-            ]  # fmt: skip
             above = [str(path) for path in reversed(Path(sys.base_prefix).parents) if str(path) != "/"]
-            shown = [part for path in above for part in ("--perms", "0755", "--dir", path)] + shown
+            shown = [part for path in above for part in ("--perms", "0755", "--dir", path)]
+            for path in seen:
+                link = os.path.islink(path)
+                shown += ["--symlink", os.readlink(path), path] if link else ["--ro-bind", path, path]
             rights = (
                 ["--unshare-user"]
                 if self.user is None
@@ -141,11 +147,18 @@ class Box:
                 "--inh-caps=-all",
             ]
             return [
-                str(shutil.which("bwrap")), "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent",
-                "--new-session", "--cap-drop", "ALL", *rights, *shown, "--proc", "/proc", "--dev", "/dev", "--perms", "1777",
-                "--size", str(size), "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/",
-                *(drop if self.user is not None else []), "prlimit", f"--nproc={_PROCESSES}", *run,
-            ]  # fmt: skip
+                str(shutil.which("bwrap")),
+                *"--unshare-pid --unshare-net --unshare-ipc --unshare-uts --die-with-parent".split(),
+                *"--new-session --cap-drop ALL".split(),
+                *rights,
+                *shown,
+                *f"--proc /proc --dev /dev --perms 1777 --size {size} --tmpfs /tmp".split(),
+                *"--chdir /tmp --remount-ro /".split(),
+                *(drop if self.user is not None else []),
+                "prlimit",
+                f"--nproc={_PROCESSES}",
+                *run,
+            ]
         return run
 
 
@@ -168,7 +181,8 @@ def _works(box: Box) -> bool:
 def run_in(box: Box, code: str, tests: str, seconds: float, megabytes: int) -> bool:
     """Whether code, and then its tests, end without an error, in so many seconds and megabytes of memory.
 
-    What they print is not kept. All their processes are killed at the end; without a box, those in the same group.
+    What they print is not kept. All their processes are killed at the end; without a box, those in the same
+    group.
     """
     if box.kind == "limits":
         _hide_this_process()
@@ -178,10 +192,17 @@ def run_in(box: Box, code: str, tests: str, seconds: float, megabytes: int) -> b
             user = {"user": box.user, "group": box.user, "extra_groups": []}
             os.chown(folder, box.user, box.user)
         process = subprocess.Popen(
-            box.command(folder, _FILES), cwd=folder, env={} if box.kind == "limits" else _PATH, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, bufsize=0,
-            preexec_fn=_limits(seconds, megabytes, boxed=box.kind != "limits"), **user,
-        )  # fmt: skip
+            box.command(folder, _FILES),
+            cwd=folder,
+            env={} if box.kind == "limits" else _PATH,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+            preexec_fn=_limits(seconds, megabytes, boxed=box.kind != "limits"),
+            **user,
+        )
         assert process.stdin and process.stdout  # pipes
         try:
             return _talk(process.stdin, process.stdout, code, tests, time.monotonic() + seconds)
@@ -228,11 +249,15 @@ def _heard(pipe: IO[bytes], most: int, end: float) -> bytes:
 
 
 def _limits(seconds: float, megabytes: int, *, boxed: bool) -> Callable[[], None]:
-    """What the process sets for itself before it starts: time, memory, size of files, processes, no core dumps."""
+    """What the process sets for itself before it starts: time, memory, size of files, processes, no core
+    dumps."""
     limits = [
-        (resource.RLIMIT_CPU, int(seconds) + 1), (resource.RLIMIT_AS, megabytes * _MEGABYTE), (resource.RLIMIT_FSIZE, _FILES),
-        (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, 256),
-    ]  # fmt: skip
+        (resource.RLIMIT_CPU, int(seconds) + 1),
+        (resource.RLIMIT_AS, megabytes * _MEGABYTE),
+        (resource.RLIMIT_FSIZE, _FILES),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 256),
+    ]
     if not boxed:  # the limit counts all processes of the user; a box has a count of its own
         limits.append((resource.RLIMIT_NPROC, _tasks() + _PROCESSES))
 
@@ -253,6 +278,7 @@ def _tasks() -> int:
 
 @lru_cache(maxsize=1)
 def _hide_this_process() -> None:
-    """Other processes of the user may not read this one's environment and memory (Linux: it is not dumpable)."""
+    """Other processes of the user may not read this one's environment and memory (Linux: it is not
+    dumpable)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE

@@ -10,7 +10,8 @@ from cabs_core.pool_files.collect import UnitTests
 
 
 def passes(code: str, tests: str, *, seconds: float, megabytes: int) -> bool:
-    """Whether the code and then its tests end without an error, run in the tightest box that this machine has (`box`)."""
+    """Whether the code and then its tests end without an error, run in the tightest box that this machine has
+    (`box`)."""
     return run_in(kind_of_box(), code, tests, seconds, megabytes)
 
 

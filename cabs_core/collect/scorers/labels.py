@@ -1,4 +1,5 @@
-"""Labels by people: a table of scores per query and model, or a filled-in sheet of `cabs judge sample`, which names no models."""
+"""Labels by people: a table of scores per query and model, or a filled-in sheet of `cabs judge sample`, which
+names no models."""
 
 from __future__ import annotations
 
@@ -43,16 +44,16 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
         score_range: the worst and the best score that can be given.
 
     Raises:
-        DataError: a column is absent, a score is outside the range, a label stands there twice with two scores, or
-            there is none.
+        DataError: a column is absent, a score is outside the range, a label stands there twice with two
+            scores, or there is none.
     """
     table = open_table(path)
     names = table.columns
     by = next((c for c in (ITEM, "query_id", "prompt") if c in names), None)
     if SCORE not in names or by is None or (by != ITEM and "model" not in names):
         raise DataError(
-            f"{path}: columns are {listed(names)}; expected score and either item (a sheet of `cabs judge sample`), or "
-            "query_id (or prompt) and model"
+            f"{path}: columns are {listed(names)}; expected score and either item (a sheet of `cabs judge "
+            "sample`), or query_id (or prompt) and model"
         )
     columns = [by] if by == ITEM else [by, "model"]
     frame = table.read([*columns, SCORE])
@@ -67,7 +68,8 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
             continue
         if scores.setdefault(key, float(value)) != value:
             raise DataError(
-                f"{table.place(SCORE).at(row)}: {', '.join(key):.100} has two scores, {scores[key]:g} and {value:g}"
+                f"{table.place(SCORE).at(row)}: {', '.join(key):.100} has two scores, {scores[key]:g} and "
+                f"{value:g}"
             )
     if not scores:
         raise DataError(f"{path} holds no score: fill in the column {SCORE}")

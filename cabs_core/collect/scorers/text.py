@@ -1,4 +1,5 @@
-"""Scores by a reference: exact, number, choice, regex, contains, json_schema; and a function of the user's."""
+"""Scores by a reference: exact, number, choice, regex, contains, json_schema; and a function of the
+user's."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Score = Callable[[str, str, Mapping[str, str]], float]
 
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?")
 _MARKED = re.compile(r"(?:####|\\boxed\{|answer\s*(?:is|:|=))\s*\$?\s*([^\n}]*)", re.IGNORECASE)
-# in no pattern may two repetitions follow each other that match the same characters: a long run of them takes quadratic time
+# in no pattern may two repetitions follow each other that match the same characters: a long run of them takes
+# quadratic time
 _FENCE = re.compile(r"```[\w+-]*[^\S\n]*\n(.*?)```", re.DOTALL)
 _LETTER = (
     re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
@@ -45,7 +47,8 @@ def plain_text(text: str, *, ignore_case: bool = True) -> str:
 
 
 def last_number(text: str) -> float | None:
-    """The number that an answer gives: after `####`, in `\\boxed{}` or after "answer is", else the last one in it."""
+    """The number that an answer gives: after `####`, in `\\boxed{}` or after "answer is", else the last one
+    in it."""
     for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
         numbers = _NUMBER.findall(part)
         if not numbers:
@@ -163,8 +166,8 @@ def _own(name: str) -> Score:
         own_score = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise DataError(
-            f"collect.scores: function {name!r} cannot be imported ({error}); expected module:function, the module "
-            "installed or on PYTHONPATH"
+            f"collect.scores: function {name!r} cannot be imported ({error}); expected module:function, the "
+            "module installed or on PYTHONPATH"
         ) from None
 
     def score(prompt: str, answer: str, row: Mapping[str, str]) -> float:

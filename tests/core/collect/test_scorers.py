@@ -209,7 +209,7 @@ def test_odd_token_counts_are_estimated(value):
         }
     )
     answer = reply(body=text.encode()).answer
-    assert answer is not None and answer.estimated and 0 <= answer.tokens_in < 1e12
+    assert answer is not None and answer.estimated and 0 <= answer.tokens.input < 1e12
 
 
 def test_params_are_bounded():
