@@ -98,7 +98,7 @@ def test_the_key_the_dialect_and_the_names_of_fields(
 
     with endpoint(answer) as port:
         found, answers = collect(tmp_path, port, key_env="A_KEY", **upstream)
-    assert [(a.state, a.text, a.tokens_out) for a in answers] == [("answered", "so", 1010)] * 12
+    assert [(a.state, a.text, a.tokens.output) for a in answers] == [("answered", "so", 1010)] * 12
     assert found.spent == pytest.approx(12 * (30 + 10 * 1010) / 1e6)  # what the total counts is paid
 
 
