@@ -33,6 +33,22 @@ _ANTHROPIC = {
 }
 
 
+#: words for an end at the limit of tokens, for a refusal, and for a failure of the provider
+_CUT = frozenset(
+    (
+        "length max_tokens max_output_tokens incomplete model_context_window_exceeded model_length "
+        "max_output_reached"
+    ).split()
+)
+_REFUSED = frozenset(
+    (
+        "content_filter content_filtered refusal safety image_safety guardrail_intervened recitation "
+        "blocklist prohibited_content spii language error_toxic sensitive blocked"
+    ).split()
+)
+_BROKEN = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
+
+
 def error_body(message: str, kind: str, dialect: str = "chat", status: int = 500) -> dict[str, Any]:
     """An error as the dialect words it."""
     if dialect == "messages":
@@ -60,6 +76,9 @@ def answer_of(answer: Any, dialect: str) -> tuple[dict[str, Any], str | None]:
     else:
         parts = answer.get({"messages": "content", "embeddings": "data"}.get(dialect, "choices"))
         good = isinstance(parts, list) and (bool(parts) or dialect == "messages")
+        first = parts[0] if good and parts else None
+        if isinstance(first, dict) and str(first.get("finish_reason")).casefold() in _BROKEN:
+            return answer, f"broke off ({first['finish_reason']})"
     return answer, None if good else "answered without an answer in it"
 
 
@@ -103,13 +122,9 @@ class Said:
     finish: str | None = None
 
 
-#: words for an end at the limit of tokens, and for a refusal
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_context_window_exceeded"})
-_REFUSED = frozenset({"content_filter", "refusal", "safety", "guardrail_intervened"})
-
-
 def said(answer: Mapping[str, Any], dialect: str) -> Said | None:
-    """What a model said in a whole answer of a dialect; None: the answer holds nothing of the kind."""
+    """What a model said in a whole answer of a dialect; None: the answer holds nothing of the kind, or broke
+    off."""
     refusal: Any = None
     if dialect == "messages":
         finish, content = answer.get("stop_reason"), answer.get("content")
@@ -137,8 +152,8 @@ def said(answer: Mapping[str, Any], dialect: str) -> Said | None:
         content = "" if content is None and finish else None
     if isinstance(refusal, str):
         content = content or refusal
-    if content is None:
-        return None
     word = str(finish).casefold()
+    if content is None or word in _BROKEN:
+        return None
     state = "refused" if refusal or word in _REFUSED else "truncated" if word in _CUT else "answered"
     return Said(content, state, None if finish is None else str(finish)[:40])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cabs_core.endpoints.dialects import answer_of, said
 from cabs_core.endpoints.replies import meaning, retry_after
 
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
@@ -40,3 +41,27 @@ def test_headers_say_it_too():
     assert retry_after({"Retry-After": "7"}) == 7 and retry_after({"retry-after-ms": "500"}) == 0.5
     assert retry_after({"retry-after": "soon"}) is None and retry_after({"retry-after": "nan"}) is None
     assert retry_after({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("length", "truncated"),
+        ("model_length", "truncated"),
+        ("MAX_TOKENS", "truncated"),
+        ("stop", "answered"),
+        ("tool_calls", "answered"),
+        ("content_filtered", "refused"),
+        ("RECITATION", "refused"),
+        ("sensitive", "refused"),
+        ("error", None),
+        ("insufficient_system_resource", None),
+    ],
+)
+def test_how_an_answer_ended(word, state):
+    answer = {"choices": [{"message": {"role": "assistant", "content": "so"}, "finish_reason": word}]}
+    broke_off, words = answer_of(answer, "chat")[1], said(answer, "chat")
+    if state is None:
+        assert word in broke_off and words is None
+    else:
+        assert broke_off is None and words.state == state
