@@ -169,10 +169,10 @@ def parts(collection: Collection, budget: float) -> list[int]:
     """
     collect, n = collection.collect, len(collection.prompts)
     if collect.strategy != "adaptive":
-        wanted = min(collect.sample, n) if collect.strategy == "sample" else n
-        most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, wanted))
-        step = max(_STEP, wanted // 50)
-        return [wanted] if most <= budget else [*range(step, wanted, step), wanted]
+        goal = min(collect.sample, n) if collect.strategy == "sample" else n
+        most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
+        step = max(_STEP, goal // 50)
+        return [goal] if most <= budget else [*range(step, goal, step), goal]
     ends, size = [], float(min(collect.sample, n))
     while size < n:
         ends.append(int(size))

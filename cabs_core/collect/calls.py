@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from cabs_core.collect.store import Answer, call_key
-from cabs_core.endpoints.dialects import request_of, said
+from cabs_core.endpoints.dialects import request_of, text_of_answer
 from cabs_core.endpoints.replies import Meaning, error_of, meaning, parsed, retry_after
 from cabs_core.endpoints.request import Request
 from cabs_core.endpoints.tokens import BYTES_A_TOKEN, text_tokens
@@ -179,7 +179,7 @@ def unasked(call: Call, state: str, note: str, seconds: float = 0.0) -> Answer:
 
 
 def _answer(call: Call, data: Any, seconds: float) -> Answer | None:
-    answer = said(data, call.target.dialect) if isinstance(data, Mapping) else None
+    answer = text_of_answer(data, call.target.dialect) if isinstance(data, Mapping) else None
     if answer is None:
         return None
     tokens = Tokens(math.ceil(call.characters / BYTES_A_TOKEN), math.ceil(text_tokens(answer.text)))

@@ -64,15 +64,15 @@ def family_of(model: str) -> str:
 
 def share(hits: np.ndarray, groups: Sequence[str]) -> Estimate:
     """The share of `[n]` hits, with Clopper and Pearson's interval for as many prompts as there are."""
-    error, found = mean_error(hits, clusters=np.array(groups, dtype=str)), float(np.mean(hits))
-    return Estimate(found, *share_interval(found, error), len(hits))
+    error, value = mean_error(hits, clusters=np.array(groups, dtype=str)), float(np.mean(hits))
+    return Estimate(value, *share_interval(value, error), len(hits))
 
 
 def mean(values: np.ndarray, groups: Sequence[str]) -> Estimate:
     """The mean of `[n]` differences of scores, with its interval over prompts."""
-    found = float(values.mean())
+    value = float(values.mean())
     return Estimate(
-        found, *mean_error(values, clusters=np.array(groups, dtype=str)).interval(found), len(values)
+        value, *mean_error(values, clusters=np.array(groups, dtype=str)).interval(value), len(values)
     )
 
 
@@ -165,16 +165,20 @@ def measure(
         mine = names == model
         rows = np.flatnonzero(mine).tolist()
         figures["models"][model] = asdict(mean(error[rows], [queries[i] for i in rows]))
-    own = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
-    if own.any() and not own.all():
-        figures["own family"] = asdict(bootstrap(queries, lambda rows: _gap(error[rows], own[rows]))) | {
-            "family": family_of(judge)
-        }
+    own_family = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
+    if own_family.any() and not own_family.all():
+        figures["own family"] = asdict(
+            bootstrap(queries, lambda rows: _gap(error[rows], own_family[rows]))
+        ) | {"family": family_of(judge)}
     return figures
 
 
-def _gap(error: np.ndarray, own: np.ndarray) -> float:
-    return float(error[own].mean() - error[~own].mean()) if own.any() and not own.all() else float("nan")
+def _gap(error: np.ndarray, own_family: np.ndarray) -> float:
+    return (
+        float(error[own_family].mean() - error[~own_family].mean())
+        if own_family.any() and not own_family.all()
+        else float("nan")
+    )
 
 
 def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
@@ -219,9 +223,9 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
             f"{wrong} of score per doubling of the length"
         )
     if "own family" in measured:
-        own = dict(measured["own family"])
-        family = own.pop("family")
-        gap = Estimate(**own)
+        own_family = dict(measured["own family"])
+        family = own_family.pop("family")
+        gap = Estimate(**own_family)
         if gap.value > 0 and gap.clear(looked_at):
             sentences.append(
                 f"it favours models of its own family ({family}): {gap} of score more than others, against "
@@ -248,12 +252,12 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
     """
     with np.errstate(all="ignore"):
         without = np.nanmean(np.where(refused, np.nan, scores), axis=0)
-    best, other = int(np.nanmean(scores, axis=0).argmax()), int(np.nanargmax(without))
-    if best == other:
+    best, best_without = int(np.nanmean(scores, axis=0).argmax()), int(np.nanargmax(without))
+    if best == best_without:
         return ""
     return (
         f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it "
-        f"is {models[other]}, which refused {refused[:, other].mean():.0%}"
+        f"is {models[best_without]}, which refused {refused[:, best_without].mean():.0%}"
     )
 
 
@@ -283,8 +287,10 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
                 f"({people.low:.3f} to {people.high:.3f})"
             )
         if "own family" in measured:
-            own = {k: v for k, v in measured["own family"].items() if k != "family"}
-            lines.append(f"own family ({measured['own family']['family']}) against others: {Estimate(**own)}")
+            own_family = {k: v for k, v in measured["own family"].items() if k != "family"}
+            lines.append(
+                f"own family ({measured['own family']['family']}) against others: {Estimate(**own_family)}"
+            )
     if "position" in measured:
         flips = Estimate(**measured["position"]["flips"])
         lines.append(

@@ -132,8 +132,8 @@ def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> di
     judges = {}
     for judge in collect.judges:
         (target,) = targets(collect, upstreams, [judge.model], origin)
-        own = getattr(target.upstream, "params", None) or {}
-        params = {**own, "temperature": 0, "max_tokens": judge.max_tokens}
+        set_params = getattr(target.upstream, "params", None) or {}
+        params = {**set_params, "temperature": 0, "max_tokens": judge.max_tokens}
         judges[judge.called] = Target(judge.model, target.upstream, params, judge.max_tokens)
     return judges
 
@@ -154,10 +154,10 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
     What strategy `adaptive` may leave out is not left out here: it is the most that is asked.
     """
     collect, prompts = collection.collect, collection.prompts
-    wanted = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))
+    n_prompts = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))
     lines, out = [], {}
     for target in collection.models:
-        calls = list(collection.calls(target, 0, wanted))
+        calls = list(collection.calls(target, 0, n_prompts))
         answers = store.get([c.key for c in calls], texts=False)
         seen = [a.tokens.output for a in answers.values() if a.tokens is not None]
         out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
@@ -169,12 +169,14 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
         lines.append(replace(line, paid=paid, today=today))
     for judge in collect.judges:
         target = collection.judges[judge.called]
-        lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, wanted, out, store)))
+        lines.append(
+            _line(target, f"judge {judge.called}", *_judged(judge, collection, n_prompts, out, store))
+        )
     return lines
 
 
 def _judged(
-    judge: Judge, collection: Collection, wanted: int, out: dict[str, float], store: AnswerStore
+    judge: Judge, collection: Collection, n_prompts: int, out: dict[str, float], store: AnswerStore
 ) -> tuple[int, list[int], float]:
     """(calls, characters of each that is not known yet, output tokens) of a judge over all answers.
 
@@ -185,7 +187,7 @@ def _judged(
     total, sizes = 0, list[int]()
     applies = [
         int(i)
-        for i in collection.order[:wanted]
+        for i in collection.order[:n_prompts]
         if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
     ]
     for start in range(0, len(applies), _BLOCK):
@@ -205,9 +207,9 @@ def _judged(
                     expected = out[name] + (out.get(judge.against or "", 0.0) if orders == 2 else 0.0)
                     sizes += [int(base + BYTES_A_TOKEN * expected)] * orders
                 else:
-                    other = "" if theirs is None else theirs.text or ""
+                    second = "" if theirs is None else theirs.text or ""
                     questions += judging.questions(
-                        judge, target, prompt, mine.text or "", other, collection.prompts.rows[i]
+                        judge, target, prompt, mine.text or "", second, collection.prompts.rows[i]
                     )
         known = store.known([call.key for call in questions])
         sizes += [call.characters for call in questions if call.key not in known]

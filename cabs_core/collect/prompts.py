@@ -59,18 +59,18 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     columns, table = pool.source.columns, open_table(path)
     needed = {"prompt": columns.prompt}
     for field in ("query_id", "task", "split"):
-        wanted = getattr(columns, field)
-        if wanted is not None and table.has(wanted):
-            needed[field] = wanted
-        elif wanted is not None and field in columns.model_fields_set:
-            raise table.absent(wanted, f"source.columns.{field}")
+        column = getattr(columns, field)
+        if column is not None and table.has(column):
+            needed[field] = column
+        elif column is not None and field in columns.model_fields_set:
+            raise table.absent(column, f"source.columns.{field}")
     extra = sorted(
         {str(c) for s in pool.collect.scores for f in ("column", "reference") if (c := getattr(s, f, None))}
     )
-    for wanted in [columns.prompt, *extra]:
-        if not table.has(wanted):
+    for column in [columns.prompt, *extra]:
+        if not table.has(column):
             raise table.absent(
-                wanted, "source.columns.prompt" if wanted == columns.prompt else "collect.scores"
+                column, "source.columns.prompt" if column == columns.prompt else "collect.scores"
             )
     frame = table.read([*needed.values(), *extra])
     if not len(frame):
@@ -105,10 +105,10 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
     pool = pool_file.pool
     assert pool.collect is not None
     for scorer in pool.collect.scores:
-        wanted = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
-        if wanted is not None:
+        column = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
+        if column is not None:
             raise DataError(
-                f"{path}: no column {str(wanted)!r:.100}, which collect.scores names: a log holds prompts "
+                f"{path}: no column {str(column)!r:.100}, which collect.scores names: a log holds prompts "
                 "alone"
             )
     if pool.source.format == "table":

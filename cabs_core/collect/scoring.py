@@ -186,8 +186,8 @@ def _questions(
         cell = cells[i]
         if cell.model == judge.against:
             continue
-        other = others.get(cell.query, "")
-        asked = judging.questions(judge, target, cell.prompt, cell.text or "", other, dict(cell.row))
+        second = others.get(cell.query, "")
+        asked = judging.questions(judge, target, cell.prompt, cell.text or "", second, dict(cell.row))
         for number, call in enumerate(asked):
             yield i, call, number == 0
 

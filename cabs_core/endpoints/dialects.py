@@ -111,7 +111,7 @@ def request_of(
 
 
 @dataclass(frozen=True)
-class Said:
+class AnswerText:
     """The text of an answer, and how it ended: answered, refused (by the model or a filter) or truncated.
 
     finish: the provider's word for the end; None: it gives none.
@@ -122,7 +122,7 @@ class Said:
     finish: str | None = None
 
 
-def said(answer: Mapping[str, Any], dialect: str) -> Said | None:
+def text_of_answer(answer: Mapping[str, Any], dialect: str) -> AnswerText | None:
     """What a model said in a whole answer of a dialect; None: the answer holds nothing of the kind, or broke
     off."""
     refusal: Any = None
@@ -156,4 +156,4 @@ def said(answer: Mapping[str, Any], dialect: str) -> Said | None:
     if content is None or word in _BROKEN:
         return None
     state = "refused" if refusal or word in _REFUSED else "truncated" if word in _CUT else "answered"
-    return Said(content, state, None if finish is None else str(finish)[:40])
+    return AnswerText(content, state, None if finish is None else str(finish)[:40])

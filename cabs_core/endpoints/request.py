@@ -291,8 +291,10 @@ def _parsed_chat(text: str) -> Any:
         holder = next((value[n] for n in MESSAGES if value.get(n) is not None), [value])
     if not isinstance(holder, list):
         return None
-    said = (role and isinstance(item, dict) and _inner(item) is not None for role, _, item in _turns(holder))
-    return value if any(said) else None
+    messages = (
+        role and isinstance(item, dict) and _inner(item) is not None for role, _, item in _turns(holder)
+    )
+    return value if any(messages) else None
 
 
 def _routed_by(users: list[str], route_by: str) -> str | None:

@@ -168,15 +168,15 @@ class Upstream(_Strict):
 
     def lacks(self, request: Request) -> str | None:
         """Why it cannot take a request, in words; None: it can."""
-        wanted, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
+        abilities, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
         if request.dialect not in self.speaks:
             return f"does not speak {request.dialect}"
         for kind in ("image", "audio", "file"):
-            if kind in wanted and kind not in self.input:
+            if kind in abilities and kind not in self.input:
                 return f"takes no {kind}"
-        if "tools" in wanted and not self.tools:
+        if "tools" in abilities and not self.tools:
             return "takes no tools"
-        if "json_schema" in wanted and not self.json_schema:
+        if "json_schema" in abilities and not self.json_schema:
             return "takes no JSON schema"
         if self.context is not None and tokens > self.context:
             return f"reads {self.context} tokens, the request has about {tokens:.0f}"

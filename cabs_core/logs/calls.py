@@ -207,7 +207,7 @@ def prompt_of(value: Any, *, body: bool = False) -> str | None:
     return None
 
 
-def said(call: Call, form: Format) -> str | None:
+def prompt_in(call: Call, form: Format) -> str | None:
     """The prompt of a call: the whole one before one that was cut."""
     for path in form.prompt:
         text = prompt_of(call.at(path), body=path in form.bodies)
@@ -257,27 +257,27 @@ def moment(value: Any) -> pd.Timestamp | None:
         number = None
     try:
         if number is None:
-            found = pd.Timestamp(value)
+            stamp = pd.Timestamp(value)
         else:
             unit = next(
                 u for u, most in (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e300)) if number < most
             )
-            found = pd.Timestamp(int(value) if unit == "ns" else number, unit=unit)
+            stamp = pd.Timestamp(int(value) if unit == "ns" else number, unit=unit)
     except (TypeError, ValueError, OverflowError, StopIteration):
         return None
-    if found is pd.NaT:
+    if stamp is pd.NaT:
         return None
-    return found.tz_localize("UTC") if found.tzinfo is None else found.tz_convert("UTC")
+    return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
 
 
 def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, ...]:
     """All that a call stands within: its parent's parents too, then what else it names."""
     parent, *rest = within or (None,)
-    found: dict[Any, None] = {}
-    while parent is not None and parent not in found:
-        found[parent] = None
+    chain: dict[Any, None] = {}
+    while parent is not None and parent not in chain:
+        chain[parent] = None
         parent = parents.get(parent)
-    return tuple(found | dict.fromkeys(rest))
+    return tuple(chain | dict.fromkeys(rest))
 
 
 def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
@@ -286,11 +286,11 @@ def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
     A score of a trace, a session or another span belongs to the last call within it by time; a call's own
     score of that name comes first.
     """
-    own: dict[Any, list[Call]] = {}
+    by_name: dict[Any, list[Call]] = {}
     last: dict[Any, tuple[Any, Call]] = {}
     for place, call in enumerate(calls):
         for name in call.names:
-            own.setdefault(name, []).append(call)
+            by_name.setdefault(name, []).append(call)
         time = moment(call.first(form.time))
         order = (time is not None, time if time is not None else pd.Timestamp(0, tz="UTC"), place)
         for name in call.within:
@@ -300,9 +300,9 @@ def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
     before = {id(call): {name for name, _ in call.scores} for call in calls}
     late: list[tuple[Score, list[Call]]] = []
     for score in loose:
-        nearest = next((name for name in score.about if name in own), None)
+        nearest = next((name for name in score.about if name in by_name), None)
         if nearest is not None:
-            for call in own[nearest]:
+            for call in by_name[nearest]:
                 call.scores.append((score.name, score.value))
                 before[id(call)].add(score.name)
             continue
@@ -311,8 +311,8 @@ def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
             stray += 1
         else:
             late.append((score, [last[about][1]]))
-    for score, found in late:
-        for call in found:
+    for score, about_calls in late:
+        for call in about_calls:
             if score.name not in before[id(call)]:
                 call.scores.append((score.name, score.value))
     return stray
@@ -324,15 +324,15 @@ FEEDBACK = ("score", "rating", "feedback", "thumbs", "thumb", "stars", "user_fee
 
 def feedback(record: Record) -> list[tuple[str, Any]]:
     """Scores beside the call, or in its metadata."""
-    found: dict[str, list[tuple[str, Any]]] = {}
+    by_place: dict[str, list[tuple[str, Any]]] = {}
     for place in ("", "metadata.", "metadata.requester_metadata.", "metadata.spend_logs_metadata."):
         for name in FEEDBACK[:-2]:
             value = at(record, place + name)
             if value is not None and not isinstance(value, dict | list):
-                found.setdefault(name, [(name, value)])
+                by_place.setdefault(name, [(name, value)])
         for name, value in named(at(record, f"{place}scores")):
-            found.setdefault(f"scores {place}", []).append((name, value))
-    return [score for scores in found.values() for score in scores]
+            by_place.setdefault(f"scores {place}", []).append((name, value))
+    return [score for scores in by_place.values() for score in scores]
 
 
 def named(scores: Any) -> list[tuple[str, Any]]:
@@ -340,16 +340,16 @@ def named(scores: Any) -> list[tuple[str, Any]]:
     if isinstance(scores, str) and scores.lstrip()[:1] in ("[", "{"):
         scores = parsed(scores)
     if isinstance(scores, list):
-        found = [
+        pairs = [
             (str(next((s[k] for k in ("name", "key", "id") if s.get(k)), "score")), labelled(s))
             for s in scores
             if isinstance(s, Mapping)
         ]
     elif isinstance(scores, Mapping):
-        found = [(str(k), labelled(v) if isinstance(v, Mapping) else v) for k, v in scores.items()]
+        pairs = [(str(k), labelled(v) if isinstance(v, Mapping) else v) for k, v in scores.items()]
     else:
-        found = [] if scores is None else [("score", scores)]
-    return [(name, value) for name, value in found if value is not None]
+        pairs = [] if scores is None else [("score", scores)]
+    return [(name, value) for name, value in pairs if value is not None]
 
 
 def labelled(score: Record) -> Any:

@@ -20,8 +20,8 @@ from cabs_core.logs.calls import (
     Record,
     joined,
     model_of,
+    prompt_in,
     prompt_of,
-    said,
     token_counts,
 )
 from cabs_core.paths import suffix_of
@@ -105,9 +105,9 @@ class RawCalls(NamedTuple):
 
 def of_a_table(table: Table, chosen: Mapping[str, str | None]) -> RawCalls:
     """Calls of a table with a row a call; chosen: {what: column} of the pool file."""
-    wanted = {**PLACES, **chosen}
-    needed = [name for name in wanted.values() if name is not None and table.has(name)]
-    for what, name in wanted.items():
+    places = {**PLACES, **chosen}
+    needed = [name for name in places.values() if name is not None and table.has(name)]
+    for what, name in places.items():
         if name is not None and name not in needed and (what in chosen or what in ("prompt", "model")):
             raise table.absent(name, f"source.columns.{what}")
     frame = table.read(needed)
@@ -118,8 +118,8 @@ def of_rows(
     frame: pd.DataFrame, place: Place, chosen: Mapping[str, str | None], names: list[str]
 ) -> RawCalls:
     """Calls of a frame that has the columns that are named."""
-    wanted = {**PLACES, **chosen}
-    used = {what: name for what, name in wanted.items() if name is not None and name in frame.columns}
+    places = {**PLACES, **chosen}
+    used = {what: name for what, name in places.items() if name is not None and name in frame.columns}
     cells = {
         what: frame[name].astype(object).where(frame[name].notna(), None).tolist()
         for what, name in used.items()
@@ -128,7 +128,7 @@ def of_rows(
     left_out: Counter[str] = Counter()
     calls, rows = [], []
     for i in range(len(frame)):
-        row = {what: cells.get(what, absent)[i] for what in wanted}
+        row = {what: cells.get(what, absent)[i] for what in places}
         asked, model, score = row.pop("prompt"), row.pop("model"), row.pop("score")
         text = chat_text(asked) if isinstance(asked, str | list | Mapping) else asked
         if text is None or not str(model or "").strip():
@@ -138,7 +138,7 @@ def of_rows(
         calls.append(RawCall(place.first_row + i, text, model, scores, **row))
         rows.append(place.row(i))
     unused = [str(c) for c in names if not _is_read(str(c), used.values())]
-    return RawCalls(calls, rows, len(frame), left_out, unused, [], wanted)
+    return RawCalls(calls, rows, len(frame), left_out, unused, [], places)
 
 
 def _is_read(name: str, paths: Iterable[str]) -> bool:
@@ -189,7 +189,9 @@ def of_a_writer(
     for call in entries:
         why = next((why for rule in RULES if (why := rule(call, form))), "")
         if not why:
-            text = prompt_of(call.at(str(chosen["prompt"]))) if chosen.get("prompt") else said(call, form)
+            text = (
+                prompt_of(call.at(str(chosen["prompt"]))) if chosen.get("prompt") else prompt_in(call, form)
+            )
             value = call.at(str(chosen["model"])) if chosen.get("model") else call.first(form.model)
             model = model_of(str(value) if isinstance(value, int | float) else value)
             if text is not None and model is not None:
@@ -201,7 +203,7 @@ def of_a_writer(
         raise _nothing(path, name, records, left_out)
     calls = [call for call, _, _ in kept]
     stray, cut = joined(calls, loose, form), sum(any(call.at(p) is True for p in form.cut) for call in calls)
-    wanted = _wanted_score(path, calls, records, chosen)
+    score_name = _score_name(path, calls, records, chosen)
     notes = [f"{counted(stray, 'score')} about no call that was kept"] if stray else []
     notes += [f"{counted(cut, 'prompt')} that the writer had cut: the beginning is read"] if cut else []
     unpriced = sum(form.unpriced(call) for call in calls) if "cost" not in chosen else 0
@@ -210,16 +212,16 @@ def of_a_writer(
         if unpriced
         else []
     )
-    paths = [*form.paths(), *(p for p in chosen.values() if p), *([wanted] if wanted else [])]
+    paths = [*form.paths(), *(p for p in chosen.values() if p), *([score_name] if score_name else [])]
     names = dict.fromkeys(str(key) for call in calls for view in call.views for key in view)
     unused = [key for key in names if not _is_read(key, paths)]
-    raw = [_raw(call, text, model, form, chosen, wanted) for call, text, model in kept]
+    raw = [_raw(call, text, model, form, chosen, score_name) for call, text, model in kept]
     rows = [f"row {call.number}" for call in calls]
-    return RawCalls(raw, rows, len(entries), left_out, unused, notes, {**chosen, "score": wanted})
+    return RawCalls(raw, rows, len(entries), left_out, unused, notes, {**chosen, "score": score_name})
 
 
 def _raw(
-    call: Call, text: str, model: str, form: Format, chosen: Mapping[str, str | None], wanted: str | None
+    call: Call, text: str, model: str, form: Format, chosen: Mapping[str, str | None], score_name: str | None
 ) -> RawCall:
     def value(what: str, otherwise: Any) -> Any:
         if what in chosen:
@@ -232,7 +234,7 @@ def _raw(
         record=call.number,
         prompt=text,
         model=model,
-        scores=[v for n, v in call.scores if n == wanted],
+        scores=[v for n, v in call.scores if n == score_name],
         cost=value("cost", None if form.unpriced(call) else call.first(form.cost)),
         tokens=value("tokens", both),
         input_tokens=value("input_tokens", into),
@@ -265,7 +267,7 @@ def _refuse_absent_paths(
             )
 
 
-def _wanted_score(
+def _score_name(
     path: Path, calls: list[Call], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
 ) -> str | None:
     """The name of the score to read; values at a dotted path are put under it. None: there are none."""
@@ -275,16 +277,18 @@ def _wanted_score(
             several = ", ".join(f"{name} ({count:,})" for name, count in names.most_common())
             raise DataError(f"{path} holds several scores: {several:.400}. Name one: source.columns.score")
         return next(iter(names), None)
-    wanted = chosen["score"]
-    if wanted is None or wanted in names:
-        return wanted
+    score_name = chosen["score"]
+    if score_name is None or score_name in names:
+        return score_name
     for call in calls:
-        value = call.at(wanted)
-        call.scores += [(wanted, v) for v in (value if isinstance(value, list) else [value]) if v is not None]
-    if not any(name == wanted for call in calls for name, _ in call.scores):
+        value = call.at(score_name)
+        call.scores += [
+            (score_name, v) for v in (value if isinstance(value, list) else [value]) if v is not None
+        ]
+    if not any(name == score_name for call in calls for name, _ in call.scores):
         first = f"The first record has {shape(records[0][1])}"
         raise DataError(
-            f"{path}: no record has a score {wanted!r:.100} (source.columns.score: the name of a score, or a "
-            f"dotted path). {f'Scores are: {listed(sorted(names))}' if names else first}"
+            f"{path}: no record has a score {score_name!r:.100} (source.columns.score: the name of a score, "
+            f"or a dotted path). {f'Scores are: {listed(sorted(names))}' if names else first}"
         )
-    return wanted
+    return score_name

@@ -29,7 +29,7 @@ def _view(record: Record) -> Record:
 
 def _scores(record: Record) -> list[tuple[str, Any]]:
     """Scores by their names, and the thumb, which Helicone writes twice."""
-    found: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     thumb = next(
         (
             v
@@ -43,8 +43,8 @@ def _scores(record: Record) -> list[tuple[str, Any]]:
             thumb = is_yes(value) if thumb is None else thumb
         else:
             yes = name.endswith(_BOOLEAN) and not isinstance(value, str)
-            found.append((name.removesuffix(_BOOLEAN), bool(value) if yes else value))
-    return found if thumb is None else [("feedback", thumb), *found]
+            pairs.append((name.removesuffix(_BOOLEAN), bool(value) if yes else value))
+    return pairs if thumb is None else [("feedback", thumb), *pairs]
 
 
 FORMAT = Format(

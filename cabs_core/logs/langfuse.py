@@ -52,7 +52,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
 
 def _is_trace(record: Record) -> bool:
     """Whether a row is a trace: it has no trace of its own, no type and no model."""
-    own = (
+    identity = (
         "traceId",
         "trace_id",
         "type",
@@ -62,7 +62,7 @@ def _is_trace(record: Record) -> bool:
         "modelId",
         "internalModel",
     )
-    return not any(record.get(key) not in (None, "") for key in own)
+    return not any(record.get(key) not in (None, "") for key in identity)
 
 
 def _is_score(record: Record) -> bool:
@@ -113,14 +113,14 @@ def _kind(observation: Record) -> Any:
 
 def _row_scores(row: Record) -> list[tuple[str, Any]]:
     """Scores of a row of the pages' export: columns with their names, whose cells are lists of values."""
-    found = []
+    pairs = []
     for name, cell in row.items():
         if name in _LISTS or name == "scores":
             continue
         values = parsed(cell) if isinstance(cell, str) and cell[:1] == "[" else cell
         if isinstance(values, list) and values and all(isinstance(v, str | int | float) for v in values):
-            found += [(name, value) for value in values]
-    return found
+            pairs += [(name, value) for value in values]
+    return pairs
 
 
 def _objects(value: Any) -> list[Record]:

@@ -28,19 +28,19 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
     for number, record in records:
         for span, resource in _spans(record):
             values = _attributes(span)
-            own = _first(span, "spanId", "span_id", "context.span_id")
+            span_id = _first(span, "spanId", "span_id", "context.span_id")
             named = _first(span, "name", "eventName", "event_name") or values.get("event.name")
             events = [(_event_name(e), _attributes(e), e) for e in _objects(span.get("events"))]
             if _is_event(span, str(named)):
                 events = [(str(values.get("event.name") or named), values, span)]
             for name, data, event in events:
                 if name == _RESULT:
-                    loose += _evaluation(data, own)
+                    loose += _evaluation(data, span_id)
                 elif messages := _event_messages(name, data, event):
-                    late[str(own)].extend(messages)
+                    late[str(span_id)].extend(messages)
             if _is_event(span, str(named)):
                 continue
-            calls.append(_call(number, span, resource, values, own))
+            calls.append(_call(number, span, resource, values, span_id))
     parents = {c.names[0]: c.within[0] for c in calls if c.names and len(c.within) > 1}
     children = {c.within[0] for c in calls if len(c.within) > 1 and c.at("kind") in FORMAT.chats}
     for call in calls:
@@ -56,7 +56,7 @@ def _is_event(span: Record, name: str) -> bool:
     return name == _RESULT or "eventName" in span or "timeUnixNano" in span or "body" in span
 
 
-def _call(number: int, span: Record, resource: Record, values: dict[str, Any], own: Any) -> Call:
+def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> Call:
     parent = _first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
     trace = _first(span, "traceId", "trace_id", "context.trace_id")
     status = str(_first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
@@ -69,7 +69,7 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
         "failed": status in ("2", "error", "status_code_error", "statuscode.error"),
     }
     response = values.get("gen_ai.response.id")
-    names, within = ids(own, response), ids(parent, trace)
+    names, within = ids(span_id, response), ids(parent, trace)
     messages = _first(values, *_MESSAGES)
     messages = parsed(messages) if isinstance(messages, str) and messages.lstrip()[:1] == "[" else messages
     prompts = next(
@@ -87,7 +87,7 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], o
         (mine, values, span, resource),
         names,
         within,
-        messages=_plain(prompts or messages),
+        messages=_as_messages(prompts or messages),
         scores=scores,
     )
 
@@ -170,7 +170,7 @@ def _numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
     return [items[i] for i in sorted(items)]
 
 
-def _plain(messages: Any) -> Any:
+def _as_messages(messages: Any) -> Any:
     """Messages of OpenInference as others write them."""
     if not isinstance(messages, list):
         return messages
@@ -213,9 +213,9 @@ def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
     return []
 
 
-def _evaluation(data: Record, own: Any) -> list[Score]:
+def _evaluation(data: Record, span_id: Any) -> list[Score]:
     value = _first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
-    about = ids(data.get("gen_ai.response.id"), own)
+    about = ids(data.get("gen_ai.response.id"), span_id)
     name = str(data.get("gen_ai.evaluation.name") or "score")
     return [] if value is None else [Score(about, name, value)]
 

@@ -95,12 +95,12 @@ def read_log(
             raise DataError(
                 "scores in a file of their own are joined to calls of format langfuse; the format is table"
             )
-        found = of_a_table(open_table(path), chosen)
+        raw = of_a_table(open_table(path), chosen)
     elif format in FORMATS:
-        found = of_a_writer(path, FORMATS[format], format, chosen, scores)
+        raw = of_a_writer(path, FORMATS[format], format, chosen, scores)
     else:
         raise DataError(f"format is {format!r:.60}; expected table or one of {', '.join(FORMATS)}")
-    return _log(str(path), format, found, score_range)
+    return _log(str(path), format, raw, score_range)
 
 
 def log_of_frame(
@@ -112,8 +112,8 @@ def log_of_frame(
         DataError: a column that was named is not there.
     """
     chosen = _chosen(columns)
-    wanted = {**PLACES, **chosen}
-    for what, name in wanted.items():
+    places = {**PLACES, **chosen}
+    for what, name in places.items():
         if name is not None and name not in frame.columns and (what in chosen or what in ("prompt", "model")):
             raise DataError(
                 f"{origin}: no column {name!r:.100}, which source.columns.{what} names; columns are: "
@@ -164,14 +164,14 @@ class _Rows(Place):
         return self.labels[index]
 
 
-def _log(origin: str, format: str, found: RawCalls, score_range: tuple[float, float] | None) -> Log:
-    calls = found.calls
+def _log(origin: str, format: str, raw: RawCalls, score_range: tuple[float, float] | None) -> Log:
+    calls = raw.calls
     if not calls:
-        reasons = listed((f"{count:,} {why}" for why, count in found.left_out.most_common()), 200)
+        reasons = listed((f"{count:,} {why}" for why, count in raw.left_out.most_common()), 200)
         raise DataError(f"{origin}: no call is left{f' ({reasons})' if reasons else ': there are no rows'}")
 
-    def place(what: str, rows: Sequence[str] = found.rows) -> _Rows:
-        return _Rows(origin, 1, found.called.get(what) or what, labels=tuple(rows))
+    def place(what: str, rows: Sequence[str] = raw.rows) -> _Rows:
+        return _Rows(origin, 1, raw.called.get(what) or what, labels=tuple(rows))
 
     def column(what: str) -> pd.Series:
         return pd.Series([getattr(call, what) for call in calls], dtype=object)
@@ -186,7 +186,7 @@ def _log(origin: str, format: str, found: RawCalls, score_range: tuple[float, fl
     tokens = {what: numeric(what, f"n_{what}") for what in ("input_tokens", "output_tokens")}
     total = numeric("tokens", "n_input_tokens")
     both = tokens["input_tokens"] + tokens["output_tokens"]
-    scores, notes = _scores(found, place, score_range)
+    scores, notes = _scores(raw, place, score_range)
     times = [moment(call.time) for call in calls]
     odd = [
         call.time
@@ -213,22 +213,22 @@ def _log(origin: str, format: str, found: RawCalls, score_range: tuple[float, fl
     receipt = Receipt(
         origin,
         format,
-        found.records,
+        raw.records,
         len(calls),
         int((~np.isnan(scores)).sum()),
-        dict(found.left_out),
-        found.unused,
+        dict(raw.left_out),
+        raw.unused,
         alike(Counter(frame["model"])),
-        found.notes + notes,
+        raw.notes + notes,
     )
     return Log(frame, details, receipt)
 
 
 def _scores(
-    found: RawCalls, place: Callable[[str, Sequence[str]], Place], score_range: tuple[float, float] | None
+    raw: RawCalls, place: Callable[[str, Sequence[str]], Place], score_range: tuple[float, float] | None
 ) -> tuple[np.ndarray, list[str]]:
     """([n] in [0, 1], NaN where there is none; what was done to them): the mean of several judges."""
-    pairs = [(i, value) for i, call in enumerate(found.calls) for value in call.scores]
+    pairs = [(i, value) for i, call in enumerate(raw.calls) for value in call.scores]
     values = pd.Series([value for _, value in pairs], dtype=object)
     notes = []
     if score_range is None:
@@ -239,10 +239,10 @@ def _scores(
     low, high = score_range
     if not low < high:
         raise DataError(f"score_range is {list(score_range)}: expected the worst score first, then the best")
-    given = number_column(values, "score", place("score", [found.rows[i] for i, _ in pairs]), (low, high))
+    given = number_column(values, "score", place("score", [raw.rows[i] for i, _ in pairs]), (low, high))
     there = ~np.isnan(given)
     rows = np.array([i for i, _ in pairs], dtype=np.int64)[there]
-    n = len(found.calls)
+    n = len(raw.calls)
     count = np.bincount(rows, minlength=n)
     with np.errstate(invalid="ignore"):
         mean = np.bincount(rows, weights=given[there], minlength=n) / np.where(count, count, np.nan)

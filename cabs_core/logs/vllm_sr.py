@@ -22,9 +22,9 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
     """Those about the model that answered; those about a route, a provider or the router say nothing of the
     answer."""
-    found = record.get("outcomes") or record.get("outcome") or []
+    outcomes = record.get("outcomes") or record.get("outcome") or []
     scores = []
-    for outcome in found if isinstance(found, list) else [found]:
+    for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:
         if not isinstance(outcome, dict) or str(outcome.get("target") or "model").casefold() != "model":
             continue
         if outcome.get("target_ref") not in (None, "", record.get("selected_model")):

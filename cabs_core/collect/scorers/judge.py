@@ -51,15 +51,15 @@ def comparing(
 
 
 def questions(
-    judge: Judge, target: Target, prompt: str, answer: str, other: str, row: dict[str, str]
+    judge: Judge, target: Target, prompt: str, answer: str, second: str, row: dict[str, str]
 ) -> tuple[Call, ...]:
     """What the judge is asked about an answer: once, or, against another answer, in both orders (this one
     first, then last)."""
     if judge.against is None:
         return (grading(judge, target, prompt, answer, row),)
     return (
-        comparing(judge, target, prompt, answer, other, row),
-        comparing(judge, target, prompt, other, answer, row),
+        comparing(judge, target, prompt, answer, second, row),
+        comparing(judge, target, prompt, second, answer, row),
     )
 
 

@@ -120,10 +120,10 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
 
 
 def _same_number(answer: str, reference: str, tolerance: float) -> float:
-    wanted, given = last_number(reference), last_number(answer)
-    if wanted is None:
+    expected, given = last_number(reference), last_number(answer)
+    if expected is None:
         raise DataError(f"the reference {reference!r:.80} holds no number")
-    return float(given is not None and abs(given - wanted) <= tolerance * max(1.0, abs(wanted)))
+    return float(given is not None and abs(given - expected) <= tolerance * max(1.0, abs(expected)))
 
 
 def _matches(pattern: str, answer: str) -> float:
@@ -133,8 +133,8 @@ def _matches(pattern: str, answer: str) -> float:
         raise DataError(f"the pattern {pattern!r:.80} is no regular expression: {error}") from None
 
 
-def _contains(answer: str, wanted: str, ignore_case: bool) -> float:
-    texts = (" ".join(answer.split()), " ".join(wanted.split()))
+def _contains(answer: str, expected: str, ignore_case: bool) -> float:
+    texts = (" ".join(answer.split()), " ".join(expected.split()))
     if ignore_case:
         texts = (texts[0].casefold(), texts[1].casefold())
     return float(bool(texts[1]) and texts[1] in texts[0])

@@ -89,7 +89,7 @@ _SEEN: dict[str, dict[str, Any]] = {}
 USUAL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def _text(body: dict[str, Any], dialect: str) -> str:
+def _prompt_of(body: dict[str, Any], dialect: str) -> str:
     if dialect == "completions":
         return str(body.get("prompt"))
     given = body.get("input" if dialect == "responses" else "messages")
@@ -99,18 +99,18 @@ def _text(body: dict[str, Any], dialect: str) -> str:
 
 
 def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[str, Any]:
-    other = (
+    counts = (
         None
         if usage is None
         else {"input_tokens": usage["prompt_tokens"], "output_tokens": usage["completion_tokens"]}
     )
     details = {} if usage is None else usage.get("prompt_tokens_details", {})
     if dialect == "messages":
-        if other is not None and details:
-            other["cache_read_input_tokens"] = details["cached_tokens"]
-            other["input_tokens"] -= details["cached_tokens"]
-        if other is not None and "total_tokens" in usage:  # it has no total: all that was written is output
-            other["output_tokens"] = usage["total_tokens"] - usage["prompt_tokens"]
+        if counts is not None and details:
+            counts["cache_read_input_tokens"] = details["cached_tokens"]
+            counts["input_tokens"] -= details["cached_tokens"]
+        if counts is not None and "total_tokens" in usage:  # it has no total: all that was written is output
+            counts["output_tokens"] = usage["total_tokens"] - usage["prompt_tokens"]
         return {
             "id": name,
             "type": "message",
@@ -119,12 +119,12 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
             "content": [{"type": "text", "text": text}],
             "stop_reason": "end_turn",
             "stop_sequence": None,
-            "usage": other,
+            "usage": counts,
         }
     if dialect == "responses":
-        if other is not None:
-            other |= {
-                "total_tokens": usage.get("total_tokens", other["input_tokens"] + other["output_tokens"]),
+        if counts is not None:
+            counts |= {
+                "total_tokens": usage.get("total_tokens", counts["input_tokens"] + counts["output_tokens"]),
                 "input_tokens_details": {"cached_tokens": 0, **details},
                 "output_tokens_details": {"reasoning_tokens": 0},
             }
@@ -147,7 +147,7 @@ def _answer(dialect: str, name: str, model: str, text: str, usage: Any) -> dict[
             "tool_choice": "auto",
             "tools": [],
             "error": None,
-            "usage": other,
+            "usage": counts,
         }
     choice: dict[str, Any] = {"index": 0, "finish_reason": "stop", "logprobs": None}
     choice |= (
@@ -271,7 +271,7 @@ async def _complete(request: Request, dialect: str) -> Response:
         return Response("<html>Bad gateway</html>", media_type="text/html")
     if "wrong" in behaves:
         return JSONResponse({"error": {"message": "the provider behind is overloaded", "code": 529}})
-    text, name = f"{model}: {_text(body, dialect)}", f"chatcmpl-{next(_NUMBERS)}"
+    text, name = f"{model}: {_prompt_of(body, dialect)}", f"chatcmpl-{next(_NUMBERS)}"
     if dialect == "responses":
         _MADE[name] = key
     usage = next((USAGES[word] for word in USAGES if word in behaves), USUAL)

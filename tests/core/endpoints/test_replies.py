@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.endpoints.dialects import answer_of, said
+from cabs_core.endpoints.dialects import answer_of, text_of_answer
 from cabs_core.endpoints.replies import meaning, retry_after
 
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
@@ -60,7 +60,7 @@ def test_headers_say_it_too():
 )
 def test_how_an_answer_ended(word, state):
     answer = {"choices": [{"message": {"role": "assistant", "content": "so"}, "finish_reason": word}]}
-    broke_off, words = answer_of(answer, "chat")[1], said(answer, "chat")
+    broke_off, words = answer_of(answer, "chat")[1], text_of_answer(answer, "chat")
     if state is None:
         assert word in broke_off and words is None
     else:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cabs_core import read_log
 from cabs_core.errors import DataError, PoolError
 from cabs_core.logs import FORMATS, Log
-from cabs_core.logs.calls import RULES, joined, prompt_of, said
+from cabs_core.logs.calls import RULES, joined, prompt_in, prompt_of
 from cabs_core.ope.source import read_logged
 from cabs_core.pool_files import read_pool_file
 
@@ -138,7 +138,7 @@ def test_no_shape_breaks_a_reader(form: str, records: list[dict]) -> None:
     calls, loose = known.split(list(enumerate(records, 1)))
     for call in calls:
         assert all(isinstance(rule(call, known), str) for rule in RULES)
-        said(call, known)
+        prompt_in(call, known)
     joined(calls, loose, known)
 
 
