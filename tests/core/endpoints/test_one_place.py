@@ -1,4 +1,5 @@
-"""What providers say is known in one place each; stand-ins for them, which say it themselves, are left out."""
+"""What providers say is known in one place each; stand-ins for them, which say it themselves, are left
+out."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ SYSTEM, HELLO = {"role": "system", "content": "rules"}, {"role": "assistant", "c
         [SYSTEM, {"role": "user", "content": "why?"}, HELLO],
         [{"role": "human", "content": [{"type": "input_text", "text": "why?"}]}],
         [{"role": "user", "parts": [{"type": "text", "content": "why?"}]}],  # OpenTelemetry
-        {"contents": [{"role": "user", "parts": [{"text": "why?"}]}, {"role": "model", "parts": []}]},  # Gemini
+        {
+            "contents": [{"role": "user", "parts": [{"text": "why?"}]}, {"role": "model", "parts": []}]
+        },  # Gemini
         [{"from": "human", "value": "why?"}, {"from": "gpt", "value": "so"}],  # ShareGPT
         [[{"type": "human", "data": {"content": "why?"}}]],  # LangChain, in a batch
         [{"lc": 1, "id": ["langchain", "schema", "HumanMessage"], "kwargs": {"content": "why?"}}],
@@ -26,7 +28,7 @@ SYSTEM, HELLO = {"role": "system", "content": "rules"}, {"role": "assistant", "c
         {"role": "user", "content": {"type": "text", "text": "why?"}},
         {"question": "why?"},
     ],
-)  # fmt: skip
+)
 def test_every_form_of_messages_gives_the_text_of_the_user(chat):
     assert chat_text(chat) == "why?"
     if "question" not in chat and chat != {"input": "why?"}:
@@ -69,18 +71,51 @@ def test_abilities_wherever_they_stand():
         ({"previous_response_id": "r1", "input": "more"}, ("previous_response_id",)),
         ({"conversation": {"id": "c1"}, "input": "more"}, ("conversation",)),
         ({"prompt": {"id": "pmpt_1"}, "input": "more"}, ("prompt",)),
-        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f1"}}]}]}, ("file_id",)),
-        ({"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}]}]}, ("file_id",)),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f1"}}]}]},
+            ("file_id",),
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}],
+                    }
+                ]
+            },
+            ("file_id",),
+        ),
         ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, ("encrypted_content",)),
         ({"input": [{"type": "item_reference", "id": "m1"}]}, ("item_reference",)),
-        ({"messages": [{"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"}]}]}, ("signature",)),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "thinking", "thinking": "t", "signature": "s"}],
+                    }
+                ]
+            },
+            ("signature",),
+        ),
         ({"messages": [{"role": "assistant", "audio": {"id": "a1"}}]}, ("audio.id",)),
-        ({"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["v"]}]}, ("vector_store_ids",)),
+        (
+            {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["v"]}]},
+            ("vector_store_ids",),
+        ),
         ({"input": "x", "tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, ("container",)),
         ({"input": "x", "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, ()),
         ({"prompt": "x", "container": None}, ()),
-        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "input": {"file_id": "mine"}}]}]}, ()),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "content": [{"type": "tool_use", "input": {"file_id": "mine"}}]}
+                ]
+            },
+            (),
+        ),
     ],
-)  # fmt: skip
+)
 def test_state_that_a_provider_holds(body, held):
     assert Request.read(body).held == held
