@@ -1,4 +1,5 @@
-"""Logs of other tools: small samples written from their documentation, and what is said of a shape that is unknown."""
+"""Logs of other tools: small samples written from their documentation, and what is said of a shape that is
+unknown."""
 
 from __future__ import annotations
 
@@ -36,27 +37,57 @@ def write(path: Path, *records: dict) -> Path:
 
 #: sample, columns of the pool file -> (prompt, model, score) of every call, and columns of the first calls
 TRACES = {
-    "litellm": ({}, [
-        ("Order 1234, please.", "gpt-4o-mini-2024-07-18", 1.0), ("Compare these two phones.", "gpt-4o", 0.0),
-        ("Do you ship to Norway?", "gpt-4o-mini", None),
-    ], {"cost": [0.00021, 0.0042, 0.0001], "tokens": [61, 115, 12], "session": ["t-1", "t-2"]}),
-    "langfuse": ({"score": "user-thumb"}, [  # a trace's score is its last generation's
-        ("Where is my parcel?", "claude-3-haiku", 0.0), ("Where is my parcel?", "claude-3-5-sonnet", 1.0),
-        ("Thanks!", "claude-3-haiku", None),
-    ], {"cost": [0.0005, 0.0006, 0.00001], "session": ["s-1", "s-1", "s-1"]}),
-    "openai": ({"score_range": (0.0, 5.0)}, [  # batches and stored completions are paired
-        ("Is it waterproof?", "gpt-4o-mini-2024-07-18", 1.0), ("Write a long review.", "gpt-4o-2024-08-06", 0.4),
-        ("Refund?", "gpt-4o-mini", None),
-    ], {"tokens": [22, 412, 15]}),
-    "otel": ({}, [  # evaluations come as events and as logs
-        ("How do I return shoes?", "gpt-4o-mini-2024-07-18", 0.9), ("Which size fits me?", "gpt-4o", 0.2),
-        ("Any discount?", "gpt-4o", None),
-    ], {"tokens": [38, 14], "session": ["conv-1"]}),
-    "vllm_sr": ({}, [("Add 17 and 25.", "qwen3-32b", 1.0), ("Hello!", "qwen3-4b", None)], {"task": ["math", "other"], "tokens": [112]}),
-    "helicone": ({}, [
-        ("Where is the invoice?", "gpt-4o-mini-2024-07-18", 1.0), ("Cancel it.", "gpt-4o", 0.0), ("And now?", "gpt-4o", None),
-    ], {"cost": [0.0000104, 0.001]}),
-}  # fmt: skip
+    "litellm": (
+        {},
+        [
+            ("Order 1234, please.", "gpt-4o-mini-2024-07-18", 1.0),
+            ("Compare these two phones.", "gpt-4o", 0.0),
+            ("Do you ship to Norway?", "gpt-4o-mini", None),
+        ],
+        {"cost": [0.00021, 0.0042, 0.0001], "tokens": [61, 115, 12], "session": ["t-1", "t-2"]},
+    ),
+    "langfuse": (
+        {"score": "user-thumb"},
+        [  # a trace's score is its last generation's
+            ("Where is my parcel?", "claude-3-haiku", 0.0),
+            ("Where is my parcel?", "claude-3-5-sonnet", 1.0),
+            ("Thanks!", "claude-3-haiku", None),
+        ],
+        {"cost": [0.0005, 0.0006, 0.00001], "session": ["s-1", "s-1", "s-1"]},
+    ),
+    "openai": (
+        {"score_range": (0.0, 5.0)},
+        [  # batches and stored completions are paired
+            ("Is it waterproof?", "gpt-4o-mini-2024-07-18", 1.0),
+            ("Write a long review.", "gpt-4o-2024-08-06", 0.4),
+            ("Refund?", "gpt-4o-mini", None),
+        ],
+        {"tokens": [22, 412, 15]},
+    ),
+    "otel": (
+        {},
+        [  # evaluations come as events and as logs
+            ("How do I return shoes?", "gpt-4o-mini-2024-07-18", 0.9),
+            ("Which size fits me?", "gpt-4o", 0.2),
+            ("Any discount?", "gpt-4o", None),
+        ],
+        {"tokens": [38, 14], "session": ["conv-1"]},
+    ),
+    "vllm_sr": (
+        {},
+        [("Add 17 and 25.", "qwen3-32b", 1.0), ("Hello!", "qwen3-4b", None)],
+        {"task": ["math", "other"], "tokens": [112]},
+    ),
+    "helicone": (
+        {},
+        [
+            ("Where is the invoice?", "gpt-4o-mini-2024-07-18", 1.0),
+            ("Cancel it.", "gpt-4o", 0.0),
+            ("And now?", "gpt-4o", None),
+        ],
+        {"cost": [0.0000104, 0.001]},
+    ),
+}
 
 
 @pytest.mark.parametrize("form", TRACES)
@@ -109,13 +140,25 @@ def test_scores_that_are_no_numbers_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("hello", "hello"), ('[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]', "a"),
-        ({"messages": [{"role": "human", "content": "x"}]}, "x"), ([{"role": "system", "content": "s"}], None), ("  ", None),
-        ([{"role": "user", "parts": [{"type": "text", "content": "p"}]}], "p"), (None, None), (7, None), (["one", "two"], "two"),
-        ({"role": "user", "content": "m"}, "m"), ({}, None), ("{}", None), ([], None), ("[1, 2] sorted?", "[1, 2] sorted?"),
-        ('{"question": "q?"}', "q?"), ("redacted-by-litellm", None), ("{not JSON", "{not JSON"),
+        ("hello", "hello"),
+        ('[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]', "a"),
+        ({"messages": [{"role": "human", "content": "x"}]}, "x"),
+        ([{"role": "system", "content": "s"}], None),
+        ("  ", None),
+        ([{"role": "user", "parts": [{"type": "text", "content": "p"}]}], "p"),
+        (None, None),
+        (7, None),
+        (["one", "two"], "two"),
+        ({"role": "user", "content": "m"}, "m"),
+        ({}, None),
+        ("{}", None),
+        ([], None),
+        ("[1, 2] sorted?", "[1, 2] sorted?"),
+        ('{"question": "q?"}', "q?"),
+        ("redacted-by-litellm", None),
+        ("{not JSON", "{not JSON"),
     ],
-)  # fmt: skip
+)
 def test_the_prompt_is_the_text_that_the_server_routes_by(value, text) -> None:
     assert prompt_of(value) == text
 
@@ -123,16 +166,44 @@ def test_the_prompt_is_the_text_that_the_server_routes_by(value, text) -> None:
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=8)),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(sorted({k.partition(".")[0] for f in FORMATS.values() for k in f.paths()} | {"scores", "attributes", "events", "observations", "type", "x", "resourceSpans", "scopeSpans", "spans", "outcomes", "custom_id", "body", "parentSpanId"})), inner, max_size=4)
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                sorted(
+                    {k.partition(".")[0] for f in FORMATS.values() for k in f.paths()}
+                    | {
+                        "scores",
+                        "attributes",
+                        "events",
+                        "observations",
+                        "type",
+                        "x",
+                        "resourceSpans",
+                        "scopeSpans",
+                        "spans",
+                        "outcomes",
+                        "custom_id",
+                        "body",
+                        "parentSpanId",
+                    }
+                )
+            ),
+            inner,
+            max_size=4,
+        ),
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(
     st.sampled_from(sorted(FORMATS)),
-    st.lists(st.dictionaries(st.text(max_size=8), JSON, max_size=5) | JSON.filter(lambda v: isinstance(v, dict)), min_size=1, max_size=4),
-)  # fmt: skip
+    st.lists(
+        st.dictionaries(st.text(max_size=8), JSON, max_size=5) | JSON.filter(lambda v: isinstance(v, dict)),
+        min_size=1,
+        max_size=4,
+    ),
+)
 def test_no_shape_breaks_a_reader(form: str, records: list[dict]) -> None:
     known = FORMATS[form]
     calls, loose = known.split(list(enumerate(records, 1)))
@@ -145,10 +216,14 @@ def test_no_shape_breaks_a_reader(form: str, records: list[dict]) -> None:
 def test_a_pool_of_a_foreign_log(tmp_path) -> None:
     """Stars become scores, and tokens with prices become costs where the log has none."""
     lines = [
-        {"model": ("a", "b")[i % 2], "messages": [{"role": "user", "content": f"question {i}"}], "metadata": {"stars": 1 + i % 5},
-         "usage": {"prompt_tokens": 1000, "completion_tokens": 100}}
+        {
+            "model": ("a", "b")[i % 2],
+            "messages": [{"role": "user", "content": f"question {i}"}],
+            "metadata": {"stars": 1 + i % 5},
+            "usage": {"prompt_tokens": 1000, "completion_tokens": 100},
+        }
         for i in range(40)
-    ]  # fmt: skip
+    ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
     pool = "source: {kind: logs, format: openai, path: log.jsonl}\nmodels: [a, b]\nscore_range: [0, 5]\n"
     (tmp_path / "foreign.yaml").write_text(

@@ -15,22 +15,29 @@ from cabs_core.pool_files import read_pool_file
 from cabs_core.validation.overview import overview
 
 NAMES = ["gpt-x", "openai/gpt-x", "gpt-x-2026-03-05", "small", "azure/small"]
-MERGED = "models: {gpt-x: [gpt-x, openai/gpt-x, gpt-x-2026-03-05, gpt-x-2027-01-01], small: [small, azure/small]}\n"
+GPT = "gpt-x: [gpt-x, openai/gpt-x, gpt-x-2026-03-05, gpt-x-2027-01-01]"
+MERGED = f"models: {{{GPT}, small: [small, azure/small]}}\n"
 SPLIT = "split: {fractions: [0.4, 0.3, 0.3]}\naccept: [split_sizes]\n"
 
 
 def pool(folder: Path, models: str, **changes: dict) -> Path:
     """A pool of 100 calls of LiteLLM under five names, every fourth without a score."""
     calls = [
-        {"call_type": "completion", "model": NAMES[i % 5], "messages": [{"role": "user", "content": f"question {i} of {i % 7}"}],
-         "response_cost": 0.01 if i % 5 < 3 else 0.001, "status": "failure" if i % 20 == 19 else "success", "metadata": {
-             "stars": None if i % 4 == 0 else 1 + i % 5}}
+        {
+            "call_type": "completion",
+            "model": NAMES[i % 5],
+            "messages": [{"role": "user", "content": f"question {i} of {i % 7}"}],
+            "response_cost": 0.01 if i % 5 < 3 else 0.001,
+            "status": "failure" if i % 20 == 19 else "success",
+            "metadata": {"stars": None if i % 4 == 0 else 1 + i % 5},
+        }
         for i in range(100)
-    ]  # fmt: skip
+    ]
     (folder / "log.jsonl").write_text("\n".join(map(json.dumps, calls)))
     path = folder / "mine.yaml"
     path.write_text(
-        f"source: {{kind: logs, format: litellm, path: log.jsonl}}\nscore_range: [1, 5]\nencoder: {{name: tfidf-svd}}\n{models}"
+        "source: {kind: logs, format: litellm, path: log.jsonl}\nscore_range: [1, 5]\n"
+        f"encoder: {{name: tfidf-svd}}\n{models}"
     )
     return path
 
@@ -116,12 +123,27 @@ def test_prompts_to_collect_need_no_score_to_be_named(tmp_path: Path, cabs_home:
 
 def test_scores_in_a_file_of_their_own_belong_to_the_source(tmp_path: Path, cabs_home: Path) -> None:
     calls = [
-        {"id": f"o{i}", "trace_id": f"t{i}", "type": "GENERATION", "provided_model_name": "ab"[i % 2], "input": f"question {i}", "total_cost": 0.1}
+        {
+            "id": f"o{i}",
+            "trace_id": f"t{i}",
+            "type": "GENERATION",
+            "provided_model_name": "ab"[i % 2],
+            "input": f"question {i}",
+            "total_cost": 0.1,
+        }
         for i in range(60)
-    ]  # fmt: skip
+    ]
     marks = [
-        {"id": f"s{i}", "trace_id": f"t{i}", "name": "ok", "value": i % 3 == 0, "data_type": "BOOLEAN", "source": "API"} for i in range(50)
-    ]  # fmt: skip
+        {
+            "id": f"s{i}",
+            "trace_id": f"t{i}",
+            "name": "ok",
+            "value": i % 3 == 0,
+            "data_type": "BOOLEAN",
+            "source": "API",
+        }
+        for i in range(50)
+    ]
     for name, rows in (("observations.jsonl", calls), ("scores/1.jsonl", marks)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))

@@ -53,49 +53,54 @@ def spans(*found: dict) -> dict:
 
 #: a call that a model answered, as each writer writes it
 ANSWERED: dict[str, dict] = {
-    "litellm": {"call_type": "acompletion", "model": "m", "messages": CHAT, "status": "success", "cache_hit": "None"},
-    "langfuse": {"id": "o", "traceId": "t", "type": "GENERATION", "model": "m", "input": CHAT, "level": "DEFAULT"},
-    "openai": {"request": {"body": {"model": "m", "messages": CHAT}}, "response": {"status_code": 200, "body": {"model": "m"}}, "error": None},
+    "litellm": {
+        "call_type": "acompletion",
+        "model": "m",
+        "messages": CHAT,
+        "status": "success",
+        "cache_hit": "None",
+    },
+    "langfuse": {
+        "id": "o",
+        "traceId": "t",
+        "type": "GENERATION",
+        "model": "m",
+        "input": CHAT,
+        "level": "DEFAULT",
+    },
+    "openai": {
+        "request": {"body": {"model": "m", "messages": CHAT}},
+        "response": {"status_code": 200, "body": {"model": "m"}},
+        "error": None,
+    },
     "otel": span(1, gen_ai__operation__name="chat"),
-    "openinference": {"context": {"span_id": "1", "trace_id": "t"}, "span_kind": "LLM", "status_code": "OK", "attributes": {
-        "llm.model_name": "m", "llm.input_messages": [{"message.role": "user", "message.content": "hello"}]}},
-    "vllm_sr": {"selected_model": "m", "request_body": json.dumps({"model": "auto", "messages": CHAT}), "response_status": 200,
-                "lifecycle_state": "completed"},
-    "helicone": {"request_body": {"model": "m", "messages": CHAT}, "response_status": 200,
-                 "cache_reference_id": "00000000-0000-0000-0000-000000000000", "cache_enabled": True},
-}  # fmt: skip
+    "openinference": {
+        "context": {"span_id": "1", "trace_id": "t"},
+        "span_kind": "LLM",
+        "status_code": "OK",
+        "attributes": {
+            "llm.model_name": "m",
+            "llm.input_messages": [{"message.role": "user", "message.content": "hello"}],
+        },
+    },
+    "vllm_sr": {
+        "selected_model": "m",
+        "request_body": json.dumps({"model": "auto", "messages": CHAT}),
+        "response_status": 200,
+        "lifecycle_state": "completed",
+    },
+    "helicone": {
+        "request_body": {"model": "m", "messages": CHAT},
+        "response_status": 200,
+        "cache_reference_id": "00000000-0000-0000-0000-000000000000",
+        "cache_enabled": True,
+    },
+}
 #: (format, what is otherwise, why it is left out)
 LEFT_OUT = [
-    ("litellm", {"status": "failure"}, "failed"), ("litellm", {"cache_hit": True}, "answered from a cache"),
-    ("litellm", {"cache_hit": "true"}, "answered from a cache"), ("litellm", {"call_type": "aembedding"}, "not a chat call (aembedding)"),
-    ("litellm", {"call_type": "arerank"}, "not a chat call (arerank)"), ("litellm", {"messages": {}, "proxy_server_request": "{}"}, "no prompt"),
-    ("litellm", {"request_tags": '["litellm-internal-health-check"]'}, "health check"),
-    ("litellm", {"status": None, "metadata": {"status": "failure"}}, "failed"),
-    ("litellm", {"status": None, "metadata": json.dumps({"error_information": {"error_class": "Timeout"}})}, "failed"),
-    ("litellm", {"messages": "redacted-by-litellm"}, "no prompt"), ("litellm", {"model": " "}, "no model"),
-    ("litellm", {"messages": {}, "proxy_server_request": '{"messages": [{"role": "user", "content": "he'}, "no prompt"),
-    ("langfuse", {"level": "ERROR"}, "failed"), ("langfuse", {"type": "TOOL"}, "not a chat call (tool)"),
-    ("langfuse", {"type": "EMBEDDING"}, "not a chat call (embedding)"),
-    ("langfuse", {"environment": "langfuse-llm-as-a-judge"}, "not a chat call (evaluator)"), ("langfuse", {"input": ""}, "no prompt"),
-    ("openai", {"error": {"code": "batch_expired"}, "response": None}, "failed"),
-    ("openai", {"response": {"status_code": 200, "body": {"object": "response", "status": "failed", "error": {"code": "x"}}}}, "failed"),
-    ("openai", {"response": {"status_code": "429", "body": {}}}, "failed"), ("openai", {"url": "/v1/embeddings"}, "not a chat call (/v1/embeddings)"),
-    ("openai", {"response": {"body": {"object": "response", "status": "in_progress"}}}, "not finished"),
-    ("otel", span(1, gen_ai__operation__name="execute_tool"), "not a chat call (execute_tool)"),
-    ("otel", span(1, gen_ai__operation__name="embeddings"), "not a chat call (embeddings)"),
-    ("otel", span(1, error__type="timeout"), "failed"), ("otel", {"status": {"code": 2, "message": "x"}}, "failed"),
-    ("otel", {"status": {"code": "STATUS_CODE_ERROR"}}, "failed"), ("otel", span(1, gen_ai__request__model=None), "not a chat call (no_call_of_a_model)"),
-    ("openinference", {"span_kind": "AGENT"}, "not a chat call (agent)"), ("openinference", {"span_kind": "RERANKER"}, "not a chat call (reranker)"),
-    ("openinference", {"status_code": "ERROR"}, "failed"),
-    ("vllm_sr", {"response_status": 503}, "failed"), ("vllm_sr", {"lifecycle_state": "aborted"}, "failed"),
-    ("vllm_sr", {"lifecycle_state": "in_progress", "response_status": None}, "not finished"), ("vllm_sr", {"from_cache": True}, "answered from a cache"),
-    ("vllm_sr", {"request_body": '{"messages": [{"role": "user", "con'}, "no prompt"), ("vllm_sr", {"request_body": None}, "no prompt"),
-    ("vllm_sr", {"selected_model": "", "original_model": "auto"}, "no model"),
-    ("helicone", {"response_status": 500}, "failed"), ("helicone", {"response_status": -3}, "failed"),
-    ("helicone", {"cache_reference_id": "8f0e7a54-0000-4000-8000-000000000001"}, "answered from a cache"),
-    ("helicone", {"request_body": {"_type": "tool", "toolName": "x"}}, "not a chat call (tool)"),
-    ("helicone", {"request_path": "https://api.openai.com/v1/embeddings"}, "not a chat call (embeddings)"),
-]  # fmt: skip
+    (case["format"], case["otherwise"], case["why"])
+    for case in map(json.loads, Path(__file__).with_name("left_out.jsonl").read_text().splitlines())
+]
 
 
 def read(tmp_path: Path, form: str, *records: dict, **given: Any) -> Log:
@@ -142,13 +147,18 @@ def outcome(**about: Any) -> dict:
 @pytest.mark.parametrize(
     ("outcomes", "score"),
     [
-        ([outcome(verdict="good_fit")], 1.0), ([outcome(verdict="underpowered")], 0.0), ([outcome(verdict="overprovisioned")], 1.0),
-        ([outcome(verdict="failed", score=0.25)], 0.25), ([outcome(verdict="failed", target="route")], None),
-        ([outcome(verdict="failed", target="provider"), outcome(verdict="good_fit")], 1.0), ([], None),
-        ([outcome(verdict="failed", target_ref="another")], None), ([outcome(verdict="good_fit", target_ref="m")], 1.0),
+        ([outcome(verdict="good_fit")], 1.0),
+        ([outcome(verdict="underpowered")], 0.0),
+        ([outcome(verdict="overprovisioned")], 1.0),
+        ([outcome(verdict="failed", score=0.25)], 0.25),
+        ([outcome(verdict="failed", target="route")], None),
+        ([outcome(verdict="failed", target="provider"), outcome(verdict="good_fit")], 1.0),
+        ([], None),
+        ([outcome(verdict="failed", target_ref="another")], None),
+        ([outcome(verdict="good_fit", target_ref="m")], 1.0),
         ([outcome(verdict="good_fit"), outcome(verdict="failed", source="eval")], 0.5),
     ],
-)  # fmt: skip
+)
 def test_the_models_own_outcome_counts(tmp_path: Path, outcomes: list, score: float | None) -> None:
     assert scores(read(tmp_path, "vllm_sr", ANSWERED["vllm_sr"] | {"outcomes": outcomes})) == [score]
 
@@ -203,28 +213,79 @@ def test_helicone_writes_a_thumb_twice_and_booleans_by_their_names(tmp_path: Pat
 
 def observation(name: str, time: str, **about: Any) -> dict:
     return {
-        "id": name, "trace_id": "t", "type": "GENERATION", "start_time": time, "provided_model_name": name, "session_id": "c",
-        "input": json.dumps({"messages": CHAT}), "usage_details": {"input": 3, "output": 2}, "cost_details": {"input": 0.1}, "total_cost": 0.3,
+        "id": name,
+        "trace_id": "t",
+        "type": "GENERATION",
+        "start_time": time,
+        "provided_model_name": name,
+        "session_id": "c",
+        "input": json.dumps({"messages": CHAT}),
+        "usage_details": {"input": 3, "output": 2},
+        "cost_details": {"input": 0.1},
+        "total_cost": 0.3,
         **about,
-    }  # fmt: skip
+    }
 
 
 BLOB_SCORES = [
-    {"id": "1", "trace_id": "t", "observation_id": None, "name": "thumb", "value": 1, "data_type": "NUMERIC", "source": "API"},
-    {"id": "2", "trace_id": "t", "observation_id": "a", "name": "thumb", "value": 0, "data_type": "NUMERIC", "source": "API"},
-    {"id": "3", "trace_id": "t", "observation_id": "a", "name": "thumb", "value": 1, "data_type": "NUMERIC", "source": "EVAL"},
-    {"id": "4", "trace_id": "gone", "observation_id": None, "name": "thumb", "value": 1, "data_type": "NUMERIC", "source": "API"},
-    {"id": "5", "trace_id": "t", "name": "remark", "value": 0, "data_type": "TEXT", "string_value": "nice", "source": "API"},
-]  # fmt: skip
+    {
+        "id": "1",
+        "trace_id": "t",
+        "observation_id": None,
+        "name": "thumb",
+        "value": 1,
+        "data_type": "NUMERIC",
+        "source": "API",
+    },
+    {
+        "id": "2",
+        "trace_id": "t",
+        "observation_id": "a",
+        "name": "thumb",
+        "value": 0,
+        "data_type": "NUMERIC",
+        "source": "API",
+    },
+    {
+        "id": "3",
+        "trace_id": "t",
+        "observation_id": "a",
+        "name": "thumb",
+        "value": 1,
+        "data_type": "NUMERIC",
+        "source": "EVAL",
+    },
+    {
+        "id": "4",
+        "trace_id": "gone",
+        "observation_id": None,
+        "name": "thumb",
+        "value": 1,
+        "data_type": "NUMERIC",
+        "source": "API",
+    },
+    {
+        "id": "5",
+        "trace_id": "t",
+        "name": "remark",
+        "value": 0,
+        "data_type": "TEXT",
+        "string_value": "nice",
+        "source": "API",
+    },
+]
 
 
 @pytest.mark.parametrize("place", ["file", "folder", "parquet"])
 def test_langfuse_writes_scores_apart(tmp_path: Path, place: str) -> None:
-    """A trace's thumb is that of its last call by time, whatever the order of the file; of a failed one it is none."""
+    """A trace's thumb is that of its last call by time, whatever the order of the file; of a failed one it is
+    none."""
     calls = [
-        observation("late", "2026-08-01 10:00:09.000000"), observation("a", "2026-08-01 10:00:01.000000"),
-        observation("dead", "2026-08-01 10:00:10.000000", level="ERROR"), observation("free", "2026-08-01 10:00:00.000000", cost_details={}, total_cost=0),
-    ]  # fmt: skip
+        observation("late", "2026-08-01 10:00:09.000000"),
+        observation("a", "2026-08-01 10:00:01.000000"),
+        observation("dead", "2026-08-01 10:00:10.000000", level="ERROR"),
+        observation("free", "2026-08-01 10:00:00.000000", cost_details={}, total_cost=0),
+    ]
     folder = tmp_path / "export"
     for name, rows in (("observations_v2", calls), ("scores", BLOB_SCORES)):
         (folder / name).mkdir(parents=True)
@@ -269,8 +330,15 @@ def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: 
 
 def test_an_evaluation_of_an_agent_is_of_its_last_call(tmp_path: Path) -> None:
     agent = span(0, gen_ai__operation__name="invoke_agent", gen_ai__response__id="r")
-    result = {"timeUnixNano": "1", "eventName": "gen_ai.evaluation.result", "traceId": "t", "spanId": "s0", "attributes": attributes(
-        **{"gen_ai.evaluation.name": "quality", "gen_ai.evaluation.score.value": 0.75})}  # fmt: skip
+    result = {
+        "timeUnixNano": "1",
+        "eventName": "gen_ai.evaluation.result",
+        "traceId": "t",
+        "spanId": "s0",
+        "attributes": attributes(
+            **{"gen_ai.evaluation.name": "quality", "gen_ai.evaluation.score.value": 0.75}
+        ),
+    }
     tool = span(5, 0, gen_ai__operation__name="execute_tool")
     log = read(
         tmp_path,
@@ -279,8 +347,9 @@ def test_an_evaluation_of_an_agent_is_of_its_last_call(tmp_path: Path) -> None:
         {"resourceLogs": [{"scopeLogs": [{"logRecords": [result]}]}]},
     )
     assert scores(log) == [None, 0.75, None] and log.receipt.left_out == {
-        "not a chat call (invoke_agent)": 1, "not a chat call (execute_tool)": 1,
-    }  # fmt: skip
+        "not a chat call (invoke_agent)": 1,
+        "not a chat call (execute_tool)": 1,
+    }
 
 
 def test_a_span_around_the_span_of_the_same_call_is_no_second_call(tmp_path: Path) -> None:
@@ -298,13 +367,20 @@ def test_a_span_around_the_span_of_the_same_call_is_no_second_call(tmp_path: Pat
 @pytest.mark.parametrize(
     "given",
     [
-        {"llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "s", "llm.input_messages.1.message.role": "user",
-         "llm.input_messages.1.message.contents.0.message_content.type": "text", "llm.input_messages.1.message.contents.0.message_content.text": "hello"},
+        {
+            "llm.input_messages.0.message.role": "system",
+            "llm.input_messages.0.message.content": "s",
+            "llm.input_messages.1.message.role": "user",
+            "llm.input_messages.1.message.contents.0.message_content.type": "text",
+            "llm.input_messages.1.message.contents.0.message_content.text": "hello",
+        },
         {"llm": {"input_messages": [{"message": {"role": "user", "content": "hello"}}]}},
         {"llm.input_messages": json.dumps([{"message.role": "user", "message.content": "hello"}])},
-        {"llm.prompts.0.prompt.text": "hello"}, {"input.value": "hello"}, {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hello"},
+        {"llm.prompts.0.prompt.text": "hello"},
+        {"input.value": "hello"},
+        {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hello"},
     ],
-)  # fmt: skip
+)
 def test_messages_in_attributes(tmp_path: Path, given: dict) -> None:
     about = {
         "openinference.span.kind": "LLM",
@@ -321,8 +397,15 @@ def test_messages_in_attributes(tmp_path: Path, given: dict) -> None:
 
 
 def test_a_batch_is_joined_with_its_requests(tmp_path: Path) -> None:
-    asked = [{"custom_id": f"b{i}", "method": "POST", "url": "/v1/chat/completions", "body": {"model": "auto", "messages": [
-        {"role": "user", "content": f"q{i}"}]}} for i in range(3)]  # fmt: skip
+    asked = [
+        {
+            "custom_id": f"b{i}",
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": "auto", "messages": [{"role": "user", "content": f"q{i}"}]},
+        }
+        for i in range(3)
+    ]
     answers = [
         {
             "custom_id": f"b{i}",
@@ -364,10 +447,12 @@ def test_a_named_path_is_the_only_place_that_is_read(tmp_path: Path) -> None:
 
 def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path: Path) -> None:
     rows = [
-        {"prompt": "p", "model": "m"}, {"prompt": [{"role": "user", "content": "q"}], "model": "m", "session": "s", "score": "87%"},
-        {"prompt": " ", "model": "m", "extra": {"deep": 2}}, {"prompt": "r", "model": None, "time": "2026-08-01T10:00:00+02:00"},
+        {"prompt": "p", "model": "m"},
+        {"prompt": [{"role": "user", "content": "q"}], "model": "m", "session": "s", "score": "87%"},
+        {"prompt": " ", "model": "m", "extra": {"deep": 2}},
+        {"prompt": "r", "model": None, "time": "2026-08-01T10:00:00+02:00"},
         {"prompt": "t", "model": 7, "time": 1785578400, "score": 1 + 1e-15, "extra": {"deep": 0.5}},
-    ]  # fmt: skip
+    ]
     log = read(tmp_path, "table", *rows, columns={"propensity": "extra.deep"})
     assert log.frame["prompt"].tolist() == ["p", "q", "t"] and log.frame["model"].tolist() == ["m", "m", "7"]
     assert log.frame["session"].tolist() == [None, "s", None] and scores(log) == [None, 0.87, 1.0]
@@ -387,12 +472,35 @@ def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path
 @pytest.mark.parametrize(
     ("names", "one"),
     [
-        (["gpt-x", "openai/gpt-x", "gpt-x-2026-03-05", "GPT-X", " gpt-x ", "azure/gpt-x@20260305", "gpt-x-latest"], True),
-        (["anthropic.claude-3-5-sonnet-20240620-v1:0", "claude-3-5-sonnet", "us.anthropic.claude-3-5-sonnet-20240620-v1:0"], True),
-        (["gpt-4-0613", "gpt-4-1106"], True), (["openrouter/meta-llama/llama-3-8b:free", "llama-3-8b"], True), (["gpt x", "gpt-x", "gpt_x"], True),
-        (["gpt-4o", "gpt-4o-mini"], False), (["llama-3-8b", "llama-3-70b"], False), (["qwen-2.5", "qwen-3"], False), (["m-1000", "m"], False),
+        (
+            [
+                "gpt-x",
+                "openai/gpt-x",
+                "gpt-x-2026-03-05",
+                "GPT-X",
+                " gpt-x ",
+                "azure/gpt-x@20260305",
+                "gpt-x-latest",
+            ],
+            True,
+        ),
+        (
+            [
+                "anthropic.claude-3-5-sonnet-20240620-v1:0",
+                "claude-3-5-sonnet",
+                "us.anthropic.claude-3-5-sonnet-20240620-v1:0",
+            ],
+            True,
+        ),
+        (["gpt-4-0613", "gpt-4-1106"], True),
+        (["openrouter/meta-llama/llama-3-8b:free", "llama-3-8b"], True),
+        (["gpt x", "gpt-x", "gpt_x"], True),
+        (["gpt-4o", "gpt-4o-mini"], False),
+        (["llama-3-8b", "llama-3-70b"], False),
+        (["qwen-2.5", "qwen-3"], False),
+        (["m-1000", "m"], False),
     ],
-)  # fmt: skip
+)
 def test_names_that_look_like_one_model(names: Sequence[str], one: bool) -> None:
     assert (len({base_of(name) for name in names}) == 1) is one
     assert bool(alike(dict.fromkeys(names, 1))) is one
