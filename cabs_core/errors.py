@@ -104,6 +104,12 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def round_up(value: int) -> int:
+    """Two digits, upwards: an estimate should not look exact."""
+    step: int = 10 ** max(len(str(value)) - 2, 0)
+    return -(-value // step) * step
+
+
 def counted(number: int, thing: str) -> str:
     """`1 row`, `1,200 rows`: a number with the thing that is counted."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cabs_core.report.data import PoolData
+from cabs_core.report.data import PoolData, rhos_text
 from cabs_core.report.evidence import Evidence
 from cabs_core.utility import margin
 
@@ -20,7 +20,7 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
     if absent:
         texts.append(
             f"Replayed at {len(replayed)} of the pool's {len(planned)} values of {rho}; missing: "
-            f"{_listed(absent)}; “cabs run --pool {data.pool}” makes them."
+            f"{rhos_text(absent, 12)}; “cabs run --pool {data.pool}” makes them."
         )
     if data.missing:
         texts.append(data.missing_text())
@@ -69,8 +69,3 @@ def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
         f"{keeps} (sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one "
         f"that is not; {tokens}. Costs of a single model are those of one that answers whole conversations."
     )
-
-
-def _listed(rhos: list[float]) -> str:
-    shown = ", ".join(f"{r:g}" for r in rhos[:12])
-    return shown if len(rhos) <= 12 else f"{shown} and {len(rhos) - 12} more"

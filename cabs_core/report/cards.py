@@ -12,7 +12,7 @@ from cabs_core.plots.page import tie
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.scale import Scale
-from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text
+from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text, signed_text
 from cabs_core.report.verdict import MATTERS, SAVES, Estimate, Verdict, headline, summary
 
 
@@ -113,13 +113,12 @@ def queries_text(v: Verdict) -> str:
 
 
 def _signed(e: Estimate) -> str:
-    low, high = (f"{x:+.3f}".replace("-", "−") for x in (e.low or 0.0, e.high or 0.0))
-    return f"{low} to {high}"
+    return f"{signed_text(e.low or 0.0)} to {signed_text(e.high or 0.0)}"
 
 
 def _points(difference: float) -> str:
     """A difference of quality in percentage points."""
-    text = f"{100 * difference:+.1f}".replace("-", "−")
+    text = signed_text(100 * difference, 1)
     return "same quality" if text[1:] == "0.0" else f"{text} points"
 
 
@@ -127,7 +126,7 @@ def _quality(e: Estimate) -> str:
     """The same with its interval."""
     if e.low is None or e.high is None:
         return _points(e.value)
-    low, high = (f"{100 * x:+.1f}".replace("-", "−") for x in (e.low, e.high))
+    low, high = (signed_text(100 * x, 1) for x in (e.low, e.high))
     return f"{_points(e.value)} of quality (95 % interval {low} to {high})".replace(
         "quality of quality", "quality"
     )
@@ -250,7 +249,7 @@ def use_row(v: Verdict) -> list[str]:
         percent_text(v.model_score if keep else v.score, 1),
         money(v.model_cost if keep else v.cost),
         _saved(v),
-        f"{v.utility.value:+.3f}".replace("-", "−") + between,
+        signed_text(v.utility.value) + between,
     ]
 
 

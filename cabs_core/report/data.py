@@ -36,9 +36,10 @@ def read_mart(artifacts_dir: str | Path, name: str, pool: str | None = None) -> 
     return table.to_pandas()
 
 
-def _some(rhos: list[float]) -> str:
-    shown = ", ".join(f"{rho:g}" for rho in rhos[:_SHOWN])
-    return shown + (f" and {len(rhos) - _SHOWN} more" if len(rhos) > _SHOWN else "")
+def rhos_text(rhos: list[float], most: int = _SHOWN) -> str:
+    """`0, 50, 100 and 4 more`: at most so many rhos."""
+    named = ", ".join(f"{rho:g}" for rho in rhos[:most])
+    return named + (f" and {len(rhos) - most} more" if len(rhos) > most else "")
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,12 @@ class PoolData:
         """One sentence on what is missing and what to do; empty where nothing is."""
         if not self.missing:
             return ""
-        lacking = "; ".join(f"{p} lacks {_some(rhos)}" for p, rhos in list(self.missing.items())[:_SHOWN])
+        lacking = "; ".join(f"{p} lacks {rhos_text(rhos)}" for p, rhos in list(self.missing.items())[:_SHOWN])
         more = f"; and {len(self.missing) - _SHOWN} more policies" if len(self.missing) > _SHOWN else ""
         left_out = sorted({rho for rhos in self.missing.values() for rho in rhos})
         return (
-            f"Incomplete: ρ = {_some(left_out)} left out of every comparison, because not all policies were "
-            f"replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. ρ is "
+            f"Incomplete: ρ = {rhos_text(left_out)} left out of every comparison, because not all policies "
+            f"were replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. ρ is "
             f"{self.scale.rho}."
         )
 

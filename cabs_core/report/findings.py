@@ -8,11 +8,7 @@ from typing import Any
 from cabs_core.catalog import NO_ROUTERS
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
-from cabs_core.report.tables import error_text
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")
+from cabs_core.report.tables import error_text, signed_text
 
 
 def _pm(value: float, error: float) -> str:
@@ -29,10 +25,10 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
     if pair is None:
         return "not compared"
     if pair["se"] != pair["se"]:
-        return f"{_signed(pair['difference'])} (no error known, one trial and one query)"
+        return f"{signed_text(pair['difference'])} (no error known, one trial and one query)"
     verdict = "significant" if pair["significant_adjusted"] else "within the noise"
-    interval = f"{_signed(pair['low'])} to {_signed(pair['high'])}"
-    return f"{_signed(pair['difference'])} (95 % interval {interval}, {verdict})"
+    interval = f"{signed_text(pair['low'])} to {signed_text(pair['high'])}"
+    return f"{signed_text(pair['difference'])} (95 % interval {interval}, {verdict})"
 
 
 def best_that_learns(data: PoolData) -> dict[str, Any] | None:
@@ -207,7 +203,7 @@ def rq4(data: PoolData) -> str:
         else:
             after = own[own["round"] > worse.iloc[-1]["round"]]
             since = f"clearly lower from round {int(after.iloc[0]['round'])} on"
-        end = f"{last['relative_regret']:+.1f}".replace("-", "−")
+        end = signed_text(last["relative_regret"], 1)
         out.append(f"{label(policy)} ends at {end} ({since})")
     return (
         f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to "

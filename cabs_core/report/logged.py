@@ -30,6 +30,7 @@ from cabs_core.report.tables import (
     number,
     percent,
     saving,
+    signed_text,
     table_of,
     words,
     write_tables,
@@ -130,15 +131,15 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
     if not missing(r.no_interval):
         return (
             f"Whether {label(policy)} earns more than what was played cannot be told",
-            f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {r.difference:+.3f} against what was "
-            f"played, without an interval: {r.no_interval}.".replace("-", "−"),
+            f"Estimated utility {r.value:.3f} a request at ρ = {rho:g}, {signed_text(r.difference)} against "
+            f"what was played, without an interval: {r.no_interval}.",
             figures,
         )
     better, worse = r.difference_low > 0, r.difference_high < 0
     verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
     ends = ("low", "high", "difference_low", "difference_high")
     figures |= {(end if "_" in end else f"utility_{end}"): float(getattr(r, end)) for end in ends}
-    gap = f"{r.difference:+.3f} ({r.difference_low:+.3f} to {r.difference_high:+.3f})".replace("-", "−")
+    gap = f"{signed_text(r.difference)} ({signed_text(r.difference_low)} to {signed_text(r.difference_high)})"
     why = (
         f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against "
         f"what was played {gap}. 95 % intervals; the log is worth {r.n_eff:.0f} decisions of this policy."
@@ -168,7 +169,7 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> PageTable 
     columns: dict[str, Callable[[Any], TableCell]] = {
         "Policy": lambda r: words(label(r[0])),
         "Quality": lambda r: percent(r[1].value, 1),
-        "Points against played, 95 %": lambda r: _range(r[1], lambda v: f"{100 * v:+.1f}".replace("-", "−")),
+        "Points against played, 95 %": lambda r: _range(r[1], lambda v: signed_text(100 * v, 1)),
         "USD per 1,000 requests": lambda r: TableCell(
             cards.money(1000 * r[2].value), 1000 * float(r[2].value)
         ),

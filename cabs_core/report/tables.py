@@ -143,6 +143,11 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
     return TableCell(prefix + text, value, **look)
 
 
+def signed_text(value: float, digits: int = 3) -> str:
+    """A number with its sign: `+0.021`, `−4.000`."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
 def error_text(value: float, digits: int = 3) -> str:
     """A standard error; one digit more where it would be shown as zero."""
     return f"{value:.{digits + (0 < value < 0.5 * 10.0**-digits)}f}"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS
+from cabs_core.errors import round_up
 from cabs_core.problem.gaps import End
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
@@ -548,9 +549,3 @@ def _span(first: Verdict, last: Verdict) -> str:
     if high is None:
         return f"where a right answer is worth ${low:.3g} or more"
     return f"where a right answer is worth ${low:.3g}" + ("" if low == high else f" to ${high:.3g}")
-
-
-def round_up(value: int) -> int:
-    """Two digits, upwards: an estimate should not look exact."""
-    step: int = 10 ** max(len(str(value)) - 2, 0)
-    return -(-value // step) * step

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.errors import DataError, counted, listed
+from cabs_core.errors import DataError, counted, listed, round_up
 from cabs_core.pool_files.goals import BEST, Goal
 from cabs_core.problem.gaps import real_values
 from cabs_core.problem.replay_problem import ReplayProblem
@@ -351,7 +351,7 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
             "these prompts"
         )
     elif all(m is not None for m in more):
-        advice = f"about {_round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
+        advice = f"about {round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
     named = " and the ".join(w.name for w in failed)
     closest = "Closest comes" if a.closest else "Most promising was"
     return (
@@ -375,8 +375,3 @@ def _in_words(goal: Goal, a: GoalAnswer, wish: Wish) -> str:
     if goal.of:
         return f"{reached:.1f} % of {a.against}'s quality (at least {sure:.1f} %)"
     return f"a mean score of {reached / 100:.3f} (at least {sure / 100:.3f})"
-
-
-def _round_up(value: int) -> int:
-    step: int = 10 ** max(len(str(value)) - 2, 0)
-    return -(-value // step) * step

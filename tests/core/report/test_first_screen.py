@@ -12,6 +12,7 @@ import pytest
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 from scipy.stats import norm, t
 
+from cabs_core.errors import round_up
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
 from cabs_core.report import verdict as verdicts
@@ -371,7 +372,7 @@ def test_more_routers_widen_the_interval_and_more_queries_would_tell():
     one, many = (verdicts.estimate(0.05, error, k) for k in (1, 20))
     assert one.above(0.0) and not many.above(0.0) and one.low == pytest.approx(0.05 - 1.96 * 0.02, abs=1e-4)
     assert one.high - one.value == pytest.approx(one.value - one.low)
-    assert verdicts.round_up(785) == 790 and verdicts.round_up(12_345) == 13_000 and verdicts.round_up(7) == 7
+    assert round_up(785) == 790 and round_up(12_345) == 13_000 and round_up(7) == 7
 
 
 def verdict_at(value, decision, router="hier_mix", model="gpt-x", **changed):
