@@ -128,8 +128,8 @@ class PoolData:
         left_out = sorted({rho for rhos in self.missing.values() for rho in rhos})
         return (
             f"Incomplete: ρ = {rhos_text(left_out)} left out of every comparison, because not all policies "
-            f"were replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. ρ is "
-            f"{self.scale.rho}."
+            f"were replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. "
+            f"ρ is {self.scale.rho}."
         )
 
     def unranked_text(self) -> str:

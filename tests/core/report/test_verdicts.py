@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
+from cabs_core.report import logged
 from cabs_core.report.verdict import Estimate, estimate
 from cabs_core.statistics import Error
 
@@ -89,3 +91,9 @@ def test_truth_is_the_mean_over_many_tables() -> None:
     mean = (truth.weight[:, None] * truth._means(truth.score)).mean(axis=0)
     assert mean == pytest.approx(scores.mean(axis=0), abs=0.02)
     assert (truth._means(truth.cost)).mean(axis=0) == pytest.approx(costs.mean(axis=0), rel=0.05)
+
+
+def test_a_hyphen_in_a_reason_is_no_minus():
+    row = SimpleNamespace(value=0.5, difference=-0.1, no_interval="choices of a self-learning policy")
+    _, why, _ = logged._lead({"dr utility": row}, "lin_ucb", 300.0)
+    assert "−0.100" in why and "self-learning" in why
