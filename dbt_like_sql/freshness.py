@@ -161,7 +161,7 @@ class Marts:
         if ran.path is not None:
             files[ran.path.name] = {"sha256": hash_file(ran.path), "bytes": ran.path.stat().st_size}
         summary = {
-            "rows": ran.rows,
+            **({} if ran.rows is None else {"rows": ran.rows}),
             "_schema": [list(column) for column in ran.schema],
             "_lineage": {c: [list(p) for p in parents] for c, parents in ran.column_lineage.items()},
             "_tests": self.tests(model),

@@ -6,6 +6,9 @@ import json
 import re
 import shutil
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from click.testing import CliRunner
 from tests_support import TINY, home_with
 
 from cabs_core.artifacts import ArtifactStore
-from cabs_core.chain.retention import TRACE_FILE, prunable
+from cabs_core.chain.retention import TRACE_FILE, prunable, prune
 from cabs_core.paths import pools_dir
 from cabs_dagster.cli import main
 
@@ -31,6 +34,26 @@ def cabs(*words: str, code: int = 0) -> str:
 def prune_all() -> None:
     cabs("prune", "--older-than", "0", "--delete")
     assert not list(ArtifactStore().root.glob(f"replay/*/*/*/{TRACE_FILE}"))
+
+
+@contextmanager
+def pruning() -> Iterator[None]:
+    """Prune all the while, as another process may."""
+    stop = threading.Event()
+
+    def keep_pruning() -> None:
+        while not stop.is_set():
+            store = ArtifactStore()
+            for trace in prunable(store, 0.0):
+                prune(store, trace)
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(keep_pruning)
+        try:
+            yield
+        finally:
+            stop.set()
+    done.result()  # an error of the pruning is the test's
 
 
 def edited(**changes) -> None:
@@ -60,7 +83,7 @@ def stale() -> list[str]:
 
 
 def test_pruned_after_every_step(tmp_path: Path) -> None:
-    """A report made without traces is the one made with them; a policy is added; every command goes on."""
+    """A report made without traces is the one made with them; a policy is added while another process prunes."""
     with home_with(TINY, tmp_path):
         cabs("run", "tiny")
         before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
@@ -73,42 +96,12 @@ def test_pruned_after_every_step(tmp_path: Path) -> None:
         assert shown() == before and stale() == []
         edited(policies=[*POLICIES, "cabs_c_linear"])
         assert any("cabs_c_linear" in name for name in stale())
+        with pruning():
+            cabs("run", "tiny")
+            cabs("run", "tiny", "--force", "--policies", "random")
         cabs("run", "tiny")
         assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
         prune_all()
-        cabs("run", "tiny", "--force", "--policies", "random")
-        prune_all()
-        cabs("run", "tiny")
         cabs("check", "--pool", "tiny")
         assert cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows
         cabs("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")
-
-
-def test_two_runs_and_a_prune_at_once(tmp_path: Path) -> None:
-    with home_with(TINY, tmp_path):
-        cabs("run", "tiny")
-        edited(policies=[*POLICIES, "lin_ts"])
-        stop, failed = threading.Event(), []
-
-        def keep_pruning() -> None:
-            from cabs_core.chain.retention import prune
-
-            while not stop.is_set():
-                try:
-                    store = ArtifactStore()
-                    for trace in prunable(store, 0.0):
-                        prune(store, trace)
-                except Exception as error:  # what it is, is said below
-                    failed.append(error)
-                    return
-
-        pruner = threading.Thread(target=keep_pruning)
-        pruner.start()
-        try:
-            cabs("run", "tiny")
-            cabs("run", "tiny", "--force", "--policies", "random")
-        finally:
-            stop.set()
-            pruner.join()
-        assert not failed
-        cabs("check", "--pool", "tiny", "--quick")

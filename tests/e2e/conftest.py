@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e_support import Dev, cabs, drop_pool, wait_for
-
-
-@pytest.fixture(scope="session")
-def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """One `dagster dev` for the tests of a session, with the sensors that run a dropped pool file."""
-    found = Dev(tmp_path_factory.mktemp("dev") / "home")
-    try:
-        wait_for("dagster dev", found.ready, 90)
-        found.switch_on("pool_files", "next_part")
-        yield found
-    finally:
-        found.stop()
+from e2e_support import cabs, drop_pool
 
 
 @pytest.fixture(scope="session")

@@ -43,6 +43,10 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: floa
     raise AssertionError(f"waited {seconds:.0f} s (times {patience():.1f}) in vain for: {what}")
 
 
+_SENSOR = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor {
+  sensorState { id } } } }"""
+
+
 class Dev(DevServer):
     """A running `dagster dev` whose CABS_HOME is its folder."""
 
@@ -52,11 +56,18 @@ class Dev(DevServer):
     def switch_on(self, *sensors: str) -> None:
         """Start sensors."""
         for sensor in sensors:
-            found = self.query(
-                "mutation($s: SensorSelector!) { startSensor(sensorSelector: $s) { __typename } }",
-                s=sensor_selector(sensor),
-            )
-            assert found["startSensor"]["__typename"] == "Sensor", found
+            self._switch("startSensor(sensorSelector: $s)", s=sensor_selector(sensor))
+
+    def switch_off(self, *sensors: str) -> None:
+        """Stop sensors."""
+        for sensor in sensors:
+            found = self.query(_SENSOR, s=sensor_selector(sensor))["sensorOrError"]
+            self._switch("stopSensor(id: $id)", id=found["sensorState"]["id"])
+
+    def _switch(self, call: str, **variables: Any) -> None:
+        kind = "$s: SensorSelector!" if "s" in variables else "$id: String!"
+        (found,) = self.query(f"mutation({kind}) {{ {call} {{ __typename }} }}", **variables).values()
+        assert found["__typename"] in ("Sensor", "StopSensorMutationResult"), found
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, newest first."""

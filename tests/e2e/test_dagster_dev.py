@@ -1,12 +1,20 @@
-"""A pool file is dropped into a running `dagster dev`: the sensors find it, the chain runs, checks are recorded."""
+"""A pool file is dropped into a running `dagster dev`: sensors run its chain, a backfill computes what is missing,
+and a browser shows it.
+
+One server for all of it. Set CABS_SCREENSHOTS to a folder to keep the pictures.
+"""
 
 from __future__ import annotations
 
-import time
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import requests
-from e2e_support import drop_pool, sensor_selector, wait_for
+from e2e_support import Dev, cabs, drop_pool, fingerprints, records, sensor_selector, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -19,18 +27,52 @@ _NODE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... 
 _TICKS = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {
   ticks(limit: 100) { status error { message } logEvents { events { message level } } } } } } }"""
 
+_STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"""
 
-def test_a_dropped_pool_file_runs_through(dev) -> None:
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """`dagster dev` with the sensors that run a dropped pool file."""
+    server = Dev(tmp_path_factory.mktemp("dev") / "home")
+    try:
+        wait_for("dagster dev", server.ready, 90)
+        server.switch_on("pool_files", "next_part")
+        yield server
+    finally:
+        server.stop()
+
+
+def ticks(dev: Dev) -> list[dict[str, Any]]:
+    found = dev.query(_TICKS, s=sensor_selector("pool_files"))["sensorOrError"]["sensorState"]["ticks"]
+    assert not [tick for tick in found if tick["error"]]
+    return found
+
+
+def messages(dev: Dev) -> list[str]:
+    """What the sensor said of the broken file, at all ticks."""
+    events = [event for tick in ticks(dev) for event in tick["logEvents"]["events"]]
+    return [e["message"] for e in events if e["level"] == "ERROR" and "broken.yaml" in e["message"]]
+
+
+@pytest.fixture(scope="module")
+def dropped(dev: Dev) -> Dev:
+    """The server after the chain of a dropped pool ran; a file beside it is broken."""
     (dev.home / "pools").mkdir(parents=True, exist_ok=True)
     (dev.home / "pools" / "broken.yaml").write_text("source: {kind: file}\n")
     drop_pool(dev.home, "dropped")
     wait_for("the chain of the dropped pool", lambda: dev.finished("dropped"), 420)
+    return dev
+
+
+def test_a_dropped_pool_file_runs_through(dropped: Dev) -> None:
+    dev = dropped
     assert (dev.home / "artifacts" / "reports" / "dropped" / "index.html").is_file()
-    jobs = [run["jobName"] for run in dev.runs() if run["tags"].get("cabs/pool") == "dropped"]
-    assert sorted(jobs) == ["build_results", "prepare_pool", "replay_pool", "replay_pool"]
+    runs = [run for run in dev.runs() if run["tags"].get("cabs/chain", "").startswith("dropped:")]
+    jobs = ["build_results", "prepare_pool", "replay_pool", "replay_pool"]
+    assert sorted(run["jobName"] for run in runs) == jobs
 
     node = dev.query(_NODE, key={"path": ["replay"]})["assetNodeOrError"]
-    mine = [m for m in node["assetMaterializations"] if m["partition"].startswith("dropped|")]
+    mine = [m for m in node["assetMaterializations"] if m["partition"] in ("dropped|0000", "dropped|0777")]
     assert {m["partition"] for m in mine} == {"dropped|0000", "dropped|0777"}
     for materialization in mine:
         (table,) = [e["table"] for e in materialization["metadataEntries"] if e["label"] == "policies"]
@@ -41,27 +83,130 @@ def test_a_dropped_pool_file_runs_through(dev) -> None:
     found = {c["name"]: c["executionForLatestMaterialization"] for c in node["assetChecksOrError"]["checks"]}
     for name in ("trace", "plausible"):
         assert found[name]["status"] == "SUCCEEDED", found
-        assert found[name]["evaluation"]["partition"] in ("dropped|0000", "dropped|0777")
+        assert found[name]["evaluation"]["partition"].startswith("dropped|")
     report = dev.query(_NODE, key={"path": ["report"]})["assetNodeOrError"]
-    labels = {e["label"] for m in report["assetMaterializations"] for e in m["metadataEntries"]}
-    assert {"link", "summary", "location"} <= labels
-    [link] = [
-        e["url"]
-        for m in report["assetMaterializations"]
-        for e in m["metadataEntries"]
-        if e["label"] == "link"
-    ]
+    entries = [e for m in report["assetMaterializations"] for e in m["metadataEntries"]]
+    assert {"link", "summary", "location"} <= {e["label"] for e in entries}
+    [link] = [e["url"] for e in entries if e["label"] == "link"]
     assert link == f"{dev.reports}/dropped/"
     assert "dropped" in requests.get(link, timeout=60).text
     assert requests.get(f"{dev.reports}/", timeout=60).ok, "the leaderboard"
 
-    def said() -> list[str]:
-        ticks = dev.query(_TICKS, s=sensor_selector("pool_files"))["sensorOrError"]["sensorState"]["ticks"]
-        assert not [tick for tick in ticks if tick["error"]]
-        events = [event for tick in ticks for event in tick["logEvents"]["events"]]
-        return [e["message"] for e in events if e["level"] == "ERROR" and "broken.yaml" in e["message"]]
+    wait_for("what the sensor says of the broken file", lambda: messages(dev), 120)
+    dev.switch_on("pool_files")  # another test may have stopped it
+    seen = len(ticks(dev))
+    wait_for("two more ticks", lambda: len(ticks(dev)) >= min(seen + 2, 100), 120)
+    assert len(messages(dev)) == 1
 
-    # another test may have run the chain already, and the sensor has yet to see the broken file
-    wait_for("what the sensor says of the broken file", said, 120)
-    time.sleep(25)  # two more ticks, which say nothing again
-    assert len(said()) == 1
+
+class Backfill(NamedTuple):
+    """What was there before and after it: {cell: its record}, and {file: hash} without what is timed."""
+
+    id: str
+    statuses: list[str]
+    before: dict[str, bytes]
+    after: dict[str, bytes]
+    same: bool
+
+
+@pytest.fixture(scope="module")
+def backfill(dropped: Dev) -> Backfill:
+    """A finished backfill of `replay`, asked for as the UI does: a cell of the dropped pool is missing, others are of a
+    rho that another pool names, or of a log.
+    """
+    dev = dropped
+    dev.switch_off("pool_files", "next_part")
+    other = drop_pool(dev.home, "other")
+    other.write_text(other.read_text().replace("[0, 777]", "[0, 555]"), encoding="utf-8")
+    rows = "".join(f"what is {i} and {i}?,{'ab'[i % 2]},{i % 3 % 2},0.001\n" for i in range(60))
+    (dev.home / "pools" / "calls.csv").write_text("prompt,model,score,cost\n" + rows)
+    log = dev.home / "pools" / "calls.yaml"
+    log.write_text("name: calls\ntitle: Calls\nsource: {kind: logs, path: calls.csv}\npolicies: [ridge]\n")
+    cabs(dev.home, "pool", "add", str(log))  # registers all partitions now, not at the next tick
+    before, expected = records(dev.home), fingerprints(dev.home)
+    shutil.rmtree(dev.home / "artifacts" / "replay" / "dropped" / "0777" / "lin_ucb")
+    asked = dev.backfill("replay", [f"dropped|{r}" for r in ("0000", "0555", "0777")] + ["calls|0000"])
+    runs = wait_for("the backfill", lambda: dev.runs_of(asked), 180)
+    statuses = [run["status"] for run in runs]
+    statuses.append(dev.query(_STATUS, id=asked)["partitionBackfillOrError"]["status"])
+    same = fingerprints(dev.home) == expected
+    return Backfill(asked, statuses, before, records(dev.home), same)
+
+
+def test_a_backfill_computes_what_is_missing_and_nothing_else(backfill: Backfill) -> None:
+    assert backfill.statuses == [*["SUCCESS"] * 4, "COMPLETED_SUCCESS"]
+    before, after = backfill.before, backfill.after
+    assert after.keys() == before.keys(), "a cell of another pool's rho or of a log leaves no record"
+    assert [cell for cell in before if after[cell] != before[cell]] == ["dropped/0777/lin_ucb"]
+    assert backfill.same
+
+
+@pytest.fixture(scope="module")
+def page(dropped: Dev, chromium: str) -> Iterator[Any]:
+    """A browser page."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"],
+        )
+        opened = browser.new_page(viewport={"width": 1500, "height": 950})
+        opened.set_default_timeout(120_000)
+        yield opened
+        browser.close()
+
+
+def visit(page: Any, dev: Dev, path: str, name: str, *texts: str) -> str:
+    """Open a page, wait until every text shows, keep a screenshot, return the page's text."""
+    page.goto(dev.url + path)
+    for text in texts:
+        page.get_by_text(text, exact=False).first.wait_for()
+    page.wait_for_timeout(1500)
+    folder = Path(os.environ.get("CABS_SCREENSHOTS") or dev.home / "screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=folder / f"{name}.png")
+    return page.inner_text("body")
+
+
+_ROWS = ("policies", "utility", "regret", "state", "random", "best_single", "lin_ucb")
+#: picture: (path, texts that appear, texts of which one is there then)
+PLACES = {
+    "asset_graph": ("/asset-groups", ("oracles", "replay"), ()),
+    "replay_partition": (
+        "/assets/replay?view=partitions&partition=dropped%7C0777",
+        ("Materialized", *_ROWS),
+        (),
+    ),
+    "lineage": ("/assets/replay?view=lineage", ("replay_problem", "tuning"), ()),
+    "checks": ("/assets/replay?view=checks", ("plausible", "trace"), ("Succeeded", "Passed")),
+    "mart": ("/assets/marts/mart_policy_leaderboard", ("Columns", "policy"), ("SQL", "sql")),
+    "sensor": ("/locations/cabs/sensors/pool_files", ("pool_files",), ()),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_shows_what_ran(page: Any, dev: Dev, name: str) -> None:
+    path, texts, one_of = PLACES[name]
+    text = visit(page, dev, path, name, *texts)
+    assert "Error" not in text.splitlines()
+    assert not one_of or any(word in text for word in one_of), text
+
+
+def test_the_page_of_a_backfill(page: Any, dev: Dev, backfill: Backfill) -> None:
+    text = visit(page, dev, f"/runs/b/{backfill.id}", "backfill", backfill.id[:8], "replay")
+    assert "Completed" in text or "Succeeded" in text, text
+
+
+def test_the_metadata_of_the_report(page: Any, dev: Dev) -> None:
+    visit(page, dev, "/assets/report?view=partitions&partition=dropped", "report_partition", "dropped")
+    text = visit(page, dev, "/assets/report?view=events&partition=dropped", "report_metadata", "summary")
+    assert "location" in text
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name=f"{dev.reports}/dropped/").first.click()
+    report = opened.value
+    report.get_by_role("heading").first.wait_for()
+    assert report.url == f"{dev.reports}/dropped/" and "dropped" in report.title()
+    report.get_by_role("link", name="All pools").first.click()
+    report.wait_for_url(f"{dev.reports}/index.html")
+    report.close()

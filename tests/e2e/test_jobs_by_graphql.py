@@ -24,8 +24,8 @@ ASSETS = """{ assetNodes { assetKey { path } isExecutable isMaterializable isObs
   partitionKeys assetMaterializations(limit: 20) { partition metadataEntries { label ... on TextMetadataEntry { text } } } } }"""
 CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {
   ... on AssetChecks { checks { name } } } } } }"""
-EXECUTED = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status assetCheckEvaluations {
-  success checkName description } } } }"""
+FAILED = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events {
+  ... on ExecutionStepFailureEvent { stepKey error { message causes { message } } failureMetadata { description } } } } } }"""
 OUTPUT = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on ExecutionStepOutputEvent {
   metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue }
   ... on MarkdownMetadataEntry { mdStr } ... on TableMetadataEntry { table { records } } } } } } } }"""
@@ -177,12 +177,20 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
             "checks"
         ]
         picked = [{"assetKey": {"path": ["outcomes"]}, "name": check["name"]} for check in checks]
+        selection = {"assetSelection": [], "assetCheckSelection": picked}
         tags = [{"key": "dagster/partition", "value": "chaos"}]
-        run = dev.run(
-            "prepare_pool", selector={"assetSelection": [], "assetCheckSelection": picked},
-            executionMetadata={"tags": tags},
-        )  # fmt: skip
+        run = dev.run("prepare_pool", selector=selection, executionMetadata={"tags": tags})
         assert wait_for("the checks", lambda: dev.ended(run), 300) == "SUCCESS"
+
+        # "Execute all" without a partition, as the UI launches it: it ends at once and says what to choose
+        run = dev.run("__ASSET_JOB", selector=selection)
+        assert wait_for("the checks of no pool", lambda: dev.ended(run), 300) == "FAILURE"
+        (event,) = [e for e in dev.query(FAILED, id=run)["logsForRun"]["events"] if e.get("stepKey")]
+        said = json.dumps(event)
+        assert (
+            "this run is of no pool: choose a partition (chaos, second)" in said
+            and "`cabs check NAME`" in said
+        )
     finally:
         dev.stop()
 

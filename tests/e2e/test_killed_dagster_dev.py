@@ -1,4 +1,6 @@
-"""kill -9 against a stock `dagster dev`: a run's process is launched again; of the services nothing is left behind."""
+"""Cancel and kill -9 against `dagster dev`: a run's process is launched again and slots of pools are free again; of the
+services nothing is left behind.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,22 @@ from e2e_support import Dev, drop_pool, fingerprints, listening, processes, wait
 from cabs_dagster.instance import template
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+_LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+_CANCEL = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
+_SLOTS = """{ instance { concurrencyLimit(concurrencyKey: "gpu") { claimedSlots { runId stepKey } } } }"""
+
+
+def slots(dev: Dev) -> set[str]:
+    """Ids of the runs that hold a slot of pool gpu."""
+    found = dev.query(_SLOTS)["instance"]["concurrencyLimit"]["claimedSlots"]
+    return {slot["runId"] for slot in found}
+
+
+def wait_for_the_end(home: Path, dev: Dev) -> None:
+    wait_for("the end of all", lambda: not processes(home), 60)
+    dev.process.wait()
 
 
 def caught(home: Path, folder: str) -> int | None:
@@ -37,6 +55,22 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
     try:
         wait_for("dagster dev", dev.ready, 90)
         assert listening(home) == {"127.0.0.1"}
+        # "Terminate" in the UI, in a step of pool gpu
+        selector = {
+            "repositoryLocationName": "cabs",
+            "repositoryName": "__repository__",
+            "jobName": "prepare_pool",
+        }
+        tags = [{"key": "dagster/partition", "value": "chaos"}]
+        asked = {"selector": selector, "mode": "default", "executionMetadata": {"tags": tags}}
+        canceled = dev.query(_LAUNCH, p=asked)["launchRun"]["run"]["runId"]
+        pid = wait_for("oracles", lambda: caught(home, "oracles"), 180, 0.005)
+        assert slots(dev) == {canceled}
+        assert dev.query(_CANCEL, id=canceled)["terminateRun"]["__typename"] == "TerminateRunSuccess"
+        os.kill(pid, signal.SIGCONT)
+        wait_for("its slot", lambda: not slots(dev), 120)
+        wait_for("its end", lambda: [r["status"] for r in dev.runs()] == ["CANCELED"], 60)
+
         dev.switch_on("pool_files", "next_part")
         for folder in ("oracles", "replay/chaos/*"):
             pid = wait_for(folder, lambda folder=folder: caught(home, folder), 180, 0.005)
@@ -48,6 +82,10 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
 
         wait_for("the report", report, 240)
         runs = dev.runs()
+        assert not slots(dev)
+        victims = [pid for pid, line in processes(home).items() if "dagster._daemon" in line]
+        os.kill(victims[0], signal.SIGKILL)
+        wait_for_the_end(home, dev)
     finally:
         dev.stop()
     failed = {run["runId"] for run in runs if run["status"] == "FAILURE"}
@@ -59,7 +97,7 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
 @pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere nobody tells a child that its parent was killed"
 )
-@pytest.mark.parametrize("victim", ["-m dagster dev", "cabs_dagster.cli", "dagster._daemon"])
+@pytest.mark.parametrize("victim", ["-m dagster dev", "cabs_dagster.cli"])
 def test_nothing_is_left_of_it_when_a_part_is_killed(victim: str, tmp_path: Path) -> None:
     dev = Dev(tmp_path)
     try:
@@ -68,7 +106,6 @@ def test_nothing_is_left_of_it_when_a_part_is_killed(victim: str, tmp_path: Path
         [pid] = [pid for pid, line in alive.items() if victim in line]
         assert len(alive) >= 4, alive
         os.kill(pid, signal.SIGKILL)
-        wait_for("the end of all", lambda: not processes(tmp_path), 60)
-        dev.process.wait()
+        wait_for_the_end(tmp_path, dev)
     finally:
         dev.stop()
