@@ -90,18 +90,22 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
 def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
     """One step for the asset and its check; the check can also run alone, on the record."""
     with guarded():
+        from cabs_core.chain.scores import ScoresSummary  # here: loading the code location stays quick
+
         cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
         if not context.selected_asset_keys:
             chain = cabs.chain(pool_of(context))
             chain.verified(chain.stage("scores"))
             record = chain.store.record(("scores", chain.pool.name))
-            yield instrument_result(record.summary if record else {})
+            assert record is not None
+            yield instrument_result(ScoresSummary.of(record).limits)
         elif nothing := left_out(context, cabs, "scores"):
-            yield nothing._replace(check_results=[instrument_result({})] if names else [])
+            yield nothing._replace(check_results=[instrument_result([])] if names else [])
         else:
             made, result = _paid(context, config, cabs, "scores")
-            yield result._replace(check_results=[instrument_result(made.record.summary)] if names else [])
+            limits = ScoresSummary.of(made.record).limits
+            yield result._replace(check_results=[instrument_result(limits)] if names else [])
 
 
 def _paid(
@@ -177,14 +181,14 @@ def _checked_stage(
     names = {check.name for check in context.selected_asset_check_keys}
     if context.selected_asset_keys:
         _, made, result = stage_result(context, cabs, name, config.force)
-        yield result._replace(check_results=list(data_results(name, made.record.summary, names)))
+        yield result._replace(check_results=list(data_results(name, made.record.summary["checks"], names)))
         return
     chain = cabs.chain(pool_of(context))
     stages = ("outcomes",) if name == "outcomes" else ("outcomes", "splits")
     inputs = {stage: chain.verified(chain.stage(stage)) for stage in stages}
     split = split_of(inputs) if name == "splits" else None
     found = checked(name, outcomes_of(inputs), chain.pool, split)
-    yield from data_results(name, found, names)
+    yield from data_results(name, found["checks"], names)
 
 
 @dg.asset(

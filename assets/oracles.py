@@ -24,14 +24,17 @@ from .data import DeviceConfig
 def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.chain.oracles import DIAGNOSTICS  # here: loading the code location stays quick
+        from cabs_core.chain.oracles import (  # here: loading the code location stays quick
+            DIAGNOSTICS,
+            OraclesSummary,
+        )
         from cabs_core.plots import diagnostic_plots
 
         _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
         if not (made.folder / DIAGNOSTICS).is_file():  # a pool whose source is a log
             return result
         report = json.loads((made.folder / DIAGNOSTICS).read_text(encoding="utf-8"))
-        plots = diagnostic_plots(report, made.record.summary["_training"])
+        plots = diagnostic_plots(report, OraclesSummary.of(made.record).training)
         shown = {name: value for plot, png in plots.items() for name, value in image(plot, png).items()}
         return result._replace(metadata={**(result.metadata or {}), **shown})
 

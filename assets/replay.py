@@ -7,7 +7,7 @@ others again; its table says which.
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
@@ -28,6 +28,9 @@ from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of,
 from cabs_dagster.names import key, step
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
+
+if TYPE_CHECKING:
+    from cabs_core.chain.replay import ReplaySummary
 
 Findings = Mapping[str, Mapping[str, Any]]
 #: the table of a partition, a row a policy
@@ -124,7 +127,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
         metadata: dict[str, Any] = {
             "policies": table(rows, POLICIES),
             **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
-            "dagster/row_count": sum(int(cell["rows"]) for cell in cells.values()),
+            "dagster/row_count": sum(cell.rows or 0 for cell in cells.values()),
             **written("replay", next(iter(made.made.values())).folder, [TRACE_FILE]),
         }
         yield dg.MaterializeResult(
@@ -132,7 +135,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             data_version=dg.DataVersion(made.content),
             metadata=metadata,
             check_results=list(
-                _results(checks, {p: c["_trace"] for p, c in cells.items()}, made.failed, cells, missing)
+                _results(checks, {p: c.trace for p, c in cells.items()}, made.failed, cells, missing)
             ),
         )
 
@@ -155,7 +158,7 @@ def _results(
     checks: set[str],
     findings: Findings,
     failed: Mapping[str, str],
-    cells: Findings,
+    cells: "Mapping[str, ReplaySummary]",
     missing: Sequence[str] = (),
 ) -> Iterator[dg.AssetCheckResult]:
     if TRACE in checks:

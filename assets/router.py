@@ -13,7 +13,7 @@ from cabs_core.errors import DataError
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY
-from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result, table
+from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result
 from cabs_dagster.names import key, step
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
@@ -37,23 +37,20 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
 def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     with guarded():
+        from cabs_core.chain.router import RouterSummary, examine_again  # here: loading stays quick
+
         cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
         if not context.selected_asset_keys:
-            from cabs_core.chain.router import examine_again  # here: loading the code location stays quick
-
-            found = examine_again(cabs.chain(pool_of(context)))
-            yield from router_results(found, names)
+            yield from router_results(examine_again(cabs.chain(pool_of(context))), names)
             return
         chain, made, result = stage_result(context, cabs, "router", config.force)
-        summary = made.record.summary
+        summary = RouterSummary.of(made.record)
         shown: dict[str, Any] = {
             "export": dg.MetadataValue.md(f"`cabs export --pool {chain.pool.name} --out router`")
         }
-        if "_budgets" in summary:
-            shown["budgets, USD a request"] = table(summary["_budgets"])
-        if "_card" in summary:
-            shown["model card"] = dg.MetadataValue.md(summary["_card"])
+        if summary.card:
+            shown["model card"] = dg.MetadataValue.md(summary.card)
             shown["model card file"] = dg.MetadataValue.path(made.folder / "bundle" / "README.md")
         yield result._replace(
             metadata={**(result.metadata or {}), **shown}, check_results=list(router_results(summary, names))

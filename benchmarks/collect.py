@@ -28,7 +28,8 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
-from cabs_core.chain.scores import sheet
+from cabs_core.chain.answers import AnswersSummary
+from cabs_core.chain.scores import ScoresSummary, sheet
 from cabs_core.collect.answers import collect_answers
 from cabs_core.collect.instrument import warnings
 from cabs_core.collect.plan import collection_of
@@ -167,10 +168,11 @@ def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
                 chain = collected(Path(folder) / f"{seed}_{strategy}" / "pool", port, seed, strategy)
                 answers, scores = (chain.store.record((s, chain.pool.name)) for s in ("answers", "scores"))
                 assert answers is not None and scores is not None
-                usd = answers.summary["spent in all, USD"] + scores.summary["judging, USD in all"]
-                row |= {f"{strategy} usd": usd, f"{strategy} prompts": answers.summary["prompts"]}
+                asked, scored = AnswersSummary.of(answers), ScoresSummary.of(scores)
+                usd = asked.paid + scored.paid
+                row |= {f"{strategy} usd": usd, f"{strategy} prompts": asked.prompts}
                 if strategy == "all":
-                    judged = scores.summary["_judges"]["judge"]
+                    judged = scored.judges["judge"]
                     row |= {
                         "all": verdict_of(chain),
                         "length bias": judged["length of wrong answers"],
@@ -178,7 +180,7 @@ def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
                         "agreement": judged["agreement"]["value"],
                     }
                 else:
-                    row["adaptive"] = answers.summary["_looks"][-1]
+                    row["adaptive"] = asked.looks[-1]
             rows.append(row)
             share = row["adaptive usd"] / row["all usd"]
             print(

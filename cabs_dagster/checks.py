@@ -7,7 +7,7 @@ files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
@@ -20,6 +20,10 @@ from cabs_dagster.metadata import table
 from cabs_dagster.names import key
 from cabs_dagster.specs import preview
 from dbt_like_sql import SqlModel
+
+if TYPE_CHECKING:
+    from cabs_core.chain.replay import ReplaySummary
+    from cabs_core.chain.router import RouterSummary
 
 VALID, PLAUSIBLE, TRACE, REPRODUCIBLE = "valid", "plausible", "trace", "reproducible"
 NOT_WORSE, COMPARABLE, INSTRUMENT = "not_worse", "comparable", "instrument"
@@ -84,10 +88,12 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
 OF_POOLS = tuple(asset for asset in _TEXTS if asset != "replay")
 
 
-def data_results(stage: Stage, summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:
-    """Results of the named checks from what `cabs_core.chain.outcomes.checked` found."""
+def data_results(
+    stage: Stage, checks: Sequence[Mapping[str, Any]], names: set[str]
+) -> Iterator[dg.AssetCheckResult]:
+    """Results of the named checks from the `checks` of a stage's summary."""
     for name in sorted(names):
-        found = [c for c in summary.get("_checks", []) if c["severity"] == _SEVERITY[name]]
+        found = [c for c in checks if c["severity"] == _SEVERITY[name]]
         failed = [c for c in found if not c["passed"]]
         shown = ("passed", "observed", "expected")
         rows = [
@@ -136,13 +142,13 @@ def trace_result(
     return _result("replay", TRACE, severity, text, passed, {"policies": table(rows)})
 
 
-def plausible_result(cells: Mapping[str, Mapping[str, Any]]) -> dg.AssetCheckResult:
+def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
     """Result of `plausible` from {policy: summary of its replay}."""
     odd = {policy: "; ".join(oddities(policy, cells)) for policy in cells}
     warned = {policy: text for policy, text in odd.items() if text}
     rows = [
         {"policy": p, "verdict": odd[p] or "nothing odd"}
-        | {"utility": cells[p]["utility"], "random play": cells[p]["random utility"]}
+        | {"utility": cells[p].utility, "random play": cells[p].random_utility}
         for p in sorted(cells, key=lambda p: not odd[p])
     ]
     text = "; ".join(f"{policy}: {text}" for policy, text in warned.items()) or "nothing odd"
@@ -162,19 +168,18 @@ def deployment_results(found: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
     ]
 
 
-def router_results(summary: Mapping[str, Any], names: set[str]) -> Iterator[dg.AssetCheckResult]:
+def router_results(summary: RouterSummary, names: set[str]) -> Iterator[dg.AssetCheckResult]:
     """Results of the named checks from a summary of the stage `router`; no router at all is a warning."""
     for name, (passed, text) in verdicts(summary).items():
         if name in names:
-            severity = "ERROR" if name == "same_decisions" and "_match" in summary else "WARN"
+            severity = "ERROR" if name == "same_decisions" and summary.same else "WARN"
             yield _result("router", name, severity, text, passed, {})
 
 
-def instrument_result(summary: Mapping[str, Any]) -> dg.AssetCheckResult:
-    """Result of `instrument` from a summary of the stage `scores`."""
-    warnings = summary.get("_warnings", [])
-    text = "; ".join(warnings) or "nothing that is known limits the scores"
-    return _result("scores", INSTRUMENT, "WARN", text, not warnings, {})
+def instrument_result(limits: Sequence[str]) -> dg.AssetCheckResult:
+    """Result of `instrument` from the `limits` of the summary of stage `scores`."""
+    text = "; ".join(limits) or "nothing that is known limits the scores"
+    return _result("scores", INSTRUMENT, "WARN", text, not limits, {})
 
 
 def sql_check_specs(asset: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSpec]:

@@ -74,10 +74,10 @@ def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Summary of a record as metadata values; names with a leading underscore are internal."""
+    """{words: figure} as metadata values; names with a leading underscore are internal."""
     values: dict[str, Any] = {}
     for name, value in summary.items():
-        if name.startswith("_") or name in ("rows", "parts"):
+        if name.startswith("_") or name == "rows":
             continue
         if isinstance(value, bool | int | float | str):
             values[name] = value
@@ -87,14 +87,14 @@ def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
             and all(isinstance(v, int | float | str) for v in value.values())
         ):
             values[name] = table([{"name": k, name: v} for k, v in value.items()])
+        elif isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+            values[name] = table(value)
         else:
             text = json.dumps(value, default=str)
             small = len(text) < _LARGEST_JSON
             values[name] = dg.MetadataValue.json(json.loads(text)) if small else text[:_LARGEST_TEXT]
     if "rows" in summary:
         values["dagster/row_count"] = int(summary["rows"])
-    if summary.get("_rows"):
-        values["table"] = table(summary["_rows"])
     for name, text in summary.get("_images", {}).items():
         values |= image(name, text)
     return values
@@ -142,7 +142,7 @@ def stage_result(
         asset_key=key(name),
         data_version=dg.DataVersion(record.content),
         metadata=provenance(made, chain.store.location(target.parts))
-        | figures(record.summary)
+        | figures(target.definition.summary(record).shown())
         | written(name, made.folder, record.files),
     )
     return chain, made, result

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cabs_core.artifacts import ArtifactStore, Chain, Target, make_artifact
+from cabs_core.artifacts.results import Summary
 from cabs_core.policies import build_policy
 from cabs_core.pools import find_pool
 from cabs_core.problem import ReplayProblem
@@ -52,9 +53,9 @@ def chain_of(pool: str = "tiny") -> Chain:
 def stand_in(text: str = "stand-in", **summary):
     """The work of a stage that writes one file."""
 
-    def build(chain, target, folder: Path, inputs, options) -> dict:
+    def build(chain, target, folder: Path, inputs, options) -> Summary:
         (folder / "data.txt").write_text(text, encoding="utf-8")
-        return {"parts": {}, **summary}
+        return Summary(**summary)
 
     return build
 

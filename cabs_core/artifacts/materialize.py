@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cabs_core.artifacts.planner import Chain
 from cabs_core.artifacts.provenance import RECORD_NAME, Recipe, Record
+from cabs_core.artifacts.results import Summary
 from cabs_core.artifacts.stages import Target
 from cabs_core.artifacts.store import ArtifactStore, Parts
 from cabs_core.hashing import hash_folder
@@ -53,9 +54,8 @@ class Made:
     reasons: tuple[str, ...] = ()
 
 
-#: A stage's work: fills `folder` from `inputs` ({stage: folder}) and returns the summary, a JSON-able dict of
-#: figures.
-Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], dict[str, Any]]
+#: A stage's work: fills `folder` from `inputs` ({stage: folder}) and says what it found.
+Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], Summary]
 
 
 def make_artifact(
@@ -82,7 +82,7 @@ def make_artifact(
         stage: Builder = build or import_module(target.definition.module).build
         summary = stage(chain, target, folder, inputs, options)
         _give_back()
-        return summary
+        return asdict(summary)
 
     record = produce(chain.store, target.parts, recipe, work, options.run_id)
     chain.forget(target)

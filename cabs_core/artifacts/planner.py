@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -138,7 +137,7 @@ class Chain:
                 return Status(target, "blocked", status.reasons, record=record)
             if status.state != "fresh" or status.record is None:
                 return Status(target, "waiting", (f"{source.stage} has to be made first",), record=record)
-            if failed := status.record.summary.get("_blocked"):
+            if failed := status.record.summary.get("blocked"):
                 why = f"{source.stage} failed a check ({'; '.join(failed)})"
                 return Status(target, "blocked", (why,), record=record)
             inputs[source.stage] = status.record.content
@@ -153,7 +152,7 @@ class Chain:
         if not reasons and not self.store.remote:  # a remote one is looked at when it is read
             reasons = self.store.damage(target.parts, record)
         if not reasons and target.definition.goes_on:
-            reasons = import_module(target.definition.module).outdated(self, record.summary)
+            reasons = target.definition.summary(record).outdated(self)
         return Status(target, "stale" if reasons else "fresh", tuple(reasons), recipe, record)
 
     def require(self, target: Target) -> dict[str, Path]:
@@ -227,7 +226,7 @@ class Chain:
             reasons |= dict.fromkeys(problem.reasons)
             for source in problem.target.inputs:
                 failed = self.status(source).record
-                if failed is not None and failed.summary.get("_blocked"):
+                if failed is not None and failed.summary.get("blocked"):
                     since = failed.created
         return OlderData(tuple(reasons), made or "at an unknown time", since) if reasons else None
 

@@ -18,7 +18,7 @@ from cabs_core.hashing import stable_hash
 from cabs_core.versions import package_versions
 
 RECORD_NAME = "provenance.json"
-FORMAT = 3
+FORMAT = 4
 
 
 def content_hash(files: Mapping[str, Mapping[str, Any]], volatile: Iterable[str] = ()) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Any, Literal
 
 from cabs_core import catalog
 from cabs_core.artifacts.code_versions import code_version
-from cabs_core.artifacts.provenance import described
+from cabs_core.artifacts.provenance import Record, described
+from cabs_core.artifacts.results import Summary
 from cabs_core.hashing import stable_hash
 from cabs_core.pool_files import ModelPool, PoolFile, flatten, rho_key
 from cabs_core.pool_files.config import OUTCOME_FIELDS
@@ -41,8 +43,8 @@ class Stage:
         chooses: it compares all policies, so that a run over some of them leaves it out.
         pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere
             else.
-        goes_on: an artifact may be made again though nothing changed: `outdated` of its module says why.
-        checks: its record holds the results of the checks of data (`_checks`).
+        goes_on: an artifact may be made again though nothing changed: `outdated` of its summary says why.
+        checks: its summary holds the results of checks of data.
         shown: when a report shows what it holds, beside the marts: always, or with estimates from a log.
     """
 
@@ -67,6 +69,12 @@ class Stage:
     def module(self) -> str:
         """The module that does the stage's work."""
         return f"cabs_core.chain.{self.name}"
+
+    def summary(self, record: Record) -> Summary:
+        """What the stage found, as its module's class: `PromptEmbeddingsSummary` of `prompt_embeddings`."""
+        kind = f"{self.name.title().replace('_', '')}Summary"
+        found: Summary = getattr(import_module(self.module), kind).of(record)
+        return found
 
 
 #: Modules left out of code versions, because the key holds their effect as settings or as a policy's own

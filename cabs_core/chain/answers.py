@@ -4,10 +4,11 @@ asked again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.collect.adaptive import looking
 from cabs_core.collect.answers import collect_answers, described, going_on, write_answers
 from cabs_core.collect.plan import collection_of
@@ -18,56 +19,91 @@ if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnswersSummary(Summary):
+    """What was asked, and what it cost.
+
+    Attributes:
+        prompts: number of prompts that every model has answered, `prompts_in_all` how many there are.
+        spent, paid: USD in the run that made it, and in all.
+        in_flight: calls that were under way when an earlier run died.
+        stopped: why it ended early, if it did; dropped: {model: why it was asked no further}.
+        lanes: {model: how it did, in words}; counts: {model: {what: number}} of its answers.
+        looks: of strategy `adaptive`, one dict a look at the verdict.
+        by_budget: the budget ended it. repriced: sentences about prices that changed.
+    """
+
+    prompts: int
+    prompts_in_all: int
+    spent: float
+    paid: float
+    in_flight: int
+    stopped: str
+    dropped: dict[str, str]
+    lanes: dict[str, str]
+    counts: dict[str, dict[str, float]]
+    looks: list[dict[str, Any]]
+    by_budget: bool
+    repriced: list[str]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            **super().shown(),
+            "prompts": self.prompts,
+            "of": self.prompts_in_all,
+            "spent in this run, USD": self.spent,
+            "spent in all, USD": self.paid,
+            "under way when an earlier run died": self.in_flight,
+            "stopped": self.stopped,
+            "dropped": self.dropped,
+            "models": self.lanes,
+            "table": [{"model": model, **row} for model, row in self.counts.items()],
+        }
+
+    def outdated(self, chain: Chain) -> list[str]:
+        """The budget that ended them allows more now. One that is spent was meant to be: its answers stand."""
+        if not self.by_budget:
+            return []
+        return going_on(collection_of(chain.pool_file), list(self.counts), self.prompts, self.paid)
+
+    def lines(self) -> list[str]:
+        """What was asked and what it cost, for a terminal."""
+        return [
+            f"{self.prompts:,} of {self.prompts_in_all:,} prompts, {len(self.lanes)} models",
+            *(f"  {model}: {text}" for model, text in self.lanes.items()),
+            *([f"stopped: {self.stopped}"] if self.stopped else []),
+            *(f"dropped: {model}, {why}" for model, why in self.dropped.items()),
+            *(f"note: {sentence}" for sentence in self.repriced),
+            f"answers: {self.spent:.4f} USD in the run that made them, {self.paid:.4f} in all",
+        ]
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> AnswersSummary:
     """Ask what has no answer yet, and write the table of answers."""
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:
         found = collect_answers(collection, store, options.notify, looking(collection, store, options.notify))
         written = write_answers(collection, found, store, folder)
-    counts = written["models"]
-    return {
-        "rows": found.prompts * len(found.models),
-        "prompts": found.prompts,
-        "of": len(collection.prompts),
-        "spent in this run, USD": found.spent,
-        "spent in all, USD": found.paid,
-        "under way when an earlier run died": found.in_flight,
-        "stopped": found.stopped,
-        "_repriced": written["repriced"],
-        "dropped": found.dropped,
-        "models": {name: described(lane) for name, lane in found.lanes.items()},
-        "_by_budget": found.by_budget,
-        "_counts": counts,
-        "_looks": plain(found.looks),
-        "_rows": [
-            {"model": name, **{k: float(v) for k, v in row.items()}} for name, row in _even(counts).items()
-        ],
-    }
-
-
-def outdated(chain: Chain, summary: Mapping[str, Any]) -> list[str]:
-    """Why answers that are made from what is at hand are nevertheless to be made again: the budget that ended
-    them allows more now. One that is spent is spent on purpose, so its answers stand.
-    """
-    return going_on(collection_of(chain.pool_file), summary) if summary["_by_budget"] else []
-
-
-def in_words(summary: Mapping[str, Any]) -> list[str]:
-    """What was asked and what it cost, from the stage's summary: a line each."""
-    spent, paid = summary["spent in this run, USD"], summary["spent in all, USD"]
-    return [
-        f"{summary['prompts']:,} of {summary['of']:,} prompts, {len(summary['models'])} models",
-        *(f"  {model}: {text}" for model, text in summary["models"].items()),
-        *([f"stopped: {summary['stopped']}"] if summary["stopped"] else []),
-        *(f"dropped: {model}, {why}" for model, why in summary["dropped"].items()),
-        *(f"note: {sentence}" for sentence in summary["_repriced"]),
-        f"answers: {spent:.4f} USD in the run that made them, {paid:.4f} in all",
-    ]
+    return AnswersSummary(
+        rows=found.prompts * len(found.models),
+        prompts=found.prompts,
+        prompts_in_all=len(collection.prompts),
+        spent=found.spent,
+        paid=found.paid,
+        in_flight=found.in_flight,
+        stopped=found.stopped,
+        dropped=found.dropped,
+        lanes={name: described(lane) for name, lane in found.lanes.items()},
+        counts=_even(written["models"]),
+        looks=plain(found.looks),
+        by_budget=found.by_budget,
+        repriced=written["repriced"],
+    )
 
 
 def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """The counts with the same names for every model."""
     names = list(dict.fromkeys(name for row in counts.values() for name in row))
-    return {model: {name: row.get(name, 0.0) for name in names} for model, row in counts.items()}
+    return {model: {name: float(row.get(name, 0.0)) for name in names} for model, row in counts.items()}

@@ -5,7 +5,6 @@ them.
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -47,7 +46,7 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
     for stage in (stage for stage in POOL_STAGES.values() if stage.pays):
         chain = Chain(store, pool_file)
         made = make_artifact(chain, chain.stage(stage.name), options)
-        for line in import_module(stage.module).in_words(made.record.summary):
+        for line in stage.summary(made.record).lines():
             click.secho(line, fg="yellow" if line.startswith("note: ") else None)
     click.echo(f"next: cabs run --pool {pool_file.pool.name}")
 

@@ -4,11 +4,13 @@ tell.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.ope.pool import as_table, evaluate_pool, logged_decisions
 
 if TYPE_CHECKING:
@@ -18,9 +20,28 @@ ESTIMATES = "estimates.parquet"
 _SHOWN = ("policy", "rho", "value", "low", "high", "difference", "difference_low", "difference_high", "n_eff")
 
 
+@dataclass(frozen=True, kw_only=True)
+class OffPolicySummary(Summary):
+    """What the log tells.
+
+    Attributes:
+        read: how the log was read, a line each; refused: policies that it cannot evaluate, and why.
+        estimates: doubly robust ones of utility, a row for each policy and rho.
+    """
+
+    decisions: int
+    read: list[str]
+    refused: list[str]
+    estimates: list[dict[str, Any]]
+
+    def shown(self) -> dict[str, Any]:
+        figures = {"decisions": self.decisions, "read": self.read, "refused": self.refused}
+        return {**super().shown(), **figures, "table": self.estimates}
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> OffPolicySummary:
     """Evaluate the policies on the held-out part of the log that is the pool's source, or on the log of its
     router.
     """
@@ -28,10 +49,10 @@ def build(
     rows = evaluate_pool(chain.pool, inputs, data, notify=options.notify)
     pq.write_table(as_table(rows), folder / ESTIMATES)
     shown = [r for r in rows if (r["estimator"], r["outcome"]) == ("dr", "utility")]
-    return {
-        "rows": len(rows),
-        "decisions": len(data),
-        "read": list(data.receipt),
-        "refused": [f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]],
-        "_rows": [{name: row[name] for name in _SHOWN} for row in shown],
-    }
+    return OffPolicySummary(
+        rows=len(rows),
+        decisions=len(data),
+        read=list(data.receipt),
+        refused=[f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]],
+        estimates=[{name: row[name] for name in _SHOWN} for row in shown],
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.chain.progress import Progress
 from cabs_core.inputs import embeddings_of, outcomes_of, plain, split_of
 from cabs_core.oracles.diagnostics import diagnose
@@ -19,9 +21,21 @@ if TYPE_CHECKING:
 DIAGNOSTICS = "diagnostics.json"
 
 
+@dataclass(frozen=True, kw_only=True)
+class OraclesSummary(Summary):
+    """`chosen`: settings of the kind that was kept; `validation`: its figures; `training`: the losses."""
+
+    chosen: Any
+    validation: Any
+    training: Any
+
+    def shown(self) -> dict[str, Any]:
+        return {"chosen": self.chosen, "validation": self.validation}
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> OraclesSummary:
     """Train accuracy, cost, propagation and feature heads; where outcomes are complete, diagnose them on the
     test split.
     """
@@ -41,8 +55,8 @@ def build(
     if not pool.logged:  # of a log, most of what would be compared with is a prediction itself
         report = diagnose(oracle, vectors, true, split)
         (folder / DIAGNOSTICS).write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
-    return {
-        "chosen": plain(oracle.chosen),
-        "validation": plain(oracle.metrics.get("validation", {})),
-        "_training": plain(oracle.metrics.get("training")),
-    }
+    return OraclesSummary(
+        chosen=plain(oracle.chosen),
+        validation=plain(oracle.metrics.get("validation", {})),
+        training=plain(oracle.metrics.get("training")),
+    )

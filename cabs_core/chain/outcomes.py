@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.inputs import plain
 from cabs_core.outcomes.load import load_outcomes
 from cabs_core.validation.catalog import Stage
@@ -20,36 +22,61 @@ if TYPE_CHECKING:
 ACCEPT = "if that is how the data are, put `accept: [{}]` into the pool file"
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutcomesSummary(Summary):
+    """What the table holds.
+
+    Attributes:
+        scores, costs: {model: mean}. loading: how the source was read.
+    """
+
+    queries: int
+    models: list[str]
+    tasks: int
+    scores: dict[str, float]
+    costs: dict[str, float]
+    loading: dict[str, Any]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            **super().shown(),
+            "queries": self.queries,
+            "models": self.models,
+            "tasks": self.tasks,
+            "mean score": self.scores,
+            "mean cost": self.costs,
+            "loading": self.loading,
+        }
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> OutcomesSummary:
     """Read the pool's source, apply its options, save the table."""
     table = load_outcomes(chain.pool_file, inputs or None)
     table.save(folder)
     scores, costs = table.means
-    return {
-        "rows": len(table) * len(table.arms),
-        "queries": len(table),
-        "models": list(table.arms),
-        "tasks": len(set(table.tasks.tolist())),
-        "mean score": {a: round(float(v), 4) for a, v in zip(table.arms, scores)},
-        "mean cost": {a: float(f"{v:.4g}") for a, v in zip(table.arms, costs)},
-        "loading": plain(table.report),
+    return OutcomesSummary(
+        rows=len(table) * len(table.arms),
+        queries=len(table),
+        models=list(table.arms),
+        tasks=len(set(table.tasks.tolist())),
+        scores={a: round(float(v), 4) for a, v in zip(table.arms, scores)},
+        costs={a: float(f"{v:.4g}") for a, v in zip(table.arms, costs)},
+        loading=plain(table.report),
         **checked("outcomes", table, chain.pool),
-    }
+    )
 
 
 def checked(
     stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """{"_checks": results, "_blocked": what failed of the blocking ones} of a stage's expectations, for its
-    record.
-    """
+    """`checks` and `blocked` of a stage's summary: its expectations, and what failed of the blocking ones."""
     results = run_checks(stage, table, splits=split, pool=pool)
     failed = [r for r in results if not r.passed and r.severity == "ERROR"]
     return {
-        "_checks": [plain(result) for result in results],
-        "_blocked": [
+        "checks": [plain(result) for result in results],
+        "blocked": [
             f"{r.name}: {r.observed}, expected {r.expected} ({ACCEPT.format(r.name)})" for r in failed
         ],
     }

@@ -109,16 +109,20 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
     store, pool = chain.store, chain.pool
 
     def estimated(folder: Path) -> dict[str, Any]:
+        from cabs_core.chain.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import build_logged_report  # noqa: PLC0415  (loading the code location stays quick)
 
-        router = store.record(("router", pool.name))
+        record = store.record(("router", pool.name))
+        router = RouterSummary.of(record) if record else RouterSummary()
         page = build_logged_report(
             pool.name,
             marts.parent,
             folder,
             title=pool.title or pool.name,
             description=pool.description,
-            router=router.summary if router else {},
+            policy=router.policy,
+            rho=router.rho,
+            bundle=router.bundle,
             outcomes=chain.verified(chain.stage("outcomes")),
             older_data=str(older_data(chain) or ""),
         )
@@ -235,9 +239,9 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
 
     folder = chain.verified(chain.stage("scores"))
     records = {name: chain.store.record((name, chain.pool.name)) for name in ("answers", "scores")}
-    summaries = {name: record.summary if record else {} for name, record in records.items()}
+    found = {name: POOL_STAGES[name].summary(record) for name, record in records.items() if record}
     instrument = json.loads((folder / INSTRUMENT).read_text(encoding="utf-8"))
-    return {**summaries, "instrument": instrument, "table": folder / SCORES}
+    return {**found, "instrument": instrument, "table": folder / SCORES}
 
 
 def _answer(chain: Chain) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cabs_core.artifacts import Chain, Made, Options, Target, make_artifact
-from cabs_core.chain.replay import examine_again
+from cabs_core.chain.replay import ReplaySummary, examine_again
 from cabs_core.errors import explained, is_transient
 from cabs_core.hashing import stable_hash
 
@@ -27,9 +27,9 @@ class Partition:
     failed: Mapping[str, str]
 
     @property
-    def cells(self) -> dict[str, dict[str, Any]]:
+    def cells(self) -> dict[str, ReplaySummary]:
         """{policy: summary of its replay}."""
-        return {policy: cell.record.summary for policy, cell in self.made.items()}
+        return {policy: ReplaySummary.of(cell.record) for policy, cell in self.made.items()}
 
     @property
     def content(self) -> str:
@@ -41,15 +41,13 @@ class Partition:
         rows: list[dict[str, Any]] = [
             {
                 "policy": policy,
-                "utility": cell.record.summary["utility"],
-                "se": round(
-                    cell.record.summary["standard error"], 12
-                ),  # of a static policy it is nothing but rounding
-                "regret": cell.record.summary["regret per round"],
-                "state": "reused" if cell.reused else "computed",
-                "seconds": cell.record.seconds,
+                "utility": found.utility,
+                "se": round(found.error, 12),  # of a static policy it is nothing but rounding
+                "regret": found.regret,
+                "state": "reused" if self.made[policy].reused else "computed",
+                "seconds": self.made[policy].record.seconds,
             }
-            for policy, cell in self.made.items()
+            for policy, found in self.cells.items()
         ]
         rows.sort(key=lambda row: -row["utility"])
         nothing = dict.fromkeys(("utility", "se", "regret"))
@@ -88,17 +86,18 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
 
 def examine_partition(
     chain: Chain, rho: float, policies: Sequence[str]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, ReplaySummary], dict[str, str]]:
     """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are
     now.
     """
-    findings, cells, failed = {}, {}, {}
+    findings, cells, failed = dict[str, Any](), dict[str, ReplaySummary](), dict[str, str]()
     for policy in policies:
         target = Target("replay", chain.pool, rho, policy)
         try:
             findings[policy] = examine_again(chain, target)
-            record = chain.status(target).record
-            cells[policy] = record.summary if record else {}
+            record = chain.store.record(target.parts)
+            assert record is not None  # it was examined
+            cells[policy] = ReplaySummary.of(record)
         except Exception as error:
             failed[policy] = explained(error)
     return findings, cells, failed

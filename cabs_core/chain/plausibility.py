@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cabs_core.catalog import RANDOM, policy_record, split_name
+
+if TYPE_CHECKING:
+    from cabs_core.chain.replay import ReplaySummary
 
 #: How far the mean utility of CABS-D may lie below its better expert's before there is a warning.
 EXPERT_TOLERANCE = 0.02
 
 
-def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
     """Warnings about one policy of a partition; empty when nothing is odd.
 
     A difference counts only beyond two standard errors. They are computed as if the two policies were
@@ -24,35 +27,33 @@ def oddities(policy: str, cells: Mapping[str, Mapping[str, Any]]) -> list[str]:
     base, preset = split_name(policy)
     record = policy_record(base)
     warnings: list[str] = []
-    if own["uncertified rounds"]:
-        warnings.append(f"{own['uncertified rounds']} rounds were played from a solution without certificate")
-    if base != RANDOM and own["utility"] + 2 * own["standard error"] < own["random utility"]:
-        warnings.append(
-            f"utility {own['utility']:.4f} is below that of random play, {own['random utility']:.4f}"
-        )
-    if record.learns and own["arms played"] == 1:
+    if own.uncertified:
+        warnings.append(f"{own.uncertified} rounds were played from a solution without certificate")
+    if base != RANDOM and own.utility + 2 * own.error < own.random_utility:
+        warnings.append(f"utility {own.utility:.4f} is below that of random play, {own.random_utility:.4f}")
+    if record.learns and own.arms_played == 1:
         warnings.append("every round of every trial played the same arm")
 
-    def related(name: str) -> Mapping[str, Any] | None:
+    def related(name: str) -> ReplaySummary | None:
         same = f"{name}@{preset}" if preset in policy_record(name).presets[1:] else name
         return cells.get(same) or cells.get(name)
 
     experts = [cell for cell in map(related, record.experts) if cell]
     if experts:
-        best = max(experts, key=lambda cell: cell["utility"])
-        if own["utility"] + EXPERT_TOLERANCE + _margin(own, best) < best["utility"]:
+        best = max(experts, key=lambda cell: cell.utility)
+        if own.utility + EXPERT_TOLERANCE + _margin(own, best) < best.utility:
             warnings.append(
-                f"utility {own['utility']:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
-                f"{best['utility']:.4f}"
+                f"utility {own.utility:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
+                f"{best.utility:.4f}"
             )
     bandit = related(record.bandit) if record.bandit else None
-    if bandit and own["utility"] + _margin(own, bandit) < bandit["utility"]:
+    if bandit and own.utility + _margin(own, bandit) < bandit.utility:
         warnings.append(
-            f"with full feedback utility is {own['utility']:.4f}, with bandit feedback "
-            f"{bandit['utility']:.4f}: the same learner does worse with more information"
+            f"with full feedback utility is {own.utility:.4f}, with bandit feedback "
+            f"{bandit.utility:.4f}: the same learner does worse with more information"
         )
     return warnings
 
 
-def _margin(one: Mapping[str, Any], other: Mapping[str, Any]) -> float:
-    return float(2 * (one["standard error"] ** 2 + other["standard error"] ** 2) ** 0.5)
+def _margin(one: ReplaySummary, other: ReplaySummary) -> float:
+    return float(2 * (one.error**2 + other.error**2) ** 0.5)

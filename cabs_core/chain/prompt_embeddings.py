@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.chain.progress import Progress
 from cabs_core.encoders.embed import embed_prompts
 from cabs_core.inputs import outcomes_of, plain, split_of
@@ -16,9 +18,20 @@ if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
 
 
+@dataclass(frozen=True, kw_only=True)
+class PromptEmbeddingsSummary(Summary):
+    """`encoding`: which encoder, how many prompts it saw for the first time, how long that took."""
+
+    dimensions: int
+    encoding: dict[str, Any]
+
+    def shown(self) -> dict[str, Any]:
+        return {**super().shown(), "dimensions": self.dimensions, "encoding": self.encoding}
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> PromptEmbeddingsSummary:
     """Embed the prompts in the order of the outcomes."""
     table = outcomes_of(inputs)
     train = None
@@ -33,4 +46,6 @@ def build(
         progress=Progress(options.notify, "embedding", "prompts"),
     )
     np.save(folder / "embeddings.npy", np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
-    return {"rows": len(vectors), "dimensions": int(vectors.shape[1]), "encoding": plain(report)}
+    return PromptEmbeddingsSummary(
+        rows=len(vectors), dimensions=int(vectors.shape[1]), encoding=plain(report)
+    )

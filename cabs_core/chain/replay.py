@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.artifacts.stages import Target
 from cabs_core.catalog import condition_that_changes
 from cabs_core.chain.progress import Progress
@@ -29,9 +31,32 @@ if TYPE_CHECKING:
     from cabs_core.replay.result import ReplayResult
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplaySummary(Summary):
+    """What a policy earned at one rho.
+
+    Attributes:
+        utility, regret: mean per round; error: standard error of the utility, over trials and queries.
+        random_utility: of random play on the same rounds. arms_played: number of different ones.
+        uncertified: rounds played from a solution without certificate.
+        lanes: a hash per trial, see `lane_hashes`; trace: findings of `examine`.
+    """
+
+    utility: float
+    regret: float
+    error: float
+    trials: int
+    rounds: int
+    random_utility: float
+    arms_played: int
+    uncertified: int
+    lanes: list[str]
+    trace: dict[str, Any]
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> ReplaySummary:
     """Replay the policy online over the test split, in all trials."""
     pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
     problem = _problem(chain, inputs)
@@ -50,21 +75,20 @@ def build(
     )
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
-    trials = len(rewards)
     error = crossed_error(result.order, rewards, problem.clusters).se
-    return {
-        "rows": int(rewards.size),
-        "utility": float(rewards.mean()),
-        "regret per round": float((best - rewards).mean()),
-        "standard error": 0.0 if np.isnan(error) else error,
-        "trials": trials,
-        "rounds": int(rewards.shape[1]),
-        "random utility": _random_utility(result, problem),
-        "arms played": len(np.unique(result.actions)),
-        "uncertified rounds": 0 if result.uncertified is None else int(result.uncertified.sum()),
-        "_lanes": lane_hashes(result),
-        "_trace": examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds),
-    }
+    return ReplaySummary(
+        rows=int(rewards.size),
+        utility=float(rewards.mean()),
+        regret=float((best - rewards).mean()),
+        error=0.0 if np.isnan(error) else error,
+        trials=len(rewards),
+        rounds=int(rewards.shape[1]),
+        random_utility=_random_utility(result, problem),
+        arms_played=len(np.unique(result.actions)),
+        uncertified=0 if result.uncertified is None else int(result.uncertified.sum()),
+        lanes=lane_hashes(result),
+        trace=examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds),
+    )
 
 
 def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
@@ -80,7 +104,7 @@ def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
     again = play(
         chain.pool, problem, tuned_options(inputs).get(policy, {}), target.rho or 0.0, policy, [trial]
     )
-    return record.summary["_lanes"][trial], lane_hashes(again)[0]
+    return ReplaySummary.of(record).lanes[trial], lane_hashes(again)[0]
 
 
 def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
@@ -97,7 +121,7 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
     result = play(
         chain.pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, chain.pool.replay.trials
     )
-    if lane_hashes(result) != record.summary["_lanes"]:
+    if lane_hashes(result) != ReplaySummary.of(record).lanes:
         raise ProvenanceError(
             f"the rounds of {record.described} were pruned, and other rounds come out today: `cabs run "
             f"--pool {chain.pool.name} --policies {policy} --force` makes them anew"
@@ -116,8 +140,7 @@ def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
     record = chain.store.record(target.parts)
     assert record is not None
     if record.pruned:
-        stored: dict[str, Any] = record.summary["_trace"]
-        return stored
+        return ReplaySummary.of(record).trace
     problem = _problem(chain, chain.require(target))
     return examine(load_trace(folder), problem, chain.pool.replay.trials, chain.pool.replay.rounds)
 

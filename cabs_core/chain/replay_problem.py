@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.oracles.neighbours import neighbour_lists
 from cabs_core.oracles.oracles import Oracles
@@ -15,9 +17,19 @@ if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplayProblemSummary(Summary):
+    """`problems`: {split: {what: number}}."""
+
+    problems: dict[str, dict[str, int]]
+
+    def shown(self) -> dict[str, Any]:
+        return self.problems
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> ReplayProblemSummary:
     """Write one problem for the test split and one for validation, under the pool's stress condition."""
     pool, split = chain.pool, split_of(inputs)
     table = outcomes_under(outcomes_of(inputs), split, pool.replay.condition, pool.oracle.oracle_seed)
@@ -26,7 +38,8 @@ def build(
     problems = build_problems(table, split, vectors, oracles, pool)
     for name, problem in problems.items():
         problem.save(folder / name)
-    return {
+    sizes = {
         name: {"rounds": len(p.query_ids), "arms": len(p.arms), "offline rows": len(p.offline_scores)}
         for name, p in problems.items()
     }
+    return ReplayProblemSummary(problems=sizes)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cabs_core.chain.router import RouterSummary
 
 #: beyond these a check warns: milliseconds of a whole decision (median, 99th percentile), megabytes of a
 #: bundle
 SLOW_P50, SLOW_P99, LARGE = 15.0, 40.0, 200.0
 
 
-def verdicts(summary: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
+def verdicts(summary: RouterSummary) -> dict[str, tuple[bool, str]]:
     """{check: (passed, text)} from a summary: same_decisions, latency, size."""
-    if "not made" in summary:
-        text = f"no router was made: {summary['not made']}"
+    if summary.not_made:
+        text = f"no router was made: {summary.not_made}"
         return dict.fromkeys(("same_decisions", "latency", "size"), (False, text))
-    found, times = summary["_match"], summary["milliseconds from text"]
-    p50, p99, size = times["total_p50"], times["total_p99"], summary["megabytes"]
+    found, times = summary.same, summary.latency
+    p50, p99, size = times["total_p50"], times["total_p99"], summary.megabytes
     return {
         "same_decisions": (
             found["different"] == 0,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.collect import instrument
 from cabs_core.collect.answers import ANSWERS
 from cabs_core.collect.plan import collection_of
@@ -35,9 +36,49 @@ _EXAMPLES = 10
 _LONGEST = 600
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoresSummary(Summary):
+    """How the answers were scored.
+
+    Attributes:
+        unscored: number of answers without a score; unread: {judge: replies without a grade}.
+        means: {model: mean score}; kinds: {score: its kind}; judges: {judge: what is known of it}.
+        spent, paid: USD for judging in the run that made it, and in all.
+        limits: sentences on what limits the scores.
+    """
+
+    unscored: int
+    means: dict[str, float]
+    kinds: dict[str, str]
+    spent: float
+    paid: float
+    unread: dict[str, int]
+    limits: list[str]
+    judges: dict[str, Any]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            **super().shown(),
+            "without a score": self.unscored,
+            "mean score": self.means,
+            "scored by": self.kinds,
+            "judging, USD in this run": self.spent,
+            "judging, USD in all": self.paid,
+            "replies without a grade": self.unread,
+        }
+
+    def lines(self) -> list[str]:
+        """What the answers scored, what limits that, what judging cost, for a terminal."""
+        return [
+            *(f"  {model}: mean score {score:.3f}" for model, score in self.means.items()),
+            *(f"note: {text}" for text in self.limits),
+            f"scores: {self.spent:.4f} USD in the run that made them, {self.paid:.4f} in all",
+        ]
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> ScoresSummary:
     """Score every answer, measure every judge that has labels, and write both."""
     collection = collection_of(chain.pool_file)
     cells = cells_of(inputs["answers"])
@@ -67,27 +108,17 @@ def build(
         for text in instrument.warnings(data)
     ]
     sentences += shown["refusals"]
-    return {
-        "rows": len(cells),
-        "without a score": int(np.isnan(found.score).sum()),
-        "mean score": {m: round(float(np.nanmean(found.score[names == m])), 4) for m in models},
-        "scored by": {s.called: s.kind for s in collection.collect.scores},
-        "judging, USD in this run": found.spent,
-        "judging, USD in all": found.paid,
-        "replies without a grade": found.unread,
-        "_warnings": sentences,
-        "_judges": shown["judges"],
-    }
-
-
-def in_words(summary: Mapping[str, Any]) -> list[str]:
-    """What the answers scored, what limits that, what judging cost, from the summary: a line each."""
-    spent, paid = summary["judging, USD in this run"], summary["judging, USD in all"]
-    return [
-        *(f"  {model}: mean score {score:.3f}" for model, score in summary["mean score"].items()),
-        *(f"note: {text}" for text in summary["_warnings"]),
-        f"scores: {spent:.4f} USD in the run that made them, {paid:.4f} in all",
-    ]
+    return ScoresSummary(
+        rows=len(cells),
+        unscored=int(np.isnan(found.score).sum()),
+        means={m: round(float(np.nanmean(found.score[names == m])), 4) for m in models},
+        kinds={s.called: s.kind for s in collection.collect.scores},
+        spent=found.spent,
+        paid=found.paid,
+        unread=found.unread,
+        limits=sentences,
+        judges=shown["judges"],
+    )
 
 
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:

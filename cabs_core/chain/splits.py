@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.chain.outcomes import checked
 from cabs_core.inputs import outcomes_of
 from cabs_core.outcomes import split_under
@@ -17,9 +19,19 @@ if TYPE_CHECKING:
     from cabs_core.artifacts import Chain, Options, Target
 
 
+@dataclass(frozen=True, kw_only=True)
+class SplitsSummary(Summary):
+    """`sizes`: {split: number of queries}."""
+
+    sizes: dict[str, int]
+
+    def shown(self) -> dict[str, Any]:
+        return {**super().shown(), **self.sizes}
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> SplitsSummary:
     """Assign every query to train, validation or test by whole prompts, under the pool's stress condition."""
     table = outcomes_of(inputs)
     split = split_under(table, chain.pool.split, chain.pool.replay.condition)
@@ -27,4 +39,4 @@ def build(
     pq.write_table(rows, folder / "splits.parquet")
     names, counts = np.unique(split, return_counts=True)
     sizes = {str(n): int(c) for n, c in zip(names, counts)}
-    return {"rows": len(split), **sizes, **checked("splits", table, chain.pool, split)}
+    return SplitsSummary(rows=len(split), sizes=sizes, **checked("splits", table, chain.pool, split))

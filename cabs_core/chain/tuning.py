@@ -6,9 +6,11 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.artifacts.results import Summary
 from cabs_core.inputs import plain
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay.compile_ahead import finish_compiling, start_compiling
@@ -20,9 +22,20 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 10.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class TuningSummary(Summary):
+    """`tuned`: number of policies tuned in this run; `choices`: a row for each policy with a grid."""
+
+    tuned: int
+    choices: list[dict[str, Any]]
+
+    def shown(self) -> dict[str, Any]:
+        return {"policies": len(self.choices), "tuned now": self.tuned, "table": self.choices}
+
+
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
-) -> dict[str, Any]:
+) -> TuningSummary:
     """Tune the policies whose code or inputs changed; keep what was chosen for the others."""
     kept, seconds = ({}, {}) if options.force else _kept(chain, target)
     missing = tuple(p for p in chain.pool.policies if p not in kept)
@@ -39,10 +52,9 @@ def build(
     for name, content in (("tuning.json", chosen), ("timing.json", seconds)):
         (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1), encoding="utf-8")
     settings = {policy: plain(entry["options"]) for policy, entry in chosen.items()}
-    return {
-        "policies": len(chosen),
-        "tuned now": len(missing),
-        "_rows": [
+    return TuningSummary(
+        tuned=len(missing),
+        choices=[
             {
                 "policy": policy,
                 "options": json.dumps(settings[policy]),
@@ -53,8 +65,8 @@ def build(
             }
             for policy, entry in chosen.items()
         ],
-        "parts": {policy: _digest(entry) for policy, entry in settings.items()},
-    }
+        parts={policy: _digest(entry) for policy, entry in settings.items()},
+    )
 
 
 def _tell(options: Options) -> Callable[[float, str], None]:

@@ -14,7 +14,7 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     found = []
     for stage in (stage for stage in POOL_STAGES.values() if stage.checks):
         record = store.record((stage.name, pool))
-        rows: list[dict[str, Any]] = record.summary.get("_checks", []) if record else []
+        rows: list[dict[str, Any]] = record.summary.get("checks", []) if record else []
         results = [CheckResult(**row) for row in rows if not row["passed"]]
         found += [r.warning for r in results if r.accepted or r.means]
         loading = record.summary.get("loading", {}) if record else {}

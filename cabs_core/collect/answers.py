@@ -4,7 +4,7 @@ came back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -283,11 +283,12 @@ def _count(counts: dict[str, float], answer: Answer, cost: float) -> None:
         counts[name] = counts.get(name, 0.0) + value
 
 
-def going_on(collection: Collection, summary: Mapping[str, Any]) -> list[str]:
-    """Why the artifact of a collection that its budget ended is out of date, by its summary: what is
-    affordable now is asked.
+def going_on(collection: Collection, models: Sequence[str], prompts: int, paid: float) -> list[str]:
+    """Why the artifact of a collection that its budget ended is out of date: what is affordable now is asked.
+
+    Args:
+        models, prompts: whose answers it holds, and of how many prompts. paid: USD in all.
     """
     with AnswerStore() as store:
-        paid = summary["spent in all, USD"]
-        why = affordable(collection, store, list(summary["_counts"]), summary["prompts"], paid)
+        why = affordable(collection, store, list(models), prompts, paid)
     return [why] if why else []

@@ -37,44 +37,44 @@ def collection_of(
     """The page's part on a collection; an empty one for a pool that brought its outcomes.
 
     Args:
-        given: answers and scores (summaries of these stages), instrument (what was measured), table
-            (scores.parquet).
+        given: answers and scores (what these stages found, see `chain.answers.AnswersSummary` and
+            `chain.scores.ScoresSummary`), instrument (what was measured), table (scores.parquet).
     """
     if not given:
         return CollectionPart()
     answers, scores, measured = given["answers"], given["scores"], given["instrument"]
     by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     text = (
-        f"{answers['prompts']:,} of {answers['of']:,} prompts were put to {len(answers['_counts'])} models "
-        f"for {answers['spent in all, USD']:.4f} USD, and scored by {by}"
+        f"{answers.prompts:,} of {answers.prompts_in_all:,} prompts were put to {len(answers.counts)} models "
+        f"for {answers.paid:.4f} USD, and scored by {by}"
     )
     if measured["judges"]:
-        text += f" for {scores['judging, USD in all']:.4f} USD"
+        text += f" for {scores.paid:.4f} USD"
     text += "."
     if scale.against:
         text += f" {scale.explanation}"
     stopped = (
-        f"The collection stopped early, after {answers['prompts']:,} of {answers['of']:,} prompts: "
-        f"{answers['stopped']}. Everything on this page is about these prompts."
+        f"The collection stopped early, after {answers.prompts:,} of {answers.prompts_in_all:,} prompts: "
+        f"{answers.stopped}. Everything on this page is about these prompts."
     )
     banners = [
-        *([stopped] if answers["stopped"] else []),
-        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers["_repriced"]),
-        *scores["_warnings"],
-        *(f"{model} was dropped {why}" for model, why in answers["dropped"].items()),
+        *([stopped] if answers.stopped else []),
+        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers.repriced),
+        *scores.limits,
+        *(f"{model} was dropped {why}" for model, why in answers.dropped.items()),
     ]
     corrected = _corrected(given["table"], evidence, verdicts, list(measured["judges"]))
     examples = [e for data in measured["judges"].values() for e in data.get("examples", [])]
     tables = {
-        "collection": _asked(answers),
+        "collection": _asked(answers.counts),
         "instrument": _instrument(measured["judges"]),
         "people": _people(measured["judges"]),
     }
     return CollectionPart(text, [*corrected, *banners], tables, examples)
 
 
-def _asked(answers: Mapping[str, Any]) -> PageTable | None:
-    rows = [(model, c, max(c.get("calls", 0.0), 1.0)) for model, c in answers["_counts"].items()]
+def _asked(counts: Mapping[str, Mapping[str, float]]) -> PageTable | None:
+    rows = [(model, c, max(c.get("calls", 0.0), 1.0)) for model, c in counts.items()]
     columns = {
         "Model": lambda r: words(r[0]),
         "Answers": lambda r: number(r[2], 0),

@@ -44,15 +44,17 @@ def build_logged_report(
     *,
     title: str,
     description: str,
-    router: Mapping[str, Any],
+    policy: str = "",
+    rho: float | None = None,
+    bundle: str = "",
     outcomes: str | Path,
     older_data: str = "",
 ) -> ReportResult:
     """Write `index.html`, `verdict.json`, its tables and its plot.
 
     Args:
-        router: policy and rho of the pool's router, if it has one: chosen or named without the decisions
-            shown here.
+        policy, rho, bundle: of the pool's router, if it has one: chosen or named without the decisions shown
+            here.
         outcomes: folder of the completed log.
         older_data: since when and why the estimates are not of the data at hand: then there is no verdict.
 
@@ -64,7 +66,7 @@ def build_logged_report(
     if mart.empty:
         raise ResultError(f"no estimates of pool {pool!r} are in the marts: run `cabs run --pool {pool}`")
     rhos = sorted(mart["rho"].unique())
-    served_rho = float(router.get("rho", rhos[len(rhos) // 2]))
+    served_rho = float(rhos[len(rhos) // 2] if rho is None else rho)
     rho = min(rhos, key=lambda r: abs(r - served_rho))
     estimates = {policy: rows for (policy, at), rows in data.estimates.items() if at == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
@@ -77,7 +79,7 @@ def build_logged_report(
         "missing": _missing(table, shown),
     }
     figure = _differences(shown, rho) if len(shown) else None
-    lead, why, figures = _lead(estimates.get(router.get("policy", ""), {}), router.get("policy"), rho)
+    lead, why, figures = _lead(estimates.get(policy, {}), policy or None, rho)
     if older_data:
         lead, why, figures = "No verdict on older data", older_data, {}
     banners = _banners(mart, table)
@@ -98,7 +100,7 @@ def build_logged_report(
         provenance=[
             ("Log", Path(table.report["origin"]).name),
             ("Outcomes (hash)", table.content_hash()),
-            ("Router (bundle)", router.get("bundle", "–")),
+            ("Router (bundle)", bundle or "–"),
             ("Held-out decisions", f"{int(mart['decisions'].iloc[0]):,}"),
             ("Propensities", "estimated" if bool(mart["assumed"].iloc[0]) else "from the log"),
         ],

@@ -111,12 +111,13 @@ def _first_fault(chain: Chain) -> Status | None:
 
 def _ended_by_budget(chain: Chain) -> str:
     record = chain.store.record(("answers", chain.pool.name)) if chain.pool.collected else None
-    if record is None or not record.summary["_by_budget"]:
+    if record is None:
         return ""
-    asked, prompts, why = (record.summary[key] for key in ("prompts", "of", "stopped"))
-    return (
-        f"it stopped after {asked:,} of {prompts:,} prompts: {why}; all that follows is about these prompts"
-    )
+    from cabs_core.chain.answers import AnswersSummary
+
+    found = AnswersSummary.of(record)
+    part = f"it stopped after {found.prompts:,} of {found.prompts_in_all:,} prompts: {found.stopped}"
+    return f"{part}; all that follows is about these prompts" if found.by_budget else ""
 
 
 def _follows(chain: Chain, asset: str, stage: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.artifacts import Options, Target, make_artifact
+from cabs_core.chain.replay import ReplaySummary
 from cabs_core.paths import deployed_folder
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
@@ -213,9 +215,11 @@ def test_the_audit_finds_a_replay_that_differs(world) -> None:
     make(instance, [replay], partitions.grid_key("tiny", 0))
     target = Target("replay", chain_of().pool, 0.0, "random")
 
-    def other_hashes(chain, target, folder: Path, inputs, options) -> dict[str, Any]:
+    then = ReplaySummary.of(chain_of().store.record(target.parts))
+
+    def other_hashes(chain, target, folder: Path, inputs, options) -> ReplaySummary:
         (folder / "x").write_text("1")
-        return {"_lanes": ["somethingelse"], "utility": 0.5}
+        return replace(then, lanes=["somethingelse"])
 
     make_artifact(chain_of(), target, Options(force=True), build=other_hashes)
     try:

@@ -122,7 +122,7 @@ def backfill(dropped: Dev) -> Backfill:
     (dev.home / "pools" / "calls.csv").write_text("prompt,model,score,cost\n" + rows)
     log = dev.home / "pools" / "calls.yaml"
     log.write_text("name: calls\ntitle: Calls\nsource: {kind: logs, path: calls.csv}\npolicies: [ridge]\n")
-    cabs(dev.home, "pool", "add", str(log))  # registers all partitions now, not at the next tick
+    cabs(dev.home, "pool", "add", str(other))  # registers all partitions now, not at the next tick
     before, expected = records(dev.home), fingerprints(dev.home)
     shutil.rmtree(dev.home / "artifacts" / "replay" / "dropped" / "0777" / "lin_ucb")
     asked = dev.backfill("replay", [f"dropped|{r}" for r in ("0000", "0555", "0777")] + ["calls|0000"])

@@ -137,7 +137,7 @@ def test_an_artifact_in_anothers_place_is_noticed(tiny_pool: Path) -> None:
 
 
 def test_a_failed_blocking_check_blocks_what_follows(tiny_pool: Path) -> None:
-    failed = stand_in("o", _blocked=["scores_in_range: 2, expected 0 to 1"])
+    failed = stand_in("o", blocked=["scores_in_range: 2, expected 0 to 1"])
     make_artifact(chain_of(), chain_of().stage("outcomes"), build=failed)
     current = chain_of()
     assert current.status(current.stage("outcomes")).state == "fresh"

@@ -31,7 +31,7 @@ def made(pool_file):
 def test_a_spent_budget_keeps_its_answers_and_its_verdict(provider: Running, tmp_path, cabs_home) -> None:
     pool = write_pool(tmp_path, provider.port, n=200, max_usd=0.04)
     first = made(pool)
-    assert first.record.summary["_by_budget"] and 30 <= first.record.summary["prompts"] < 200
+    assert first.record.summary["by_budget"] and 30 <= first.record.summary["prompts"] < 200
     assert status(pool).state == "fresh" and made(pool).reused
     assert any("the budget ends after" in line for line in plan_in_words(pool))
     # another pool pays for the same prompts: what is there is used, though the budget is spent

@@ -511,16 +511,16 @@ def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collecti
     build_all(tmp_path, database=False)
     counts = {"calls": 60.0, "tokens in": 1.0, "tokens out": 1.0, "seconds": 1.0, "usd": 0.1}
     collection = {
-        "answers": {
-            "prompts": 60,
-            "of": 300,
-            "spent in all, USD": 0.5,
-            "stopped": "the budget",
-            "dropped": {},
-            "_repriced": ["the price of a changed"],
-            "_counts": {"model-0": counts},
-        },
-        "scores": {"judging, USD in all": 0.1, "_warnings": []},
+        "answers": SimpleNamespace(
+            prompts=60,
+            prompts_in_all=300,
+            paid=0.5,
+            stopped="the budget",
+            dropped={},
+            repriced=["the price of a changed"],
+            counts={"model-0": counts},
+        ),
+        "scores": SimpleNamespace(paid=0.1, limits=[]),
         "instrument": {"scores": {"judge": {"kind": "judge", "against": "model-2"}}, "judges": {}},
         "table": tmp_path / "scores.parquet",
     }

@@ -57,7 +57,8 @@ def log(pages):
         artifacts / "reports" / "log",
         title="A log",
         description="",
-        router={"policy": "hier_mix", "rho": 500.0},
+        policy="hier_mix",
+        rho=500.0,
         outcomes=artifacts / "outcomes" / "logged",
     ).path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -15,7 +16,7 @@ from tests_support import TINY, chain_of, home_with
 
 from cabs_core.artifacts import make_artifact
 from cabs_core.chain.deployment import deploy, held_out_rows
-from cabs_core.chain.router import examine_again
+from cabs_core.chain.router import RouterSummary, examine_again
 from cabs_core.chain.router import test_prompts as prompts_of
 from cabs_core.chain.router_findings import verdicts
 from cabs_core.errors import EncoderError, ProvenanceError
@@ -61,17 +62,16 @@ def bundle(home: Path) -> Path:
 
 def test_the_stage_chooses_checks_and_times(home: Path) -> None:
     record = chain_of().store.record(("router", "tiny"))
-    summary = record.summary
-    assert summary["policy"] == read_manifest(bundle(home)).policy and summary["_match"]["rounds"] > 50
+    summary = RouterSummary.of(record)
+    assert summary.policy == read_manifest(bundle(home)).policy and summary.same["rounds"] > 50
     found = verdicts(summary)
     assert found["same_decisions"][0] and found["size"][0]
-    slow = {**summary["milliseconds from text"], "total_p99": 41.0}
-    assert not verdicts({**summary, "milliseconds from text": slow})["latency"][0]
-    assert not verdicts({**summary, "_match": {**summary["_match"], "different": 1, "first": 7}})[
-        "same_decisions"
-    ][0]
-    assert examine_again(chain_of())["_match"]["different"] == 0
-    assert {row["policy"] for row in summary["_rows"]} == set(chain_of().pool.policies)
+    slow = {**summary.latency, "total_p99": 41.0}
+    assert not verdicts(replace(summary, latency=slow))["latency"][0]
+    other = {**summary.same, "different": 1, "first": 7}
+    assert not verdicts(replace(summary, same=other))["same_decisions"][0]
+    assert examine_again(chain_of()).same["different"] == 0
+    assert {row["policy"] for row in summary.decisions} == set(chain_of().pool.policies)
 
 
 def test_made_again_it_is_the_same_bundle(home: Path) -> None:
@@ -91,10 +91,10 @@ def test_what_the_pool_names_is_deployed_and_stale_alone(home: Path) -> None:
 
 def test_a_pool_that_cannot_be_deployed_says_why_and_goes_on(home: Path) -> None:
     set_pool(home, "router: {free: [nobody]}")
-    summary = chain_of().store.record(("router", "tiny")).summary
-    assert "free names 'nobody'" in summary["not made"] and not bundle(home).exists()
+    summary = RouterSummary.of(chain_of().store.record(("router", "tiny")))
+    assert "free names 'nobody'" in summary.not_made and not bundle(home).exists()
     assert not any(passed for passed, _ in verdicts(summary).values())
-    assert examine_again(chain_of())["not made"]
+    assert examine_again(chain_of()).not_made
     assert not deploy(chain_of())["passed"]
 
 
@@ -104,8 +104,8 @@ def test_an_encoder_that_cannot_be_had_stops_no_replay(home: Path, monkeypatch: 
 
     monkeypatch.setattr("cabs_core.chain.router.measure_latency", nowhere)
     set_pool(home, "router: {epsilon: 0.3}")
-    summary = chain_of().store.record(("router", "tiny")).summary
-    assert summary["not made"] == "the encoder is not on this machine" and not bundle(home).exists()
+    summary = RouterSummary.of(chain_of().store.record(("router", "tiny")))
+    assert summary.not_made == "the encoder is not on this machine" and not bundle(home).exists()
 
 
 def test_an_altered_bundle_is_found(home: Path) -> None:
