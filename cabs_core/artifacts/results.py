@@ -35,7 +35,7 @@ class Summary:
         return {} if self.rows is None else {"rows": self.rows}
 
     def outdated(self, chain: Any) -> list[str]:
-        """Why it is to be made again although nothing changed, by the pool's `Chain`; of stages that go on."""
+        """Why it is to be made again although nothing changed, by its `Chain`; of stages that go on."""
         return []
 
     def lines(self) -> list[str]:

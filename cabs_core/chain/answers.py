@@ -61,7 +61,7 @@ class AnswersSummary(Summary):
         }
 
     def outdated(self, chain: Chain) -> list[str]:
-        """The budget that ended them allows more now. One that is spent was meant to be: its answers stand."""
+        """The budget that ended them allows more now. One that is spent was meant so: answers stand."""
         if not self.by_budget:
             return []
         return going_on(collection_of(chain.pool_file), list(self.counts), self.prompts, self.paid)
