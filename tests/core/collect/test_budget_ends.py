@@ -12,7 +12,7 @@ import pytest
 from collect_support import Running, write_pool
 
 from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
-from cabs_core.chain.answers import in_words
+from cabs_core.chain.answers import AnswersSummary
 from cabs_core.collect.answers import ANSWERS, affordable
 from cabs_core.collect.plan import collection_of, plan_in_words
 from cabs_core.collect.store import AnswerStore
@@ -46,9 +46,9 @@ def test_a_spent_budget_keeps_its_answers_and_its_verdict(provider: Running, tmp
 def test_what_is_affordable_now_is_asked(provider: Running, tmp_path, cabs_home) -> None:
     pool = write_pool(tmp_path, provider.port, n=200, max_usd=0.04)
     summary = made(pool).record.summary
-    collection, kept = collection_of(pool), list(summary["_counts"])
+    collection, kept = collection_of(pool), list(summary["counts"])
     with AnswerStore() as store:
-        paid = summary["spent in all, USD"]
+        paid = summary["paid"]
         assert not affordable(collection, store, kept, summary["prompts"], paid)
         assert affordable(collection, store, kept, summary["prompts"], 0.0) == ""  # the store knows better
         collection.collect.__dict__["max_usd"] = 1.0
@@ -63,7 +63,7 @@ def test_a_changed_price_is_said_and_counts(provider: Running, tmp_path, cabs_ho
     pool = write_pool(tmp_path, provider.port, n=40)
     first = made(pool)
     costs = pq.read_table(first.folder / ANSWERS, columns=["model", "cost"]).to_pandas()
-    path, paid = tmp_path / "upstreams.yaml", first.record.summary["spent in all, USD"]
+    path, paid = tmp_path / "upstreams.yaml", first.record.summary["paid"]
     lines = path.read_text().splitlines()
     (place,) = [i for i, line in enumerate(lines) if line.strip().startswith("grand:")]
     assert "price: {input: " in lines[place]
@@ -76,8 +76,8 @@ def test_a_changed_price_is_said_and_counts(provider: Running, tmp_path, cabs_ho
     assert status(pool).state == "stale" and any(said in line for line in plan_in_words(pool))
     again, before = made(pool), provider.counts()["answered"]
     assert provider.counts()["answered"] == before
-    assert again.record.summary["spent in all, USD"] == pytest.approx(paid)
-    assert any(said in line for line in in_words(again.record.summary))
+    assert again.record.summary["paid"] == pytest.approx(paid)
+    assert any(said in line for line in AnswersSummary.of(again.record).lines())
     today = pq.read_table(again.folder / ANSWERS, columns=["model", "cost"]).to_pandas()
     ratio = today.groupby("model")["cost"].sum() / costs.groupby("model")["cost"].sum()
     assert ratio["grand"] == pytest.approx(2.0) and ratio.drop("grand").tolist() == pytest.approx([1.0] * 3)
