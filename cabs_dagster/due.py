@@ -6,7 +6,7 @@ that tell Dagster's UI what is stale. It reads records and hashes files; it impo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -16,12 +16,14 @@ from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
 from cabs_core.chain.pages import page_problems, page_recipe
 from cabs_core.errors import CabsError, counted
 from cabs_core.hashing import stable_hash
-from cabs_core.pool_files import PoolFile
+from cabs_core.pool_files import PoolFile, rho_key
 from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
 from dbt_like_sql.project import SourceTable
 
-Kind = Literal["stages", "replay", "results"]
+Kind = Literal["collect", "stages", "replay", "results"]
+#: in the order in which a pool's chain is made
+KINDS: tuple[Kind, ...] = ("collect", "stages", "replay", "results")
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,46 @@ class Part:
     """A part of a pool's chain that can be made now.
 
     Attributes:
-        kind: the pool's stages, its replays at one rho, or results: marts, report, leaderboard.
+        kind: stages that pay for calls, the pool's other stages, its replays at one rho, or results: marts,
+            report, leaderboard.
         assets: keys of the assets to make, `a/b` for nested ones. rho: of a replay.
-        state: hash of why it is due, so that the same is asked for once.
+        state: hash of why it is due, so that the same is asked for once; why: the same for people.
     """
 
     kind: Kind
     assets: tuple[str, ...]
     state: str
     rho: float | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be made of a pool; as it stands, what a sensor asks for.
+
+    Attributes:
+        rhos, policies: these only; empty: all of the pool's.
+        force: also what is fresh.
+        pays: also stages that pay for calls; else nothing is made while one of them is due.
+        alone: of this pool and nobody else's: what a failed check stops is due, too, for its run to say so,
+            and the leaderboard does not wait for the reports of other pools.
+        known: whether an instance knows an asset (and its partition, if it has some); what it does not know
+            is due, too, for its UI would not show it.
+    """
+
+    rhos: tuple[float, ...] = ()
+    policies: tuple[str, ...] = ()
+    force: bool = False
+    pays: bool = False
+    alone: bool = False
+    known: Callable[[str, str | None], bool] = lambda asset, partition: True
+
+    def due(self, fresh: bool, asset: str, partition: str | None) -> bool:
+        """Whether an asset is to be made."""
+        return self.force or not fresh or not self.known(asset, partition)
+
+
+ALL = Wanted()
 
 
 def is_due(status: Status) -> bool:
@@ -108,39 +141,64 @@ class Due:
         except CabsError as error:  # there are no marts, say
             return [str(error)]
 
-    def next_parts(self, pool: str) -> list[Part]:
+    def next_parts(self, pool: str, done: Collection[Kind] = (), wanted: Wanted = ALL) -> list[Part]:
         """What can be made now of a pool: what is left of its stages, else of its replays, else its results.
 
-        Stages that pay for calls are left to those who ask for them. Where a check failed, the report is due:
-        it says so.
-        """
-        pending = self.pending(pool)
-        if any(s.target.definition.pays for s in pending):
-            return []
-        if stages := [s for s in pending if s.target.policy is None]:
-            return [_part("stages", [s.target.stage for s in stages], stages)]
-        cells: dict[float | None, list[Status]] = {}
-        for status in pending:
-            cells.setdefault(status.target.rho, []).append(status)
-        return [_part("replay", ["replay"], due, rho) for rho, due in cells.items()] or self._results(pool)
+        The one order of command, sensors and schedules. Where a check failed, the report is due: it says so.
 
-    def _results(self, pool: str) -> list[Part]:
+        Args:
+            done: kinds that the caller has been through, which are not looked at again.
+        """
+        for kind in KINDS:
+            parts = [] if kind in done else self._parts(kind, pool, wanted)
+            if parts:
+                return parts if wanted.pays or kind != "collect" else []
+        return []
+
+    def unpaid(self, pool: str) -> list[str]:
+        """Stages of a pool that are due and pay for calls."""
+        return [s.target.stage for s in self.pending(pool) if s.target.definition.pays]
+
+    def _parts(self, kind: Kind, pool: str, wanted: Wanted) -> list[Part]:
+        if kind == "results":
+            return self._results(pool, wanted)
+        if kind == "replay":
+            return self._replays(pool, wanted)
+        chain, due = self.chains[pool].over(wanted.policies), list[Status]()
+        for stage in (POOL_STAGES[name] for name in chain.stages):
+            if stage.pays == (kind == "collect") and not (wanted.policies and stage.chooses):
+                status = chain.status(chain.stage(stage.name))
+                fresh = not is_due(status) and not (wanted.alone and status.state == "blocked")
+                if wanted.due(fresh, stage.name, pool):
+                    due.append(status)
+        return [_part(kind, [s.target.stage for s in due], due)] if due else []
+
+    def _replays(self, pool: str, wanted: Wanted) -> list[Part]:
+        """Those at each rho."""
+        chain, parts = self.chains[pool].over(wanted.policies), list[Part]()
+        for rho in () if chain.pool.logged else wanted.rhos or chain.pool.replay.rhos:
+            statuses = [chain.status(target) for target in chain.replays([rho], wanted.policies)]
+            due = [s for s in statuses if is_due(s) or (wanted.alone and s.state == "blocked")]
+            if wanted.due(not due, REPLAY.name, f"{pool}|{rho_key(rho)}"):
+                why = f"{len(due)} of {len(statuses)} policies"
+                parts.append(_part("replay", [REPLAY.name], due, rho, why))
+        return parts
+
+    def _results(self, pool: str, wanted: Wanted) -> list[Part]:
         """Marts for all pools at once with one report; where they are up to date a report; the leaderboard
         comes last.
         """
-        models = {f"{m.layer}/{m.name}": self.models[m.name] for m in list_models() if m.name in self.models}
+        names = {f"{m.layer}/{m.name}": m.name for m in list_models()}
+        models = [key for key, name in names.items() if wanted.due(name not in self.models, key, None)]
         report, board = self.page(pool), self.page(None)
-        why = [models, report]
-        if models:
-            assets = [*models, *MARTS_AROUND, "report", "leaderboard"]
-        elif report:
-            others = any(self.page(other) for other in self.begun if other != pool)
-            assets = ["report"] if others else ["report", "leaderboard"]
-        elif board:
-            assets, why = ["leaderboard"], [board]
-        else:
-            return []
-        return [Part("results", tuple(assets), stable_hash(why))]
+        pages = ["report"] if models or wanted.due(not report, "report", pool) else []
+        others = self.begun if pages and not models and not wanted.alone else []
+        if not any(self.page(other) for other in others if other != pool):
+            pages += ["leaderboard"] if pages or wanted.due(not board, "leaderboard", None) else []
+        assets = (*models, *(MARTS_AROUND if models else ()), *pages)
+        why = [{key: self.models.get(names[key], []) for key in models}, report, board]
+        words = ", ".join([*([counted(len(models), "SQL model")] if models else []), *pages])
+        return [Part("results", assets, stable_hash(why), why=words)] if assets else []
 
     def plan(self, pool: str) -> list[Entry]:
         """All that `cabs run` would look at of a pool, with its state: stages, replays, marts, report,
@@ -247,6 +305,6 @@ def _entry(target: str, partition: str, first: Iterable[str], reasons: Iterable[
     return Entry(target, partition, "waiting" if waits else "stale" if stale else "fresh", waits or stale)
 
 
-def _part(kind: Kind, assets: list[str], due: list[Status], rho: float | None = None) -> Part:
+def _part(kind: Kind, assets: list[str], due: list[Status], rho: float | None = None, why: str = "") -> Part:
     state = stable_hash([[s.target.parts, s.state, s.recipe.key if s.recipe else s.reasons] for s in due])
-    return Part(kind, tuple(assets), state, rho)
+    return Part(kind, tuple(assets), state, rho, why or "; ".join(due[0].reasons[:3]))

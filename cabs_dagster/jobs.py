@@ -12,7 +12,7 @@ from pydantic import Field
 from cabs_core.artifacts import POOL_STAGES
 from cabs_core.chain.retention import prunable, prune
 from cabs_core.errors import listed
-from cabs_dagster.due import MARTS_AROUND
+from cabs_dagster.due import MARTS_AROUND, Kind
 from cabs_dagster.metadata import guarded, table
 from cabs_dagster.names import PREFIX, key, named
 from cabs_dagster.resources import CABS, cabs_of
@@ -20,6 +20,8 @@ from cabs_dagster.specs import COLLECT as COLLECT
 from cabs_dagster.specs import DEPLOYS, EVALUATES, PAYS, STAGE_TAG
 
 PREPARE, REPLAY, RESULTS = named("prepare_pool"), named("replay_pool"), named("build_results")
+#: which job makes which kind of part of a chain
+JOB_OF: dict[Kind, str] = {"collect": COLLECT, "stages": PREPARE, "replay": REPLAY, "results": RESULTS}
 AUDIT, DEPLOY, EVALUATE = named("audit_pool"), named("deploy_pool"), named("evaluate_log")
 #: stages that may pay for calls: no other job, no schedule and no sensor runs them
 COLLECTED = tuple(stage.name for stage in POOL_STAGES.values() if stage.pays)

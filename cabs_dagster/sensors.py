@@ -24,7 +24,7 @@ from cabs_dagster import partitions
 from cabs_dagster.due import Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
-from cabs_dagster.jobs import JOBS, PREPARE, REPLAY, RESULTS
+from cabs_dagster.jobs import JOB_OF, JOBS, PREPARE, REPLAY, RESULTS
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import named, tag
 from cabs_dagster.resources import AlertResource, CabsResource
@@ -97,9 +97,6 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     )
 
 
-_JOBS_OF = {"stages": PREPARE, "replay": REPLAY, "results": RESULTS}
-
-
 def chain_requests(pool: str, parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]:
     """Ask for parts of a pool's chain; `next_part` goes on from there.
 
@@ -110,7 +107,7 @@ def chain_requests(pool: str, parts: Iterable[Part], began: str) -> Iterator[dg.
         key = pool if part.rho is None else partitions.grid_key(pool, part.rho)
         yield dg.RunRequest(
             run_key=f"{began}:{key}:{part.state}",
-            job_name=_JOBS_OF[part.kind],
+            job_name=JOB_OF[part.kind],
             partition_key=key,
             asset_selection=[key_of(asset) for asset in part.assets] if part.kind == "results" else None,
             tags={POOL_TAG: pool, CHAIN_TAG: began},

@@ -1,4 +1,4 @@
-"""What dbt-duckdb needs beside the SQL: the functions that models call, and the tables that come with the package."""
+"""What dbt-duckdb needs beside the SQL: functions that models call, and tables that come with the package."""
 
 from typing import Any
 

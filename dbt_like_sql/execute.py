@@ -1,7 +1,8 @@
 """Running models with DuckDB: parquet in, one parquet a model out, and the database rebuilt from them.
 
-Parquet under `<artifacts>/marts/` is the source of truth. Every model runs in a connection of its own, in memory,
-so that models can run in any process; `cabs.duckdb` is only ever rebuilt whole, by one writer at a time.
+Parquet under `<artifacts>/marts/` is the source of truth. Every model runs in a connection of its own, in
+memory, so that models can run in any process; `cabs.duckdb` is only ever rebuilt whole, by one writer at a
+time.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class ModelRun:
     Attributes:
         rows: of a table; None for a view, whose rows nobody counts: they are those of all replays.
         schema: [(column, DuckDB type)].
-        column_lineage: {column: [(upstream model or source, column), ...]}; empty where sqlglot and DuckDB disagree
-            on the columns.
+        column_lineage: {column: [(upstream model or source, column), ...]}; empty where sqlglot and DuckDB
+            disagree on the columns.
         path: the parquet file; None for a view. content_hash: of its bytes; empty for a view.
     """
 
@@ -137,8 +138,8 @@ def build_all(
 def rebuild_database(artifacts_dir: str | Path, *, root: Path | None = None) -> Path:
     """Rebuild `marts/cabs.duckdb` from the marts' parquet: a table a model that has been run, with comments.
 
-    Views over the raw traces stay out: they would point at files of this machine. One writer at a time; readers
-    keep the file they opened.
+    Views over the raw traces stay out: they would point at files of this machine. One writer at a time;
+    readers keep the file they opened.
     """
     target = model_path("", artifacts_dir).with_name(DATABASE)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +180,7 @@ class _Session:
         self.connection, self.project, self.artifacts_dir = connection, project, artifacts_dir
 
     def execute(self, sql: str, owner: SqlModel | SqlTest) -> duckdb.DuckDBPyConnection:
-        """Run a statement of a model or a test; what is wrong is reported with its file, and its line where it is known."""
+        """Run a statement of a model or a test; an error names its file, and its line where it is known."""
         try:
             return self.connection.execute(sql)
         except duckdb.Error as error:
@@ -198,7 +199,7 @@ class _Session:
         return int(found)
 
     def columns(self, relation: str) -> list[tuple[str, str]]:
-        """[(column, type)] as DuckDB sees it; of a source as declared, for DuckDB would read the footers of all files."""
+        """[(column, type)] as DuckDB sees it; of a source as declared: that reads no footers."""
         if relation in self.project.sources:
             return [(column.name, column.data_type) for column in self.project.sources[relation].columns]
         return [(row[0], row[1]) for row in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
@@ -214,7 +215,8 @@ class _Session:
             return
         if not path.is_file():
             raise SqlModelError(
-                f"{model.path}: {relation} has not been run: {path} does not exist. Run it first (marts/{relation})."
+                f"{model.path}: {relation} has not been run: {path} does not exist. Run it first "
+                f"(marts/{relation})."
             )
         self.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS FROM read_parquet({_quote(path)})", model)
 
@@ -230,7 +232,8 @@ class _Session:
             rows = packaged_table(f"{source.source}.{source.name}")
             self.connection.register(source.relation, rows.select([c.name for c in source.columns]))
             return
-        # A stage that has not run has no files, an older file lacks newer columns: all are there, as schema.yml types them.
+        # A stage that has not run has no files, an older file lacks newer columns: all are there, as
+        # schema.yml types them.
         nothing = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
         location = source.location.replace(ARTIFACTS, str(self.artifacts_dir).replace("'", "''"))
         rows = f"SELECT {nothing} WHERE false UNION ALL BY NAME FROM {location}"
@@ -265,7 +268,8 @@ def _check_dependencies(model: SqlModel) -> None:
     """
     for name in sorted(tables_read(model.compiled) - {*model.depends_on, *model.sources}):
         raise SqlModelError(
-            f"{model.path}:{line_of(model.sql, name)}: reads {name!r} directly; write {{{{ ref('{name}') }}}} or a "
+            f"{model.path}:{line_of(model.sql, name)}: reads {name!r} directly; "
+            f"write {{{{ ref('{name}') }}}} or a "
             "source, so that it is run before and shows in the lineage"
         )
 

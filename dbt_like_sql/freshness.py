@@ -1,6 +1,8 @@
-"""Marts over an artifact store: run a model only when its SQL or what it reads changed, and never on damaged files.
+"""Marts over an artifact store: run a model only when its SQL or what it reads changed, and never on damaged
+files.
 
-A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of freshness are those of all artifacts.
+A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of freshness are those of all
+artifacts.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ class Marts:
         """What a model would be made from now.
 
         Raises:
-            ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see `_problem`.
+            ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see
+                `_problem`.
         """
         inputs = {s.relation: self.source_hash(s) for s in self._sources if s.relation in model.sources}
         for name in model.depends_on:
@@ -100,7 +103,7 @@ class Marts:
             return None
 
     def problems(self, model: SqlModel) -> list[str]:
-        """Why a model is to be run; empty when nothing changed, its file is whole and none of its tests failed.
+        """Why a model is to be run; empty when nothing changed, its file is whole and its tests passed.
 
         Raises:
             ProvenanceError: see `recipe`.
@@ -117,7 +120,7 @@ class Marts:
         return problems
 
     def left_out(self) -> list[str]:
-        """One line for each pool and policy whose replays the marts leave out: nothing is known of the policy here."""
+        """A line for each pool and policy whose replays the marts leave out: it is not installed here."""
         replays = {
             (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"
         }
@@ -127,7 +130,8 @@ class Marts:
                 check_policy_name(policy)
             except PolicyError:
                 found.append(
-                    f"the marts leave out policy {policy} of pool {pool}: no installed package has it. Install the one "
+                    f"the marts leave out policy {policy} of pool {pool}: no installed package has it. "
+                    "Install the one "
                     f"that had it, or take {policy} out of the pool and delete its replays"
                 )
         return found
@@ -182,7 +186,7 @@ class Marts:
         return [asdict(result) for result in run_tests(model.name, self.folder)]
 
     def finish(self) -> None:
-        """Rebuild the database when a model was run or it is not as it was built, and publish both to a remote store."""
+        """Rebuild the database when a model was run or it is not as it was built; publish both remotely."""
         from dbt_like_sql.execute import rebuild_database
 
         if self.changed or not self.database_whole():
@@ -221,7 +225,7 @@ class Marts:
                 raise problem
 
     def _problem(self, pattern: str, found: Mapping[str, str]) -> ProvenanceError | None:
-        """What is wrong first with the files that are there, {path: hash}, by the records of the artifacts."""
+        """What is wrong first with the files that are there, {path: hash}, by the artifacts' records."""
         depth = pattern.count("/")
         recorded = {
             p: f for p, f in self._recorded.items() if p.count("/") == depth and fnmatchcase(p, pattern)
@@ -231,19 +235,22 @@ class Marts:
             place, again = self.store.location(parts), f"`cabs run --pool {parts[1]}` makes"
             if path not in recorded:
                 return ProvenanceError(
-                    f"{place} belongs to no artifact: delete its folder, and {again} it again if the pool still has it"
+                    f"{place} belongs to no artifact: delete its folder, and {again} it again if the pool "
+                    "still has it"
                 )
             made, digest = recorded[path]
             if found.get(path) != digest:
                 problem = "is not what its record says" if path in found else "is missing"
                 return ProvenanceError(
-                    f"{place} {problem}: {again} {made} again; `cabs pool retire {parts[1]}` leaves the pool out"
+                    f"{place} {problem}: {again} {made} again; `cabs pool retire {parts[1]}` "
+                    "leaves the pool out"
                 )
         return None
 
     @cached_property
     def _recorded(self) -> dict[str, tuple[str, str]]:
-        """{path of a file of an artifact: (the artifact in words, hash of the file)} of all that the models may read."""
+        """{path of a file of an artifact: (the artifact in words, hash of the file)} of all that the models
+        may read."""
         found = {}
         for parts, record in self._records:
             for name in record.files.keys() - set(record.pruned):

@@ -1,6 +1,7 @@
 """Functions of `cabs_core.metrics` and `cabs_core.statistics` that SQL can call: one implementation for both.
 
-Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within one gives NULL.
+Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within
+one gives NULL.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays and numbers for values that may be null; None, too, where it gives no finite number."""
+    """A function of arrays and numbers for values that may be null; None where it gives no finite number."""
 
     @wraps(function)  # DuckDB counts its parameters
     def of_row(*arguments: Any) -> Any:
@@ -61,7 +62,7 @@ def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _lists(column: Column) -> Iterator[np.ndarray | None]:
-    """Rows of a list column as float64 arrays, without going through Python numbers; None: NULL comes of it."""
+    """Rows of a list column as float64 arrays, not by way of Python numbers; None: NULL comes of it."""
     for chunk in column.chunks:
         offsets = chunk.offsets.to_numpy()
         values = chunk.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
@@ -82,7 +83,7 @@ def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
 
 
 def _struct(error: statistics.Error) -> dict[str, float] | None:
-    """An error as SQL has it, with the reach of the 95 % interval below and above; None where nothing is known."""
+    """An error as SQL has it, with the reach of the 95 % interval below and above; None: not known."""
     if np.isnan(error.se):
         return None
     low, high = error.interval(0.0)
@@ -122,9 +123,13 @@ def _one_aiq_bootstrap(
         return float("nan")  # the settings of rho did not see the same queries
     shape = (int(points), -1)
     return metrics.aiq_bootstrap_se(
-        costs.reshape(shape), scores.reshape(shape), low, high, plays=plays.reshape(shape),
+        costs.reshape(shape),
+        scores.reshape(shape),
+        low,
+        high,
+        plays=plays.reshape(shape),
         clusters=clusters.reshape(shape)[0],
-    )  # fmt: skip
+    )
 
 
 def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:

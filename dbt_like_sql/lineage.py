@@ -27,7 +27,8 @@ def tables_read(sql: str) -> set[str]:
 def column_lineage(
     sql: str, upstream: Mapping[str, Sequence[tuple[str, str]]], described: Sequence[str]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """{column of a query: ((relation, column), ...) that it comes from}; {} where sqlglot does not see DuckDB's columns.
+    """{column of a query: ((relation, column), ...) that it comes from}; {} where sqlglot does not see
+    DuckDB's columns.
 
     Args:
         sql: the compiled query.
@@ -46,9 +47,12 @@ def _lineage(
     origins: dict[str, dict[tuple[str, str], None]] = {column: {} for column in described}
     try:
         tree: Any = qualify(
-            sqlglot.parse_one(sql, read="duckdb"), dialect="duckdb", schema=schema,
-            validate_qualify_columns=False, quote_identifiers=False,
-        )  # fmt: skip
+            sqlglot.parse_one(sql, read="duckdb"),
+            dialect="duckdb",
+            schema=schema,
+            validate_qualify_columns=False,
+            quote_identifiers=False,
+        )
         if [c.lower() for c in tree.named_selects] != [c.lower() for c in described]:
             return {}
         scope = build_scope(tree)

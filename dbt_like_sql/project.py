@@ -1,11 +1,12 @@
 """Finding models: SQL files, schema.yml, references, order. Cheap: parses text, opens no data.
 
-The grammar is dbt's: `{{ ref('model') }}`, `{{ source('name', 'table') }}` and `{{ config(...) }}` in SQL, and in the
-`schema.yml` of a folder `data_tests` with `arguments` and `config`, and `meta.external_location` of sources. What dbt has
-beyond that is an error here, so that the embedded runner and dbt never read one file differently.
+The grammar is dbt's: `{{ ref('model') }}`, `{{ source('name', 'table') }}` and `{{ config(...) }}` in SQL,
+and in the `schema.yml` of a folder `data_tests` with `arguments` and `config`, and `meta.external_location`
+of sources. What dbt has beyond that is an error here, so that the embedded runner and dbt never read one file
+differently.
 
-What belongs here: everything that can be known without DuckDB. What does not: running (execute.py), column lineage
-(lineage.py).
+What belongs here: everything that can be known without DuckDB. What does not: running (execute.py), column
+lineage (lineage.py).
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ LAYERS = ("staging", "marts")
 ARTIFACTS = "$CABS_HOME/artifacts"
 #: dbt's own generic tests; those of the project stand in macros/
 _BUILTIN_TESTS = """
-{% macro test_not_null(model, column_name) %}SELECT * FROM {{ model }} WHERE {{ column_name }} IS NULL{% endmacro %}
+{% macro test_not_null(model, column_name) %}
+SELECT * FROM {{ model }} WHERE {{ column_name }} IS NULL
+{% endmacro %}
 {% macro test_unique(model, column_name) %}
-SELECT {{ column_name }}, count(*) AS times FROM {{ model }} GROUP BY {{ column_name }} HAVING count({{ column_name }}) > 1
+SELECT {{ column_name }}, count(*) AS times FROM {{ model }}
+GROUP BY {{ column_name }} HAVING count({{ column_name }}) > 1
 {% endmacro %}
 {% macro test_accepted_values(model, column_name, values) %}
 SELECT * FROM {{ model }} WHERE CAST({{ column_name }} AS VARCHAR) NOT IN (
@@ -41,7 +45,8 @@ SELECT * FROM {{ model }} WHERE CAST({{ column_name }} AS VARCHAR) NOT IN (
 {% endmacro %}
 {% macro test_relationships(model, column_name, to, field) %}
 SELECT * FROM {{ model }}
-WHERE {{ column_name }} NOT IN (SELECT {{ field }} FROM {{ to }} WHERE {{ field }} IS NOT NULL) AND {{ column_name }} IS NOT NULL
+WHERE {{ column_name }} NOT IN (SELECT {{ field }} FROM {{ to }} WHERE {{ field }} IS NOT NULL)
+  AND {{ column_name }} IS NOT NULL
 {% endmacro %}
 """
 _JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
@@ -53,7 +58,10 @@ class _Closed(BaseModel):
 
 
 class _Meta(_Closed):
-    """`plugin`: the table comes with the package. `outcomes`: columns of the asset `outcomes` that a source's column is made of."""
+    """`plugin`: the table comes with the package.
+
+    `outcomes`: columns of the asset `outcomes` that a source's column is made of.
+    """
 
     external_location: str = ""
     plugin: str = ""
@@ -111,8 +119,8 @@ class Column(_Tested):
 class SourceTable(_Entry):
     """What models read that no model makes.
 
-    `location` is the table function that reads its files, with `ARTIFACTS` for the folder, and `path` the glob in it;
-    both are empty for a table that comes with the package.
+    `location` is the table function that reads its files, with `ARTIFACTS` for the folder, and `path` the
+    glob in it; both are empty for a table that comes with the package.
     """
 
     source: str = ""
@@ -239,9 +247,18 @@ def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
             raise SqlModelError(f"{path}: materialized is {materialized!r}: expected 'table' or 'view'")
         entry, place = described.pop(name, (_Described(name=name), path))
         models[name] = SqlModel(
-            name, layer, path, text, read.sql, tuple(read.refs), tuple(read.sources), entry.description, entry.columns,
-            _tests(entry, place, macros), materialized,
-        )  # fmt: skip
+            name,
+            layer,
+            path,
+            text,
+            read.sql,
+            tuple(read.refs),
+            tuple(read.sources),
+            entry.description,
+            entry.columns,
+            _tests(entry, place, macros),
+            materialized,
+        )
     for name, (_, path) in described.items():
         raise SqlModelError(f"{path}: describes model {name!r}, which has no SQL file")
     order = _order(models)
@@ -272,7 +289,8 @@ def _located(source: _Source, path: Path) -> list[SourceTable]:
         )
         if not found.path and not any(m.plugin for m in meta):
             raise SqlModelError(
-                f"{path}: source {source.name}.{table.name}: external_location is {written!r}: expected a table function "
+                f"{path}: source {source.name}.{table.name}: external_location is {written!r}: expected a "
+                "table function "
                 "over files below {{ env_var('CABS_HOME') }}/artifacts, or a plugin"
             )
         tables.append(found)
@@ -308,7 +326,8 @@ def _compile(
     """Render a file of SQL, keeping line numbers.
 
     Raises:
-        SqlModelError: a reference that is not understood, or a source that schema.yml does not have; with the line.
+        SqlModelError: a reference that is not understood, or a source that schema.yml does not have; with the
+            line.
     """
     compiled = _Compiled()
 
@@ -325,7 +344,8 @@ def _compile(
         inside = [frame.lineno for frame in frames if frame.filename == "<template>"]
         line = getattr(error, "lineno", None) or (inside[0] if inside else None) or 1
         raise SqlModelError(
-            f"{path}:{line}: {text.splitlines()[line - 1].strip()} is not understood ({error}); expected ref('model'), "
+            f"{path}:{line}: {text.splitlines()[line - 1].strip()} is not understood ({error}); expected "
+            "ref('model'), "
             "config(key='value') or source('source', 'table') with one of schema.yml: "
             f"{', '.join(f'{s.source}.{s.name}' for s in sources.values())}"
         ) from None

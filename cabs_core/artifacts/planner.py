@@ -141,7 +141,7 @@ class Chain:
                 why = f"{source.stage} failed a check ({'; '.join(failed)})"
                 return Status(target, "blocked", (why,), record=record)
             inputs[source.stage] = status.record.content
-            if target.policy is not None and source.stage == "tuning":  # its own policy's settings only
+            if target.policy is not None and source.definition.by_policy:  # its own policy's part only
                 inputs[source.stage] = str(status.record.summary.get("parts", {}).get(target.policy, "none"))
         volatile = target.definition.volatile
         recipe = Recipe(target.name, target.partition, target.code_version, target.config, inputs, volatile)

@@ -41,6 +41,7 @@ class Stage:
         volatile: files with wall-clock measurements, which are no part of the content.
         over_policies: it runs every policy of the pool, so that each one's code matters.
         chooses: it compares all policies, so that a run over some of them leaves it out.
+        by_policy: it is made policy by policy, as a run over some of them asks, and its summary has `parts`.
         pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere
             else.
         goes_on: an artifact may be made again though nothing changed: `outdated` of its summary says why.
@@ -58,6 +59,7 @@ class Stage:
     pays: bool = False
     goes_on: bool = False
     chooses: bool = False
+    by_policy: bool = False
     checks: bool = False
     shown: Literal["", "always", "with estimates"] = ""
     inputs_of: Callable[[ModelPool], tuple[str, ...]] = _none
@@ -172,6 +174,7 @@ POOL_STAGES: dict[str, Stage] = {
             ("tuning_budget", "replay.rhos", "replay.order_seed"),
             volatile=("timing.json",),
             over_policies=True,
+            by_policy=True,
         ),
         Stage(
             "router",

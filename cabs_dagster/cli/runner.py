@@ -9,7 +9,7 @@ from typing import Any
 import click
 import dagster as dg
 
-from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
+from cabs_core.artifacts import POOL_STAGES, ArtifactStore
 from cabs_core.atomic import remove_leftovers
 from cabs_core.chain.pages import page_parts
 from cabs_core.errors import CabsError
@@ -17,7 +17,7 @@ from cabs_core.pool_files import PoolFile
 from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_dagster import jobs
 from cabs_dagster.cli.interrupt import until_interrupted
-from cabs_dagster.due import MARTS_AROUND
+from cabs_dagster.due import KINDS, Kind, Part, Wanted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
@@ -25,8 +25,10 @@ from cabs_dagster.names import key as key_of
 from cabs_dagster.names import step
 from cabs_dagster.partitions import due_in, grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG
-from dbt_like_sql import list_models
 
+#: what is made of one pool, and what is made of all
+MADE, RESULTS = KINDS[:-1], KINDS[-1:]
+_NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays", "results": "marts, report, leaderboard"}
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
 
@@ -97,38 +99,22 @@ class Runner:
         Raises:
             RunFailed: a run failed; what was finished before stays finished.
         """
-        name, policies = pool_file.pool.name, tuple(policies)
+        name = pool_file.pool.name
         register(self.instance, self.store, name)
         for change in observe(self.instance, due_in(self.instance, self.store)).get(name, ()):
             self.notify(f"changed since the last run: {change}")
+        wanted = Wanted(tuple(rhos), tuple(policies), force, self.pays, True, self._known)
+        results = Wanted(alone=True, known=self._known)
         try:
-            self._stages(pool_file, policies, force)
+            self._make(pool_file, wanted, MADE)
         except RunFailed:
-            self._old_results(name, report)
+            # a report that is there says that its figures are of older data now, and gives no verdict
+            if report and self.store.record(page_parts(name)) is not None:
+                with suppress(RunFailed):  # what failed first is told
+                    self._make(pool_file, results, RESULTS)
             raise
-        rhos = () if pool_file.pool.logged else tuple(rhos) or pool_file.pool.replay.rhos
-        failures = []
-        for number, rho in enumerate(rhos, 1):
-            try:
-                self._replay(pool_file, rho, policies, force, f"{number}/{len(rhos)}")
-            except RunFailed as error:  # the other rhos do not depend on this one
-                failures.append(str(error))
-        if failures:
-            self._old_results(name, report)
-            texts = "\n".join(failures)
-            raise RunFailed(
-                f"{len(failures)} of {len(rhos)} rhos are incomplete, so there is no new verdict:\n{texts}"
-            )
         if report:
-            self._results(name)
-
-    def _old_results(self, pool: str, report: bool) -> None:
-        """A report that is there says that its figures are of older data now, and no longer gives a
-        verdict.
-        """
-        if report and self.store.record(page_parts(pool)) is not None:
-            with suppress(RunFailed):  # what failed first is told
-                self._results(pool)
+            self._make(pool_file, results, RESULTS)
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
         """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
@@ -138,7 +124,7 @@ class Runner:
         """
         name = pool_file.pool.name
         register(self.instance, self.store, name)
-        self._stages(pool_file, (), False)
+        self._make(pool_file, Wanted(pays=self.pays, alone=True, known=self._known), ("collect", "stages"))
         self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
         made = dg.AssetRecordsFilter(key_of("deployed_router"), asset_partitions=[name])
         (record,) = self.instance.fetch_materializations(made, limit=1).records
@@ -146,80 +132,71 @@ class Runner:
         assert event is not None
         return {key: value.value for key, value in event.metadata.items()}
 
-    def _stages(self, pool_file: PoolFile, policies: Sequence[str], force: bool) -> None:
-        chain, name = Chain(self.store, pool_file).over(policies), pool_file.pool.name
-        wanted = [s for s in chain.stages if not (policies and POOL_STAGES[s].chooses)]
-        statuses = {s: chain.status(chain.stage(s)) for s in wanted}
-        due = [s for s in wanted if self._due(s, name, statuses[s].state == "fresh", force)]
-        if not due:
-            self.notify(f"{', '.join(chain.stages)}: nothing changed")
-            return
-        if "tuning" in due:
-            pool = pool_file.pool
-            start_compiling(policies or pool.policies, len(pool.arm_names() or ()), self.notify)
-        why = "; ".join(statuses[due[0]].reasons[:3])
-        self.notify(
-            f"{', '.join(due)} ({why or ('forced' if force else 'not recorded in this Dagster instance')})"
-        )
-        config: dict[str, dict[str, Any]] = {op: {"force": True} for op in due if force}
-        if policies and "tuning" in due:
-            config.setdefault("tuning", {})["policies"] = list(policies)
-        for named, part in (
-            (jobs.COLLECT, [s for s in due if s in jobs.COLLECTED]),
-            (jobs.PREPARE, [s for s in due if s not in jobs.COLLECTED]),
-        ):
-            if part and named == jobs.COLLECT and not self.pays:
-                raise RunFailed(
-                    f"{', '.join(part)} of pool {name} are due, and calls cost money: the job "
-                    f"{jobs.COLLECT} or `cabs collect {name}` pays for them"
-                )
-            if part:
-                ops = {step(op): {"config": c} for op, c in config.items() if op in part}
-                self.execute(named, name, part, {"ops": ops})
+    def _make(self, pool_file: PoolFile, wanted: Wanted, kinds: Sequence[Kind]) -> None:
+        """Make what is due of these kinds, in their order.
 
-    def _replay(
-        self, pool_file: PoolFile, rho: float, policies: Sequence[str], force: bool, number: str
-    ) -> None:
-        chain, key = Chain(self.store, pool_file).over(policies), grid_key(pool_file.pool.name, rho)
-        stale = sum(chain.status(target).state != "fresh" for target in chain.replays([rho], policies))
-        if not self._due("replay", str(key), not stale, force):
-            self.notify(f"{number} rho {rho:g}: nothing changed")
-            return
-        self.notify(f"{number} rho {rho:g}: {stale} of {len(policies or pool_file.pool.policies)} policies")
-        config = {"policies": list(policies), "force": force}
-        self.execute(jobs.REPLAY, key, ["replay"], {"ops": {step("replay"): {"config": config}}})
-
-    def _results(self, pool: str) -> None:
-        due = due_in(self.instance, self.store)
-        observe(self.instance, due, pending=False)
-        models = [
-            key
-            for m in list_models()
-            if self._due(key := f"{m.layer}/{m.name}", None, m.name not in due.models)
-        ]
-        pages = [
-            page
-            for page, partition in (("report", pool), ("leaderboard", None))
-            if models or self._due(page, partition, not due.page(partition))
-        ]
-        if models or pages:
-            self.notify(", ".join([f"{len(models)} SQL models", *pages]))
-            self.execute(jobs.RESULTS, pool, [*models, *(MARTS_AROUND if models else ()), *pages], {})
-            return
-        for text in due.marts.left_out():
-            self.notify(text)
-        self.notify("marts, report, leaderboard: nothing changed")
-
-    def _due(self, asset: str, partition: str | None, fresh: bool, force: bool = False) -> bool:
-        """Whether an asset is to be made: it is not fresh, or not known in this instance, whose UI would not
-        show it.
+        Raises:
+            RunFailed: a run failed, or calls would have to be paid for.
         """
-        if force or not fresh:
-            return True
+        name, done = pool_file.pool.name, {kind for kind in KINDS if kind not in kinds}
+        unpaid = due_in(self.instance, self.store).unpaid(name) if MADE == kinds and not self.pays else []
+        if unpaid:
+            raise RunFailed(
+                f"{', '.join(unpaid)} of pool {name} are due, and calls cost money: the job "
+                f"{jobs.COLLECT} or `cabs collect {name}` pays for them"
+            )
+        while len(done) < len(KINDS):
+            due = due_in(self.instance, self.store)
+            if kinds == RESULTS:
+                observe(self.instance, due, pending=False)
+            parts = due.next_parts(name, done, wanted)
+            next_kind = KINDS.index(parts[0].kind) if parts else len(KINDS)
+            idle = [kind for kind in KINDS[:next_kind] if kind not in done]
+            done |= {*idle, *KINDS[next_kind : next_kind + 1]}
+            for text in due.marts.left_out() if "results" in idle else ():
+                self.notify(text)
+            if names := [_NAMES[kind] for kind in idle if kind in _NAMES]:
+                self.notify(f"{', '.join(names)}: nothing changed")
+            of = {part: f"{number}/{len(parts)} " for number, part in enumerate(parts, 1)}
+            failures = [text for part in parts if (text := self._made(part, pool_file, wanted, of[part]))]
+            if failures and parts[0].kind == "replay":
+                rhos = len(wanted.rhos or pool_file.pool.replay.rhos)
+                head = f"{len(failures)} of {rhos} rhos are incomplete, so there is no new verdict:"
+                failures = [head, *failures]
+            if failures:
+                raise RunFailed("\n".join(failures))
+
+    def _made(self, part: Part, pool_file: PoolFile, wanted: Wanted, number: str) -> str:
+        """Run a part of a pool's chain; empty, or what failed. number: such as `1/3 `, of replays."""
+        pool, config = pool_file.pool, dict[str, dict[str, Any]]()
+        partition: str | dg.MultiPartitionKey = pool.name
+        what = part.why
+        if part.rho is not None:
+            partition = grid_key(pool.name, part.rho)
+            config["replay"] = {"policies": list(wanted.policies), "force": wanted.force}
+            what = f"{number}rho {part.rho:g}: {part.why}"
+        elif part.kind != "results":
+            why = part.why or ("forced" if wanted.force else "not recorded in this Dagster instance")
+            what = f"{', '.join(part.assets)} ({why})"
+            config = {stage: {"force": True} for stage in part.assets if wanted.force}
+            if by_policy := [stage for stage in part.assets if POOL_STAGES[stage].by_policy]:
+                start_compiling(wanted.policies or pool.policies, len(pool.arm_names() or ()), self.notify)
+            for stage in by_policy if wanted.policies else ():
+                config.setdefault(stage, {})["policies"] = list(wanted.policies)
+        self.notify(what)
+        ops = {step(asset): {"config": settings} for asset, settings in config.items()}
+        try:
+            self.execute(jobs.JOB_OF[part.kind], partition, part.assets, {"ops": ops} if ops else {})
+        except RunFailed as error:  # other rhos do not depend on this one
+            return str(error)
+        return ""
+
+    def _known(self, asset: str, partition: str | None) -> bool:
+        """Whether the instance has seen an asset made: else its UI would not show it."""
         key = key_of(asset)
         if partition is None:
-            return self.instance.get_latest_materialization_event(key) is None
-        return partition not in self.instance.get_materialized_partitions(key)
+            return self.instance.get_latest_materialization_event(key) is not None
+        return partition in self.instance.get_materialized_partitions(key)
 
     def execute(
         self,
