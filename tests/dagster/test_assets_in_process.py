@@ -1,4 +1,5 @@
-"""Assets and checks by `dg.materialize`: metadata, caching of cells, failures, partitions that a pool does not have."""
+"""Assets and checks by `dg.materialize`: metadata, caching of cells, failures, partitions that a pool does
+not have."""
 
 from __future__ import annotations
 
@@ -81,8 +82,10 @@ def test_only_changed_cells_of_a_partition_are_computed(world) -> None:
     assert versions[0] == versions[1]
     chain_of().store.delete(("replay", "tiny", "0500", "lin_ucb"))
     assert cell_states(make(instance, [replay], key)) == {
-        "random": "reused", "best_single": "reused", "lin_ucb": "computed",
-    }  # fmt: skip
+        "random": "reused",
+        "best_single": "reused",
+        "lin_ucb": "computed",
+    }
     assert {e.check_name for e in again.get_asset_check_evaluations() if e.passed} == {"trace", "plausible"}
 
 
@@ -147,8 +150,10 @@ def test_a_run_of_some_policies_shows_all_that_are_there(world) -> None:
         chain_of().store.delete(("replay", "tiny", "0500", policy))
     part = make(instance, [replay], key, **some)
     assert part.success and cell_states(part) == {
-        "lin_ucb": "computed", "random": "not played yet", "best_single": "not played yet",
-    }  # fmt: skip
+        "lin_ucb": "computed",
+        "random": "not played yet",
+        "best_single": "not played yet",
+    }
     (trace,) = [e for e in part.get_asset_check_evaluations() if e.check_name == "trace"]
     assert not trace.passed and trace.severity == dg.AssetCheckSeverity.WARN
     assert "2 policies of the pool were not played yet: random, best_single" in (trace.description or "")

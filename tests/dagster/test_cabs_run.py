@@ -1,4 +1,5 @@
-"""`cabs run`, `plan`, `check`, `pool` on the tiny pool: what is made, what is not, what is said, exit codes."""
+"""`cabs run`, `plan`, `check`, `pool` on the tiny pool: what is made, what is not, what is said, exit
+codes."""
 
 from __future__ import annotations
 

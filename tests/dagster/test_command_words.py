@@ -1,4 +1,5 @@
-"""What a shell completes, what is suggested for a typing error, JSON for scripts, and where modules come from."""
+"""What a shell completes, what is suggested for a typing error, JSON for scripts, and where modules come
+from."""
 
 from __future__ import annotations
 
@@ -29,9 +30,19 @@ def completed(*words: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [("run", "--pool"), ("run",), ("plan",), ("check", "--pool"), ("report", "--pool"), ("pool", "show"),
-     ("pool", "retire"), ("pool", "restore"), ("data", "fetch"), ("export", "--pool")],
-)  # fmt: skip
+    [
+        ("run", "--pool"),
+        ("run",),
+        ("plan",),
+        ("check", "--pool"),
+        ("report", "--pool"),
+        ("pool", "show"),
+        ("pool", "retire"),
+        ("pool", "restore"),
+        ("data", "fetch"),
+        ("export", "--pool"),
+    ],
+)
 def test_pool_names_are_completed(tiny_pool: Path, words: tuple[str, ...]) -> None:
     assert completed(*words, "ti") == ["tiny"]
     assert {"tiny", "demo"} <= set(completed(*words, ""))

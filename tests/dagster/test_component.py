@@ -18,7 +18,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not DG.is_file(), reason="needs dagster-dg-cli, of the extra dev"),
 ]
-QUIET = '[tool.dg.cli]\nsuppress_warnings = ["project_and_activated_venv_mismatch", "missing_dg_plugin_module_in_manifest"]\n'
+_WARNINGS = ["project_and_activated_venv_mismatch", "missing_dg_plugin_module_in_manifest"]
+QUIET = f"[tool.dg.cli]\nsuppress_warnings = {json.dumps(_WARNINGS)}\n"
 
 
 def project(folder: Path, component: str = "pools: pools\n  home: ../../../../home") -> Path:
@@ -26,9 +27,10 @@ def project(folder: Path, component: str = "pools: pools\n  home: ../../../../ho
     defs = folder / "src" / "team" / "defs"
     (defs / "routing" / "pools").mkdir(parents=True)
     (folder / "pyproject.toml").write_text(
-        '[project]\nname = "team"\nversion = "0.1"\n[tool.dg]\ndirectory_type = "project"\n' + QUIET
+        '[project]\nname = "team"\nversion = "0.1"\n[tool.dg]\ndirectory_type = "project"\n'
+        + QUIET
         + '[tool.dg.project]\nroot_module = "team"\nregistry_modules = ["cabs_dagster.components"]\n'
-    )  # fmt: skip
+    )
     (defs.parent / "__init__.py").touch()
     (defs.parent / "definitions.py").write_text(
         "from pathlib import Path\n\nimport dagster as dg\n\n\n@dg.definitions\ndef defs():\n"
@@ -79,7 +81,8 @@ with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
     job = dg.Definitions.merge(found, dg.Definitions(jobs=[job])).resolve_job_def("two")
     done = job.execute_in_process(instance=instance, partition_key="tiny")
     print("made", sorted(e.asset_key.to_user_string() for e in done.get_asset_materialization_events()))
-    sets = {name: list(instance.get_dynamic_partitions(name)) for name in ("pools", "rhos", "first_pools", "second_pools")}
+    names = ("pools", "rhos", "first_pools", "second_pools")
+    sets = {name: list(instance.get_dynamic_partitions(name)) for name in names}
     print("sets", sets)
     (mine,) = (spec for spec in found.resolve_all_asset_specs() if spec.key == key("report"))
     print("owners", mine.owners, {schedule.execution_timezone for schedule in found.schedules})
@@ -133,7 +136,8 @@ def more():
 def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_names(tmp_path: Path) -> None:
     (tmp_path / "instance").mkdir()
     for name in ("first", "second"):
-        more = f"pools: pools\n  home: ../../../../home\n  name: {name}\n  timezone: Europe/Berlin\n  owners: [team:{name}]"
+        more = f"pools: pools\n  home: ../../../../home\n  name: {name}\n"
+        more += f"  timezone: Europe/Berlin\n  owners: [team:{name}]"
         folder = project(tmp_path / name, more)
         (folder / "src" / "team" / "defs" / "mine.py").write_text(OWN.replace("NAME", name))
         said = call(DG, "list", "defs", "--json", cwd=folder, path=folder / "src")

@@ -1,4 +1,5 @@
-"""Checks on data as a gate: an ERROR keeps oracles from being trained and fails `cabs check`; a warning does neither."""
+"""Checks on data as a gate: an ERROR keeps oracles from being trained and fails `cabs check`; a warning does
+neither."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ policies: [random, best_single]
 
 
 def table(queries: int = 120) -> pd.DataFrame:
-    """Two models; the second answers for nothing, which is a warning (costs_positive), as is the small number."""
+    """Two models; the second answers for nothing, which is a warning (costs_positive), as is the small
+    number."""
     rng = np.random.default_rng(0)
     words = np.array(["river", "stone", "cloud", "engine", "proof", "market", "violin", "enzyme"])
     prompts = [f"{i} " + " ".join(rng.choice(words, 6)) for i in range(queries)]
@@ -76,7 +78,8 @@ def test_an_error_blocks_training_and_fails_the_gate(cabs_home: Path) -> None:
 
 
 def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -> None:
-    """Page, leaderboard, verdict.json, goal and export follow the planner; what a check stopped is said to be stopped."""
+    """Page, leaderboard, verdict.json, goal and export follow the planner; what a check stopped is said to be
+    stopped."""
 
     def call(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(main, list(words))

@@ -1,4 +1,5 @@
-"""A pool whose source is a log, from `cabs pool add` to the report and the deployed router: nothing is replayed."""
+"""A pool whose source is a log, from `cabs pool add` to the report and the deployed router: nothing is
+replayed."""
 
 from __future__ import annotations
 
@@ -66,10 +67,13 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         rows = np.arange(n)
         table = pd.DataFrame(
             {
-                "prompt": full.prompts, "model": [full.arms[a] for a in arms], "score": full.scores[rows, arms],
-                "cost": full.costs[rows, arms], "propensity": mu[arms],
+                "prompt": full.prompts,
+                "model": [full.arms[a] for a in arms],
+                "score": full.scores[rows, arms],
+                "cost": full.costs[rows, arms],
+                "propensity": mu[arms],
             }
-        )  # fmt: skip
+        )
         table.loc[::50, "score"] = np.nan
         table.to_csv(home / "pools" / "calls.csv", index=False)
         (home / "pools" / "tiny.yaml").write_text(LOGGED, encoding="utf-8")

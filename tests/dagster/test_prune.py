@@ -73,7 +73,8 @@ def shown() -> dict[str, bytes]:
 
 
 def stale() -> list[str]:
-    """What `cabs plan` would make of the pool's stages and replays; marts and pages follow any change of a record."""
+    """What `cabs plan` would make of the pool's stages and replays; marts and pages follow any change of a
+    record."""
     made = [
         row["target"] + " " + row["partition"]
         for row in json.loads(cabs("plan", "tiny", "--json"))
@@ -83,7 +84,8 @@ def stale() -> list[str]:
 
 
 def test_pruned_after_every_step(tmp_path: Path) -> None:
-    """A report made without traces is the one made with them; a policy is added while another process prunes."""
+    """A report made without traces is the one made with them; a policy is added while another process
+    prunes."""
     with home_with(TINY, tmp_path):
         cabs("run", "tiny")
         before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")

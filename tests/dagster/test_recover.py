@@ -1,4 +1,5 @@
-"""A run whose process was killed is marked as failed by the next command; one whose process lives is left alone."""
+"""A run whose process was killed is marked as failed by the next command; one whose process lives is left
+alone."""
 
 from __future__ import annotations
 
@@ -21,7 +22,10 @@ from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag
 from cabs_dagster.jobs import PREPARE, progress_logger, waiting_for
 from cabs_dagster.sensors import keep_partitions
 
-_OWNER = "import sys; from cabs_dagster.instance.recover import process_tag; print(process_tag(), flush=True); sys.stdin.read()"
+_OWNER = """import sys
+from cabs_dagster.instance.recover import process_tag
+print(process_tag(), flush=True)
+sys.stdin.read()"""
 
 
 _INTERRUPTED = """
@@ -29,17 +33,23 @@ import subprocess, sys, time
 from cabs_dagster.cli.interrupt import until_interrupted
 
 def work():
-    subprocess.Popen([sys.executable, "-c", "import sys, time; print('there', flush=True); time.sleep(2)"]).wait()
+    code = "import sys, time; print('there', flush=True); time.sleep(2)"
+    subprocess.Popen([sys.executable, "-c", code]).wait()
 
 until_interrupted(work, lambda: None)
 """
 
 
 def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -> None:
-    """A terminal interrupts the whole group; Dagster's two watchers of a step's output would say so at length."""
+    """A terminal interrupts the whole group; Dagster's two watchers of a step's output would say so at
+    length."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )  # fmt: skip
+        [sys.executable, "-c", _INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stdout is not None and process.stdout.readline() == "there\n"
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
@@ -47,7 +57,8 @@ def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -
 
 
 def test_the_slots_of_the_dead_are_free(tmp_path: Path) -> None:
-    """No daemon is needed for it: `cabs run` after a kill would else wait for the killed step's pool for ever."""
+    """No daemon is needed for it: `cabs run` after a kill would else wait for the killed step's pool for
+    ever."""
     job, gone = defs.resolve_job_def(PREPARE), f"{socket.gethostname()}:{tmp_path / 'gone.lock'}"
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         storage = instance.event_log_storage
@@ -124,8 +135,12 @@ def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
     started, job = dg.DagsterRunStatus.STARTED, defs.resolve_job_def(PREPARE)
     owner = subprocess.Popen(
-        [sys.executable, "-c", _OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-    )  # fmt: skip
+        [sys.executable, "-c", _OWNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
     with dg.DagsterInstance.ephemeral() as instance:
         assert owner.stdout is not None
         tag = owner.stdout.readline().strip()
@@ -142,5 +157,8 @@ def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
         found = {r.run_id: r.status for r in instance.get_runs()}
     failed = dg.DagsterRunStatus.FAILURE
     assert found == {
-        run.run_id: failed, own.run_id: failed, launched.run_id: started, elsewhere.run_id: started,
-    }  # fmt: skip
+        run.run_id: failed,
+        own.run_id: failed,
+        launched.run_id: started,
+        elsewhere.run_id: started,
+    }

@@ -238,7 +238,8 @@ def test_a_failure_is_told_however_many_runs_are_newer(instance) -> None:
 
 @pytest.mark.parametrize("status", [200, 307])
 def test_alerts_go_to_the_webhook_and_to_the_log_when_it_does_not_take_them(caplog, status: int) -> None:
-    """The webhook's address is the operator's; where its server sends the caller is not, so no redirect is followed."""
+    """The webhook's address is the operator's; where its server sends the caller is not, so no redirect is
+    followed."""
     received: list[tuple[str, bytes]] = []
 
     class Hook(BaseHTTPRequestHandler):

@@ -32,18 +32,24 @@ Path("pids.tmp").write_text(" ".join(map(str, pids)))
 os.replace("pids.tmp", "pids")
 time.sleep(100)
 """
-SERVE = "import sys; from cabs_dagster.instance.serve import serve; sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"
+SERVE = """import sys
+from cabs_dagster.instance.serve import serve
+sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"""
 
 
 @pytest.fixture
 def served(request, tmp_path: Path):
-    """(the process that serves, process ids of the stand-in, its service and its run); parameter: SIGINT before."""
+    """(the process that serves, process ids of the stand-in, its service and its run); parameter: SIGINT
+    before."""
     interrupts = getattr(request, "param", signal.default_int_handler)
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, FAKE], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, "-c", SERVE, FAKE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
-    )  # fmt: skip
+    )
     wait_until(lambda: (tmp_path / "pids").exists())
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
     yield process, pids

@@ -1,4 +1,5 @@
-"""Staleness is one thing: what the UI shows as stale, what `cabs plan` lists, and what `cabs run` then makes."""
+"""Staleness is one thing: what the UI shows as stale, what `cabs plan` lists, and what `cabs run` then
+makes."""
 
 from __future__ import annotations
 

@@ -25,9 +25,11 @@ def test_it_is_made_once_and_again_when_damaged(cabs_home: Path, monkeypatch) ->
 
     def make() -> dg.MaterializeResult:
         done = dg.materialize(
-            [asset], resources={"cabs": CabsResource()}, instance=instance,
+            [asset],
+            resources={"cabs": CabsResource()},
+            instance=instance,
             run_config={"ops": {"theory": {"config": {"seeds": 2}}}},
-        )  # fmt: skip
+        )
         return done.asset_materializations_for_node("theory")[0]
 
     with dg.DagsterInstance.ephemeral() as instance:

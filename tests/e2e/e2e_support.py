@@ -33,7 +33,8 @@ def patience() -> float:
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: float = 0.5) -> Any:
-    """The first true value of `condition`, asked every `step` seconds; fails after `seconds` (times the load)."""
+    """The first true value of `condition`, asked every `step` seconds; fails after `seconds` (times the
+    load)."""
     end = time.monotonic() + seconds * patience()
     while time.monotonic() < end:
         found = condition()
@@ -123,9 +124,13 @@ def listening(home: Path) -> set[str]:
 def cabs(home: Path, *arguments: str, expect: int = 0, **more: str) -> str:
     """Run `cabs ...` to its end; its output. Fails when the exit code is another one."""
     done = subprocess.run(
-        command(*arguments), env=environment(home, **more), cwd=ROOT, capture_output=True, text=True,
+        command(*arguments),
+        env=environment(home, **more),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
         timeout=600 * patience(),
-    )  # fmt: skip
+    )
     text = done.stdout + done.stderr
     assert done.returncode == expect, text
     return text

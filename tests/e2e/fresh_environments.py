@@ -16,9 +16,13 @@ def call(*words: object, cwd: Path, **more: str) -> str:
     settings = environment(cwd / "home", **more)
     settings.pop("PYTHONPATH")
     done = subprocess.run(
-        [str(word) for word in words], cwd=cwd, env=settings, capture_output=True, text=True,
+        [str(word) for word in words],
+        cwd=cwd,
+        env=settings,
+        capture_output=True,
+        text=True,
         timeout=900 * patience(),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
 

@@ -1,5 +1,5 @@
-"""A pool file is dropped into a running `dagster dev`: sensors run its chain, a backfill computes what is missing,
-and a browser shows it.
+"""A pool file is dropped into a running `dagster dev`: sensors run its chain, a backfill computes what is
+missing, and a browser shows it.
 
 One server for all of it. Set CABS_SCREENSHOTS to a folder to keep the pictures.
 """
@@ -27,7 +27,8 @@ _NODE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... 
 _TICKS = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {
   ticks(limit: 100) { status error { message } logEvents { events { message level } } } } } } }"""
 
-_STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"""
+_STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+  ... on PartitionBackfill { status } } }"""
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +112,8 @@ class Backfill(NamedTuple):
 
 @pytest.fixture(scope="module")
 def backfill(dropped: Dev) -> Backfill:
-    """A finished backfill of `replay`, asked for as the UI does: a cell of the dropped pool is missing, others are of a
-    rho that another pool names, or of a log.
+    """A finished backfill of `replay`, asked for as the UI does: a cell of the dropped pool is missing,
+    others are of a rho that another pool names, or of a log.
     """
     dev = dropped
     dev.switch_off("pool_files", "next_part")

@@ -1,4 +1,5 @@
-"""dbt itself builds the models of `dbt_like_sql`: the same tables as the embedded runner, row for row, and the same tests."""
+"""dbt itself builds the models of `dbt_like_sql`: the same tables as the embedded runner, row for row, and
+the same tests."""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Every command that the program lists is started once, with its smallest work; so are the timings of a router."""
+"""Every command that the program lists is started once, with its smallest work; so are the timings of a
+router."""
 
 from __future__ import annotations
 
@@ -22,25 +23,59 @@ from cabs_dagster.cli import main
 
 POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
 COLLECT = {
-    "name": "asked", "source": {"kind": "collect", "path": "prompts.csv", "columns": {"task": "kind"}}, "models": ["tiny", "grand"],
+    "name": "asked",
+    "source": {"kind": "collect", "path": "prompts.csv", "columns": {"task": "kind"}},
+    "models": ["tiny", "grand"],
     "collect": {
-        "upstreams": "upstreams.yaml", "max_usd": 1, "params": {"max_tokens": 50}, "sample": 30, "strategy": "sample",
-        "scores": [{"kind": "judge", "model": "judge", "max_usd": 1, "rubric": "The answer must end on the right result."}],
+        "upstreams": "upstreams.yaml",
+        "max_usd": 1,
+        "params": {"max_tokens": 50},
+        "sample": 30,
+        "strategy": "sample",
+        "scores": [
+            {
+                "kind": "judge",
+                "model": "judge",
+                "max_usd": 1,
+                "rubric": "The answer must end on the right result.",
+            }
+        ],
     },
-    "encoder": {"name": "tfidf-svd"}, "oracle": {"kind": "ridge"}, "replay": {"trials": 2, "rhos": [0]}, "policies": ["best_single"],
-}  # fmt: skip
+    "encoder": {"name": "tfidf-svd"},
+    "oracle": {"kind": "ridge"},
+    "replay": {"trials": 2, "rhos": [0]},
+    "policies": ["best_single"],
+}
 #: commands that run until they are stopped: what starts them is below, or the test that is named
 RUN_ON = {"serve": "", "ui": "tests/e2e/test_dagster_dev.py"}
 #: in this order, each of them once; @D is a decision, @P the port of a stand-in provider
 COMMANDS = (
-    "run tiny", "plan tiny", "check --pool tiny --rho 0 --quick", "report tiny", "trace tiny --policy ridge --rho 0 --out rows.csv", "policies", "instance", "pool list",
-    "pool show tiny", "pool retire tiny", "pool restore tiny", "data fetch tiny",
-    "export tiny --policy lin_ucb --out router", "rollback --router router",
-    "route --router router --json WORDS", "feedback @D --score 1 --router router", "doctor --router router",
-    "evaluate tiny --log router.events.sqlite --policies ridge --rho 0", "log compact --older-than 0 --router router", "deploy tiny",
-    "pool add asked.yaml", "collect asked", "judge sample asked --number 10 --out labels.csv", "judge show asked",
+    "run tiny",
+    "plan tiny",
+    "check --pool tiny --rho 0 --quick",
+    "report tiny",
+    "trace tiny --policy ridge --rho 0 --out rows.csv",
+    "policies",
+    "instance",
+    "pool list",
+    "pool show tiny",
+    "pool retire tiny",
+    "pool restore tiny",
+    "data fetch tiny",
+    "export tiny --policy lin_ucb --out router",
+    "rollback --router router",
+    "route --router router --json WORDS",
+    "feedback @D --score 1 --router router",
+    "doctor --router router",
+    "evaluate tiny --log router.events.sqlite --policies ridge --rho 0",
+    "log compact --older-than 0 --router router",
+    "deploy tiny",
+    "pool add asked.yaml",
+    "collect asked",
+    "judge sample asked --number 10 --out labels.csv",
+    "judge show asked",
     "prune --older-than 0 --delete",
-)  # fmt: skip
+)
 #: commands that such a small world has nothing for: (exit code, what they say)
 NOTHING = {
     "rollback": (2, "nothing was promoted over"),

@@ -1,4 +1,5 @@
-"""The same bytes from the in-process and multiprocess executors, and from Ray nodes that share nothing but a store."""
+"""The same bytes from the in-process and multiprocess executors, and from Ray nodes that share nothing but a
+store."""
 
 from __future__ import annotations
 
@@ -60,9 +61,13 @@ class Cluster:
         self.address = f"http://127.0.0.1:{dashboard}"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start(
-            "--head", f"--port={self.gcs}", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}",
-            "--include-dashboard=true", "--num-cpus=0",
-        )  # fmt: skip
+            "--head",
+            f"--port={self.gcs}",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={dashboard}",
+            "--include-dashboard=true",
+            "--num-cpus=0",
+        )
         wait_for("Ray's job server", lambda: self.answers("/api/version"), 120)
 
     def start(self, *words: str, **more: str) -> None:
@@ -79,9 +84,14 @@ class Cluster:
             **more,
         }
         line = [
-            str(tool), "start", "--node-ip-address=127.0.0.1", "--object-store-memory=100000000",
-            "--disable-usage-stats", "--block", *words,
-        ]  # fmt: skip
+            str(tool),
+            "start",
+            "--node-ip-address=127.0.0.1",
+            "--object-store-memory=100000000",
+            "--disable-usage-stats",
+            "--block",
+            *words,
+        ]
         self.processes.append(
             subprocess.Popen(line, env=env, start_new_session=True, stdout=subprocess.DEVNULL)
         )

@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM end `cabs run` at once, wherever it runs; what is finished stays, and the next run goes on."""
+"""Ctrl-C and SIGTERM end `cabs run` at once, wherever it runs; what is finished stays, and the next run goes
+on."""
 
 from __future__ import annotations
 
@@ -42,9 +43,13 @@ def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, executor
     run = " ".join(f'"{word}"' for word in command("run", "--pool", "more"))
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            ["sh", "-c", shell.format(run=run)], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
-            env=environment(finished, PYTHONUNBUFFERED="1", CABS_EXECUTOR=executor), start_new_session=True,
-        )  # fmt: skip
+            ["sh", "-c", shell.format(run=run)],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment(finished, PYTHONUNBUFFERED="1", CABS_EXECUTOR=executor),
+            start_new_session=True,
+        )
     try:
         wait_for("the first stage", lambda: "outcomes of pool more: made" in log.read_text(), 120, 0.02)
         pid = worker(finished)

@@ -1,4 +1,5 @@
-"""What a platform engineer does in the UI of a stock `dagster dev`, by its GraphQL alone, from an empty home."""
+"""What a platform engineer does in the UI of a stock `dagster dev`, by its GraphQL alone, from an empty
+home."""
 
 from __future__ import annotations
 
@@ -18,23 +19,31 @@ LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 BACKFILL = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
-PROGRESS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"""
+PROGRESS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
+  ... on PartitionBackfill { status } } }"""
 RUN = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"""
 ASSETS = """{ assetNodes { assetKey { path } isExecutable isMaterializable isObservable
-  partitionKeys assetMaterializations(limit: 20) { partition metadataEntries { label ... on TextMetadataEntry { text } } } } }"""
-CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { assetChecksOrError {
+  partitionKeys assetMaterializations(limit: 20) { partition metadataEntries { label
+  ... on TextMetadataEntry { text } } } } }"""
+CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) {
+  ... on AssetNode { assetChecksOrError {
   ... on AssetChecks { checks { name } } } } } }"""
 FAILED = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events {
-  ... on ExecutionStepFailureEvent { stepKey error { message causes { message } } failureMetadata { description } } } } } }"""
-OUTPUT = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events { ... on ExecutionStepOutputEvent {
+  ... on ExecutionStepFailureEvent { stepKey error { message causes { message } }
+  failureMetadata { description } } } } } }"""
+OUTPUT = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events {
+  ... on ExecutionStepOutputEvent {
   metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue }
   ... on MarkdownMetadataEntry { mdStr } ... on TableMetadataEntry { table { records } } } } } } } }"""
-PLAYED = """{ assetNodeOrError(assetKey: {path: ["replay"]}) { ... on AssetNode { assetMaterializations(limit: 50) {
+PLAYED = """{ assetNodeOrError(assetKey: {path: ["replay"]}) {
+  ... on AssetNode { assetMaterializations(limit: 50) {
   partition runId metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } }"""
 LINEAGE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { description
-  metadataEntries { ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path }
+  metadataEntries { ... on TableColumnLineageMetadataEntry { lineage {
+  columnName columnDeps { assetKey { path }
   columnName } } } } assetMaterializations(limit: 1) { metadataEntries {
-  ... on TableColumnLineageMetadataEntry { lineage { columnName columnDeps { assetKey { path } columnName } } } } } } } }"""
+  ... on TableColumnLineageMetadataEntry {
+  lineage { columnName columnDeps { assetKey { path } columnName } } } } } } } }"""
 SELECTOR = {"repositoryLocationName": "cabs_dagster.definitions", "repositoryName": "__repository__"}
 
 

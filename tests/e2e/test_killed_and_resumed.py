@@ -1,4 +1,5 @@
-"""kill -9 at many moments: the next `cabs run` goes on, the killed runs are marked, results are the same bytes."""
+"""kill -9 at many moments: the next `cabs run` goes on, the killed runs are marked, results are the same
+bytes."""
 
 from __future__ import annotations
 
@@ -15,10 +16,17 @@ from e2e_support import ROOT, at_work, cabs, command, drop_pool, environment, fi
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-#: Folders of the artifacts in which something half-written shows that a stage is at work, in the order of the chain.
+#: Folders of the artifacts in which something half-written shows that a stage is at work, in the order of the
+#: chain.
 MOMENTS = (
-    "outcomes", "prompt_embeddings", "oracles", "router", "replay/chaos/0000", "replay/chaos/0777", "marts",
-)  # fmt: skip
+    "outcomes",
+    "prompt_embeddings",
+    "oracles",
+    "router",
+    "replay/chaos/0000",
+    "replay/chaos/0777",
+    "marts",
+)
 
 
 def run_and_kill(home: Path, folder: str) -> str:
@@ -26,9 +34,13 @@ def run_and_kill(home: Path, folder: str) -> str:
     log = home / "killed.log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            command("run", "--pool", "chaos"), env=environment(home, PYTHONUNBUFFERED="1"), cwd=ROOT,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            command("run", "--pool", "chaos"),
+            env=environment(home, PYTHONUNBUFFERED="1"),
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     before = set((home / "artifacts").rglob(".*.tmp"))
     for old in before:  # of the process killed before; the run removes them too
         shutil.rmtree(old, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""Cancel and kill -9 against `dagster dev`: a run's process is launched again and slots of pools are free again; of the
-services nothing is left behind.
+"""Cancel and kill -9 against `dagster dev`: a run's process is launched again and slots of pools are free
+again; of the services nothing is left behind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def wait_for_the_end(home: Path, dev: Dev) -> None:
 
 
 def caught(home: Path, folder: str) -> int | None:
-    """Process id of the run that writes into this folder of the artifacts now; it is stopped, so that it stays there."""
+    """Process id of the run that writes into this folder of the artifacts now; it is stopped, so that it
+    stays there."""
     for path in (home / "artifacts").glob(f"{folder}/.*.tmp"):
         pid = int(path.name.split(".")[-3])
         try:

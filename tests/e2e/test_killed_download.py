@@ -1,6 +1,8 @@
-"""kill -9 in the middle of a download: the next `cabs data fetch` gets what is missing, and reads the same table.
+"""kill -9 in the middle of a download: the next `cabs data fetch` gets what is missing, and reads the same
+table.
 
-The data are small files of the published form on a server of this machine; the code that fetches them is the real one.
+The data are small files of the published form on a server of this machine; the code that fetches them is the
+real one.
 """
 
 from __future__ import annotations
@@ -55,9 +57,12 @@ def start(home: Path, hub: HubServer, preamble: str) -> subprocess.Popen:
     with open(home / "run.log", "wb") as output:
         return subprocess.Popen(
             [sys.executable, "-c", code, "data", "fetch", "fetched"],
-            env=environment(home, **places), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT,
+            env=environment(home, **places),
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
 
 def finish(home: Path, process: subprocess.Popen) -> str:
@@ -77,7 +82,8 @@ def check_killed_download(
     part: Callable[[Path], int],
     preamble: str = "",
 ) -> tuple[int, list[tuple[str, str | None]]]:
-    """Kill while `part` (bytes on disk of the file `slow`) grows no more, go on, compare with an undisturbed run.
+    """Kill while `part` (bytes on disk of the file `slow`) grows no more, go on, compare with an undisturbed
+    run.
 
     Returns the bytes that the killed process left and the (path, Range) of what was asked for afterwards.
     """

@@ -1,4 +1,5 @@
-"""docs/deploy.md, "Inside LiteLLM", followed literally: a virtual environment of its own, the real proxy, an answer, its score."""
+"""docs/deploy.md, "Inside LiteLLM", followed literally: a virtual environment of its own, the real proxy, an
+answer, its score."""
 
 from __future__ import annotations
 
@@ -58,8 +59,13 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "PYTHON"))}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     done = subprocess.run(
-        ["bash", "-ec", install], cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )  # fmt: skip
+        ["bash", "-ec", install],
+        cwd=place,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if done.returncode != 0 and _AWAY.search(done.stdout):
         pytest.skip(f"packages cannot be installed here: {done.stdout[-300:]}")
     assert done.returncode == 0, done.stdout[-3000:]
@@ -69,17 +75,25 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (place / "config.yaml").write_text(block("yaml").replace(":8000/", f":{upstream}/"))
     (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_core.*?)```", SECTION, re.DOTALL)[0])
     environment |= {
-        "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": f"http://127.0.0.1:{upstream}/v1", "NO_PROXY": "*",
-        "OPENAI_API_BASE": f"http://127.0.0.1:{upstream}/v1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }  # fmt: skip
+        "OPENAI_API_KEY": "none",
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{upstream}/v1",
+        "NO_PROXY": "*",
+        "OPENAI_API_BASE": f"http://127.0.0.1:{upstream}/v1",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
     script = f"export LITELLM_MASTER_KEY{start}".replace(
         "proxy/bin/litellm", "echo $LITELLM_MASTER_KEY > key\nexec proxy/bin/litellm"
     )
     with open(place / "said.txt", "w") as out:
         proxy = subprocess.Popen(
-            ["bash", "-ec", script.replace("4000", str(port))], cwd=place, env=environment, stdin=subprocess.DEVNULL,
-            stdout=out, stderr=out, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "-ec", script.replace("4000", str(port))],
+            cwd=place,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
     url = f"http://127.0.0.1:{port}"
     try:
 

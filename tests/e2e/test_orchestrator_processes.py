@@ -1,5 +1,5 @@
-"""What `deploy/` starts, started: code server, webserver and daemon as processes of an environment that holds the wheel, with
-PostgreSQL and an object store; a run asked for over GraphQL; pages that answer."""
+"""What `deploy/` starts, started: code server, webserver and daemon as processes of an environment that holds
+the wheel, with PostgreSQL and an object store; a run asked for over GraphQL; pages that answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pages of the documentation, followed literally: their bash blocks in order in one shell, then their Python blocks."""
+"""Pages of the documentation, followed literally: their bash blocks in order in one shell, then their Python
+blocks."""
 
 from __future__ import annotations
 
@@ -39,8 +40,13 @@ def follow(page: str, folder: Path) -> str:
     # a file, not a pipe: the servers in the background outlive the shell
     with open(folder / "output.txt", "w") as out:
         shell = subprocess.Popen(
-            ["bash", "-c", script], cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             shell.wait(1500)
         finally:
@@ -69,7 +75,8 @@ def test_your_own_table(tmp_path: Path) -> None:
     output = follow("your-own-table.md", tmp_path)
     assert "1,800 rows, 600 queries x 3 models" in output and "held-out queries" in output
     full, partly = (artifact(tmp_path, f"reports/{name}/verdict.json") for name in ("support", "partly"))
-    # of the example, easy questions are for small and hard ones for large, so a single model is never surely the best
+    # of the example, easy questions are for small and hard ones for large, so a single model is never surely
+    # the best
     assert full["headline"].startswith(("Deploy", "Not enough data to tell (about"))
     assert full["goal"]["confirmed"] or "queries in the table would tell" in full["goal"]["sentence"]
     assert any("small was not tried on" in warning for warning in partly["warnings"])
@@ -94,7 +101,8 @@ def test_you_have_no_scores(tmp_path: Path) -> None:
 
 
 def test_you_have_traces(tmp_path: Path) -> None:
-    """Two thirds of the calls have no thumb and none a propensity: a router that looks better, and no interval."""
+    """Two thirds of the calls have no thumb and none a propensity: a router that looks better, and no
+    interval."""
     output = follow("traces.md", tmp_path)
     assert "chat.completion" in output and "propensities: none in the log" in output
     verdict = artifact(tmp_path, "reports/shop/verdict.json")

@@ -1,4 +1,5 @@
-"""The Dagster instance on PostgreSQL: the shipped template against a server of the test's own, on 127.0.0.1."""
+"""The Dagster instance on PostgreSQL: the shipped template against a server of the test's own, on
+127.0.0.1."""
 
 from __future__ import annotations
 

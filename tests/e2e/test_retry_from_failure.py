@@ -1,4 +1,5 @@
-"""One cell of a partition cannot be computed: the others are kept and shown, what follows waits, a retry does the rest."""
+"""One cell of a partition cannot be computed: the others are kept and shown, what follows waits, a retry does
+the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Servers killed with -9 under load: the log and what was learnt are whole. `python -m benchmarks.chaos` does more of it."""
+"""Servers killed with -9 under load: the log and what was learnt are whole.
+
+`python -m benchmarks.chaos` does more of it.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,13 @@ def test_nothing_is_lost_and_nothing_is_counted_twice(tmp_path: Path, place: str
             pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")
     pool = ModelPool.model_validate(POOL)
     build_bundle(
-        tmp_path / "router", pool, make_artifacts(tmp_path / "artifacts", pool),
-        policy="cabs_c_linear@tuned", rho=300.0, epsilon=0.1,
-    )  # fmt: skip
+        tmp_path / "router",
+        pool,
+        make_artifacts(tmp_path / "artifacts", pool),
+        policy="cabs_c_linear@tuned",
+        rho=300.0,
+        epsilon=0.1,
+    )
     prompts = [f"Question {i}: which of these numbers is larger, {i} or {i * 7 % 11}?" for i in range(30)]
     with Postgres() if place == "postgres" else nullcontext() as server:
         url = None if server is None else server.url

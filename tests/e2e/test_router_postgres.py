@@ -46,11 +46,24 @@ def bundle(tmp_path_factory) -> Path:
 
 def row(name: str) -> dict:
     return {
-        "id": name, "ts": 1.0, "bundle": "b", "arm": "x", "p": 0.25, "pmf": np.array([0.25, 0.75]),
-        "target": np.array([0.0, 1.0]), "available": np.array([True, False]), "rho": 300.0, "mode": "route",
-        "expected_cost": None, "prompt_hash": "h", "prompt_length": 3.0, "prompt": None,
-        "embedding": np.array([0.1, 0.2], dtype=np.float32), "decision": "{}", "call_id": f"call {name}",
-    }  # fmt: skip
+        "id": name,
+        "ts": 1.0,
+        "bundle": "b",
+        "arm": "x",
+        "p": 0.25,
+        "pmf": np.array([0.25, 0.75]),
+        "target": np.array([0.0, 1.0]),
+        "available": np.array([True, False]),
+        "rho": 300.0,
+        "mode": "route",
+        "expected_cost": None,
+        "prompt_hash": "h",
+        "prompt_length": 3.0,
+        "prompt": None,
+        "embedding": np.array([0.1, 0.2], dtype=np.float32),
+        "decision": "{}",
+        "call_id": f"call {name}",
+    }
 
 
 def story(log: EventLog) -> list:
@@ -58,9 +71,11 @@ def story(log: EventLog) -> list:
     log.add_decisions([row("one"), row("two")])
     log.finish("one", status="answered", cost=1e-3, response_id="r1")
     said = [
-        log.add_reward("one", 1.0, 1e-3, "user", "k1"), log.add_reward("one", 1.0, 1e-3, "user", "k1"),
-        log.add_reward("one", 0.0, 1e-3, "user", "k1"), log.add_reward("one", 0.5, 1e-3, "judge", "k2"),
-    ]  # fmt: skip
+        log.add_reward("one", 1.0, 1e-3, "user", "k1"),
+        log.add_reward("one", 1.0, 1e-3, "user", "k1"),
+        log.add_reward("one", 0.0, 1e-3, "user", "k1"),
+        log.add_reward("one", 0.5, 1e-3, "judge", "k2"),
+    ]
     made = log.decision(response_id="r1")
     said += [
         made.id,
@@ -133,8 +148,13 @@ def messages(call) -> str:
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://cabs:pass-word@127.0.0.1:1/postgres", "postgresql://cabs:pass/word@127.0.0.1:1/x", "postgresql://cabs:pass word@[::1"],
-)  # fmt: skip
+    "url",
+    [
+        "postgresql://cabs:pass-word@127.0.0.1:1/postgres",
+        "postgresql://cabs:pass/word@127.0.0.1:1/x",
+        "postgresql://cabs:pass word@[::1",
+    ],
+)
 def test_no_error_shows_where_the_database_is(url: str) -> None:
     said = messages(lambda: EventLog(url))
     assert (

@@ -1,4 +1,5 @@
-"""Sdist and wheel hold every file of the package under names of its own and work without a checkout; so does `pip -e`."""
+"""Sdist and wheel hold every file of the package under names of its own and work without a checkout; so does
+`pip -e`."""
 
 from __future__ import annotations
 
@@ -89,8 +90,9 @@ def other_interpreters() -> list[Path]:
         for path in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")):
             asked = path and subprocess.run(
                 [str(path), "-c", "import sys, ensurepip; print(*sys.version_info[:2], sep='.')"],
-                capture_output=True, text=True,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+            )
             if path and asked and asked.stdout.strip() == version:  # a shim of pyenv may stand for nothing
                 found[version] = Path(path)
     found.pop("{}.{}".format(*sys.version_info), None)
