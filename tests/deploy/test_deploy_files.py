@@ -107,26 +107,78 @@ def test_files_of_other_tools_fit_their_schemas(schema: str, pattern: str) -> No
         assert list(validator.iter_errors(found | {"typo": 1})), path.name
 
 
+def _fields(required: str = "", **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": required.split(),
+        "additionalProperties": False,
+    }
+
+
+_FLAG, _TEXT, _NUMBER = {"type": "boolean"}, {"type": "string"}, {"type": "integer"}
+_OBJECT, _OBJECTS = {"type": "object"}, {"type": "array", "items": {"type": "object"}}
+_WORDS = {"type": "array", "items": _TEXT}
+#: The names that our values use, with their types, as Dagster's own chart has them (values.schema.json of the
+#: chart and of its user deployments); the chart's defaults give the others.
+CHART = _fields(
+    **{
+        "dagster-user-deployments": _fields(
+            enabled=_FLAG,
+            deployments={
+                "type": "array",
+                "items": _fields(
+                    "name image port",
+                    name=_TEXT,
+                    image=_fields(
+                        "repository pullPolicy",
+                        repository=_TEXT,
+                        tag={"type": ["string", "integer", "null"]},
+                        pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]},
+                    ),
+                    port=_NUMBER,
+                    codeServerArgs=_WORDS,
+                    env={"anyOf": [_OBJECTS, {"type": "object", "additionalProperties": _TEXT}]},
+                    envSecrets=_OBJECTS,
+                    includeConfigInLaunchedRuns=_fields("enabled", enabled=_FLAG),
+                    volumes=_OBJECTS,
+                    volumeMounts=_OBJECTS,
+                    podSecurityContext=_OBJECT,
+                ),
+            },
+        ),
+        "global": _fields(postgresqlSecretName=_TEXT),
+    },
+    postgresql=_fields(
+        enabled=_FLAG, postgresqlHost=_TEXT, postgresqlUsername=_TEXT, postgresqlDatabase=_TEXT
+    ),
+    generatePostgresqlPasswordSecret=_FLAG,
+    telemetry=_fields(enabled=_FLAG),
+    concurrency=_fields(
+        enabled=_FLAG,
+        pools=_fields(granularity=_TEXT, defaultLimit=_NUMBER, opGranularityRunBuffer=_NUMBER),
+        runs=_fields(maxConcurrentRuns=_NUMBER),
+    ),
+    dagsterDaemon=_fields(runRetries=_OBJECT),
+)
+
+
 def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
     """What the chart puts into a pod from our values is Kubernetes' own; the names around it are the
     chart's."""
     validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
     values = yaml.safe_load((DEPLOY / "dagster" / "values.yaml").read_text(encoding="utf-8"))
+    assert [e.message for e in jsonschema.Draft202012Validator(CHART).iter_errors(values)] == []
+    for place in (values, values["concurrency"]["pools"], values["dagsterDaemon"], values["postgresql"]):
+        place["typo"] = 1
+        assert list(jsonschema.Draft202012Validator(CHART).iter_errors(values))
+        del place["typo"]
     (code,) = values["dagster-user-deployments"]["deployments"]
-    fields = "name image codeServerArgs port env envSecrets includeConfigInLaunchedRuns"
-    mounts = "volumes volumeMounts podSecurityContext"
-    assert set(code) == {*fields.split(), *mounts.split()}
-    # the chart's schema refuses other names here (`concurrency.py` and `daemon.py` of its values)
     concurrency = values["concurrency"]
-    assert concurrency.keys() == {"enabled", "pools", "runs"}
-    assert concurrency["pools"].keys() == {"granularity", "defaultLimit", "opGranularityRunBuffer"}
-    assert concurrency["runs"].keys() == {"maxConcurrentRuns"}
-    assert values["dagsterDaemon"] == {"runRetries": {"enabled": True, "maxRetries": 1}}
     # and they say what the instance's own template says
     own = yaml.safe_load(template("postgres"))
     assert concurrency["pools"]["granularity"] == own["concurrency"]["pools"]["granularity"] == "op"
     assert values["dagsterDaemon"]["runRetries"]["maxRetries"] == own["run_retries"]["max_retries"]
-    assert set(code["image"]) == {"repository", "tag", "pullPolicy"}
     container = {
         "name": code["name"],
         "image": "{repository}:{tag}".format(**code["image"]),
