@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -67,8 +69,12 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
         canceled = dev.query(_LAUNCH, p=asked)["launchRun"]["run"]["runId"]
         pid = wait_for("oracles", lambda: caught(home, "oracles"), 180, 0.005)
         assert slots(dev) == {canceled}
-        assert dev.query(_CANCEL, id=canceled)["terminateRun"]["__typename"] == "TerminateRunSuccess"
-        os.kill(pid, signal.SIGCONT)
+        with ThreadPoolExecutor(1) as pool:  # the answer comes when the process has ended
+            answer = pool.submit(dev.query, _CANCEL, id=canceled)
+            wait_for("the cancel", lambda: dev.runs()[0]["status"] == "CANCELING" or answer.done(), 30)
+            time.sleep(2)
+            os.kill(pid, signal.SIGCONT)
+            assert answer.result()["terminateRun"]["__typename"] == "TerminateRunSuccess"
         wait_for("its slot", lambda: not slots(dev), 120)
         wait_for("its end", lambda: [r["status"] for r in dev.runs()] == ["CANCELED"], 60)
 
