@@ -67,8 +67,14 @@ def log_name(place: str | Path) -> str:
     return "the PostgreSQL log" if is_postgres(place) else str(place)
 
 
+#: types that both drivers take as they are
+_STORED = (float, int, bytes)
+
+
 def _storable(value: Any) -> Any:
     """A value that both drivers take: numbers of numpy as Python's, text without NUL and lone surrogates."""
+    if value is None or type(value) in _STORED:
+        return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, str) and (not value.isascii() or "\x00" in value):

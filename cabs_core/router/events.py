@@ -46,6 +46,14 @@ _LEASE = "learner"
 #: what a server finds wrong with its budget, for `doctor`: JSON, a list of sentences
 BUDGET = "budget"
 
+#: what is known of a decision before its call ends
+_BEGUN = tuple(name for name in DECISIONS if name not in ("seq", "retracted", *ENDS))
+_ADD = (
+    f"INSERT INTO decisions ({', '.join(_BEGUN)}) VALUES ({', '.join('?' * len(_BEGUN))}) "
+    "ON CONFLICT (id) DO NOTHING RETURNING seq"
+)
+_ADD_BODY = f"INSERT INTO bodies ({', '.join(BODIES)}) VALUES ({', '.join('?' * len(BODIES))})"
+
 
 class EventLog(EventReads):
     """Appends and reads events; safe for threads, and for processes that open the same log.
@@ -104,20 +112,16 @@ class EventLog(EventReads):
 
         A row that names a decision in `kept` is a turn of its conversation and gets no body.
         """
-        names = [name for name in DECISIONS if name not in ("seq", "retracted", *ENDS)]
-        light = f"INSERT INTO decisions ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        light += " ON CONFLICT (id) DO NOTHING RETURNING seq"
-        heavy = f"INSERT INTO bodies ({', '.join(BODIES)}) VALUES ({', '.join('?' * len(BODIES))})"
 
         def work(run: Run) -> None:
             for row in rows:
                 values = {**row, "status": row.get("status", "decided")}
                 values |= {name: name_of(row[name]) for name in NAMED if row.get(name) is not None}
-                added = run(light, [values.get(name) for name in names]).fetchall()
+                added = run(_ADD, [values.get(name) for name in _BEGUN]).fetchall()
                 if not added:  # done again after the connection was lost: it is there
                     continue
                 if row.get("kept") is None:
-                    run(heavy, [added[0][0], *body_of(row)])
+                    run(_ADD_BODY, [added[0][0], *body_of(row)])
                 tally(run, values["ts"], values["bundle"], values["arm"], values["status"], n=1)
 
         self.database.transaction(work, append=True)

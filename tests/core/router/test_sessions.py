@@ -163,7 +163,7 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
     router = Router.load(folder)
     router = Router.load(folder, cache_prices=dict.fromkeys(router.arms, (10.0, 1.0)))
     scores = np.array([0.5 if name == arm else 0.7 for name in router.arms])
-    monkeypatch.setattr(router.heads, "shown", lambda embedding, length: (scores, np.zeros(4)))
+    monkeypatch.setattr(router.heads, "expected", lambda embedding, length: (scores, np.zeros(4)))
     worth = 0.2 / (300.0 * 9e-6)  # tokens of the cache, at rho 300
     for i, (tokens, stays) in enumerate(((worth + 20, True), (worth - 20, False))):
         named = {"metadata": {"session_id": f"s{i}"}}
