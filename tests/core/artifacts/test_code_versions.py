@@ -189,8 +189,12 @@ def test_editing_a_module_concerns_exactly_what_can_run_it(watched, name: str) -
         covered |= set().union(*(modules_of(f"policy {p}") for p in POLICIES))
     assert ran <= covered, f"runs but is in no version: {sorted(ran - covered)}"
     # What this small pool did not even import is there for other settings: other sources, encoders, learners.
-    elsewhere = tuple(
-        f"cabs_core.{room}" for room in ("outcomes", "encoders", "oracles", "predictors", "compiled")
+    elsewhere = (
+        "cabs_core.outcomes",
+        "cabs_core.encoders",
+        "cabs_core.oracles",
+        "cabs_core.predictors",
+        "cabs_core.compiled",
     )
     beyond = {m for m in modules_of(name) - watched[name]["imported"] if not m.startswith(elsewhere)}
     assert not beyond, f"in its version but never imported: {sorted(beyond)}"
