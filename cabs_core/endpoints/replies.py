@@ -259,8 +259,10 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
         headers: of the reply; names in any case. body: bytes, or their JSON.
     """
     data = parsed(body) if isinstance(body, str | bytes) else body
-    error = _error_in(data)
     good = 200 <= status < 300
+    if good and isinstance(data, Mapping) and data and data.keys().isdisjoint(_ERRORS):
+        return Meaning.ANSWERED
+    error = _error_in(data)
     if good and not error:
         return Meaning.ANSWERED if body else Meaning.RETRY
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
@@ -330,6 +332,10 @@ def parsed(body: Any) -> Any:
     except (ValueError, RecursionError):
         text = body if isinstance(body, str) else body[:4000].decode("utf-8", "replace")
         return {"message": text} if text.strip() else None
+
+
+#: fields of a reply that hold its error
+_ERRORS = frozenset({"error", "errors", "base_resp", "error_code"})
 
 
 def _error_in(data: Any) -> Any:

@@ -177,27 +177,28 @@ def tokens_of(usage: Any) -> Tokens | None:
         return None
     if billed := _part(usage, _BILLED):
         usage = {**usage, **billed}
-    named = next((name for name in INPUT if name in usage and count(usage[name]) is not None), None)
+    counts = _counts(usage)
+    named = next((name for name in INPUT if name in counts), None)
     if named is None:
         return None
-    entry, output, total = count(usage[named]) or 0.0, _first(usage, OUTPUT), _first(usage, TOTAL)
-    into, out = (_part(usage, names) for names in _DETAILS)
-    reasoning = _first(out, _REASONING) or _first(usage, _REASONING) or 0.0
+    entry, output, total = counts[named], _first(counts, OUTPUT), _first(counts, TOTAL)
+    into, out = (_counts(_part(usage, names)) for names in _DETAILS)
+    reasoning = _first(out, _REASONING) or _first(counts, _REASONING) or 0.0
     if any(name in usage for name in _ANSWER) or (output is None and named == "promptTokenCount"):
-        output = (_first(usage, _ANSWER) or 0.0) + reasoning
+        output = (_first(counts, _ANSWER) or 0.0) + reasoning
     if output is None:
         if total is None or any(usage.get(name) is not None for name in OUTPUT):
             return None  # nothing says what was written, or a count that is none does
         output = 0.0
     if total is None and reasoning > output:  # so it is no part of it
         output += reasoning
-    entry += _first(usage, _TOOLS) or 0.0
-    cached, written = _first(usage, _CACHED) or 0.0, _first(usage, _WRITTEN) or 0.0
+    entry += _first(counts, _TOOLS) or 0.0
+    cached, written = _first(counts, _CACHED) or 0.0, _first(counts, _WRITTEN) or 0.0
     if cached or written:
         if _beside(named, entry, output, cached + written, total, bool(into)):
             entry += cached + written
     else:
-        cached = _first(into, _CACHED_WITHIN) or _first(usage, _CACHED_WITHIN) or 0.0
+        cached = _first(into, _CACHED_WITHIN) or _first(counts, _CACHED_WITHIN) or 0.0
         written = _first(into, _WRITTEN_WITHIN) or 0.0
     if total is not None:
         output = max(output, total - entry)
@@ -248,7 +249,7 @@ def _dollars(value: Any, unit: float = 1.0) -> float | None:
 
 def counted_output(usage: Mapping[str, Any]) -> float | None:
     """What a usage block calls the output, which may leave out reasoning; None: it has no sound count."""
-    return _first(usage, OUTPUT)
+    return _first(_counts(usage), OUTPUT)
 
 
 def with_output(usage: dict[str, Any], least: float) -> dict[str, Any]:
@@ -265,11 +266,16 @@ def _part(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
     return {}
 
 
-def _first(usage: Mapping[str, Any], names: Iterable[str]) -> float | None:
-    """The first sound count of these fields."""
+def _counts(part: Mapping[str, Any]) -> dict[str, float]:
+    """Its fields that are sound counts."""
+    return {name: number for name, value in part.items() if (number := count(value)) is not None}
+
+
+def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
+    """The first of these counts that there is."""
     for name in names:
-        if name in usage and (number := count(usage[name])) is not None:
-            return number
+        if name in counts:
+            return counts[name]
     return None
 
 

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from cabs_core.router.server import limits
 from cabs_core.router.server.callers import Refused
-from cabs_core.router.server.gate import Gate
+from cabs_core.router.server.gate import Gate, Room
 
 _OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]+")
 _ASTRAL = re.compile(rb"[\xf0-\xff]")
@@ -29,7 +29,7 @@ async def body_of(request: Request) -> dict[str, Any]:
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
     content, known, loop = bytearray(), int(length), asyncio.get_running_loop()
-    request.state.room = room = gate.room(request.state.caller.name, request.receive)
+    request.state.room = room = Room(gate.shares, request.state.caller.name, request.receive)
     request.state.ends.callback(room.close)
     try:
         async with asyncio.timeout(limits.BODY_SECONDS) as clock:

@@ -129,11 +129,12 @@ class Gate:
 
     Attributes:
         requests: {key's name: requests under way}, of those that have any.
+        shares: {key's name: its bytes}, of which a `Room` takes some.
     """
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
-        self._shares: dict[str, _Share] = {}
+        self.shares: dict[str, _Share] = {}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cabs-read")
 
     async def beside(self, size: int, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -177,7 +178,3 @@ class Gate:
             self.requests[key] -= 1
             if not self.requests[key]:
                 del self.requests[key]
-
-    def room(self, key: str, receive: Receive) -> Room:
-        """For a request of a key; `receive` is ASGI's."""
-        return Room(self._shares, key, receive)

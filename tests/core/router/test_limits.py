@@ -26,7 +26,7 @@ from benchmarks.speed.servers import free_port, wait_for
 from cabs_core.endpoints.request import LONGEST
 from cabs_core.router.server import bodies, limits
 from cabs_core.router.server.callers import Refused
-from cabs_core.router.server.gate import Gate
+from cabs_core.router.server.gate import Gate, Room
 from cabs_core.router.server.protocol import BoundedProtocol
 from cabs_core.router.server.streams import Events, written_in
 
@@ -304,10 +304,10 @@ def run_on_gate(work):
 
     async def run():
         gate, stays = Gate(), asyncio.Event().wait
-        await work(gate, lambda key: gate.room(key, stays))
+        await work(gate, lambda key: Room(gate.shares, key, stays))
         async with asyncio.timeout(5):
             for key in "ab":
-                await gate.room(key, stays).hold("body", 11)
+                await Room(gate.shares, key, stays).hold("body", 11)
         gate.close()
 
     asyncio.run(run())
@@ -382,7 +382,7 @@ def test_a_client_that_leaves_waits_no_more(ten_bytes, monkeypatch):
             await left.wait()
             return {"type": "http.disconnect"}
 
-        second = gate.room("a", receive)
+        second = Room(gate.shares, "a", receive)
         second.read = True
         waits = asyncio.create_task(second.hold("answer", 8))
         await asyncio.sleep(0.01)
