@@ -35,9 +35,9 @@ SCRIPTS = {
     "information": "--pool tiny --split-seeds 0 --predictors ridge",
     "large_log": "--router router --decisions 200",
     "lengths": "--pool tiny --limits 16",
-    "log_alone": "--pool tiny --epsilon 0.6 --seeds 1",
+    "log_alone": "--pool tiny --epsilon 1 --seeds 1",
     "logs": "--pool tiny --policies lin_ucb --epsilon 0.1 --train 60 --seeds 1",
-    "object_store": "--pool tiny --rho 0 --policies best_single",
+    "object_store": "--pool tiny --pool-file home/pools/tiny.yaml --rho 0 --policies best_single",
     "oracles": "--pool tiny --split-seeds 0",
     "readings": "--pool tiny --split-seeds 0",
     "route_text": "--pools tiny --splits 1 --trials 1",
@@ -58,6 +58,9 @@ SCRIPTS = {
     "verdict_worlds": "--tables 2 --sizes 100",
     "verdicts": "--tables 1 --most 100 --jobs 1",
 }
+
+#: those that need a real table
+REAL = ("drift",)
 
 
 def scripts() -> set[str]:
@@ -91,10 +94,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_each_ends_well(
-    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     """By its figures: a script that measures a missed bound, on a busy machine say, exits with it in words."""
     monkeypatch.chdir(folder)
+    if name in REAL:
+        monkeypatch.setenv("CABS_DATA_DIR", str(request.getfixturevalue("data_dir")))
     words = SCRIPTS[name].replace("@P", str(free_port())).split()
     if name == "arena":
         from benchmarks.arena.__main__ import arena

@@ -52,10 +52,16 @@ def main() -> int:
     )
     if given.json:
         rows = [
-            {"theme": r.behaviour.theme, "behaviour": r.behaviour.name, "expected": r.behaviour.expected, "seen": r.seen,
-             "verdict": r.verdict, "seconds": r.seconds}
+            {
+                "theme": r.behaviour.theme,
+                "behaviour": r.behaviour.name,
+                "expected": r.behaviour.expected,
+                "seen": r.seen,
+                "verdict": r.verdict,
+                "seconds": r.seconds,
+            }
             for r in found
-        ]  # fmt: skip
+        ]
         given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 1 if counts["FAIL"] or not counts["pass"] else 0
 

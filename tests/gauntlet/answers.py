@@ -15,12 +15,21 @@ from .stage import ROOT, Stage, wait
 
 #: word of the stand-in -> what a provider does then
 FAILS = {
-    "revoked": "a revoked key (401)", "unpaid": "an unpaid account (402)", "forbidden": "a key without rights (403)",
-    "unknown": "a model that is gone (404)", "large": "a request that is too large for it (413)",
-    "toolong": "a prompt beyond its context (400)", "limited": "a rate limit (429)", "broken": "a server error (500)",
-    "overloaded": "overload (529)", "redirects": "a redirect (302)", "empty": "nothing (204)",
-    "html": "a page of HTML with 200", "cut": "half an answer with 200", "wrong": "an error with 200",
-}  # fmt: skip
+    "revoked": "a revoked key (401)",
+    "unpaid": "an unpaid account (402)",
+    "forbidden": "a key without rights (403)",
+    "unknown": "a model that is gone (404)",
+    "large": "a request that is too large for it (413)",
+    "toolong": "a prompt beyond its context (400)",
+    "limited": "a rate limit (429)",
+    "broken": "a server error (500)",
+    "overloaded": "overload (529)",
+    "redirects": "a redirect (302)",
+    "empty": "nothing (204)",
+    "html": "a page of HTML with 200",
+    "cut": "half an answer with 200",
+    "wrong": "an error with 200",
+}
 
 
 def _another(word: str) -> Callable[[Stage], Seen]:
@@ -68,7 +77,8 @@ def unreachable(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def flaps(stage: Stage) -> Seen:
-    """Every model fails at every other call, 40 requests -> at least 37 answered, no 5xx that one attempt explains"""
+    """Every model fails at every other call, 40 requests -> at least 37 answered, no 5xx that one attempt
+    explains"""
     server = stage.server()
     with server.behaving({0: "flaps", 1: "flaps", 2: "flaps"}):
         answers = [server.ask() for _ in range(40)]
@@ -109,7 +119,7 @@ def all_limited(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def all_too_long(stage: Stage) -> Seen:
-    """A prompt beyond the context of every model -> 400 context_length_exceeded, and no model is left alone"""
+    """A prompt beyond the context of every model -> 400 context_length_exceeded, no model is left alone"""
     server = stage.server()
     with server.behaving("toolong"):
         answers = [server.ask() for _ in range(5)]
@@ -120,7 +130,7 @@ def all_too_long(stage: Stage) -> Seen:
 
 @behaviour()
 def all_hang(stage: Stage) -> Seen:
-    """No model ever answers -> 504 at the deadline of 2 s, the attempts are closed and their costs estimated"""
+    """No model ever answers -> 504 at the deadline of 2 s, attempts are closed, their costs estimated"""
     server = stage.fresh(whole={"deadline": 2.0})
     server.behave(dict.fromkeys(range(4), "hangs"))
     begin = time.monotonic()
@@ -144,14 +154,16 @@ def poisoned(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def left_alone(stage: Stage) -> Seen:
-    """The key of the most played model is revoked and renewed -> no error, few calls of it, /readyz says why, it comes back"""
+    """The key of the most played model is revoked and renewed -> no error, few calls of it, /readyz says why,
+    it comes back"""
     server = stage.fresh(whole={"breaker": {"cooldown": 1.0}}, options=("--epsilon", "0"))
     favourite = server.arms.index(server.ask().headers["x-cabs-model"])
     before = server.metrics()
     server.behave({favourite: "revoked"})
     seen = {server.ask().status_code for _ in range(40)}
     problems = server.problems()
-    name = f'cabs_upstream_calls_total{{worker="{_worker(before)}",model="{server.arms[favourite]}",status="error"}}'
+    labels = f'worker="{_worker(before)}",model="{server.arms[favourite]}",status="error"'
+    name = f"cabs_upstream_calls_total{{{labels}}}"
     calls = server.metrics().get(name, 0.0)
     server.behave({favourite: ""})
     back = wait(lambda: server.ask().headers["x-cabs-model"] == server.arms[favourite], 20.0)

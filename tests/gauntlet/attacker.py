@@ -1,6 +1,7 @@
 """Hostile clients on raw sockets, in a process of their own.
 
-`python -m tests.gauntlet.attacker ATTACK AT_ONCE SECONDS PORT [SECONDS PORT ...]` attacks one port after the other, with a pause
+`python -m tests.gauntlet.attacker ATTACK AT_ONCE SECONDS PORT [SECONDS PORT ...]` attacks one port after the
+other, with a pause
 between them, and prints a port when its attack begins and 0 when it ends.
 """
 
@@ -23,10 +24,13 @@ LARGE = 19 << 20
 #: seconds between two attacks
 PAUSE = 0.5
 _GET = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
-_CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
-
-
 _CHAT = "/v1/chat/completions"
+_CHUNKED = b"".join(
+    (
+        f"POST {_CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode(),
+        b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n",
+    )
+)
 
 
 def _post(path: str, body: bytes, *, key: str | None = KEY, length: int | None = None) -> tuple[bytes, bytes]:

@@ -66,7 +66,8 @@ def _hostile(stage: Stage) -> int:
 
 
 class Clients:
-    """Twenty honest clients, each with a key and a session: how long they wait, what went wrong, what they paid."""
+    """Twenty honest clients, each with a key and a session: how long they wait, what went wrong, what they
+    paid."""
 
     def __init__(self, server: Server, echo: int):
         assert server.process is not None
@@ -133,7 +134,8 @@ def _threads(pid: int) -> list[Path]:
 
 
 def _delays(threads: list[Path]) -> dict[Path, int]:
-    """{thread: nanoseconds for which it was ready to go on and the machine, busy with others, gave it no core}."""
+    """{thread: nanoseconds for which it was ready to go on and the machine, busy with others, gave it no
+    core}."""
     delays = {}
     for thread in threads:
         with suppress(OSError, IndexError):  # it has just ended, or the kernel does not say
@@ -142,7 +144,8 @@ def _delays(threads: list[Path]) -> dict[Path, int]:
 
 
 def _lost(before: dict[Path, int], after: dict[Path, int]) -> float:
-    """Seconds that a call has lost to other work on the machine: of each process that it went through the thread that lost most."""
+    """Seconds that a call has lost to other work on the machine: of each process that it went through the
+    thread that lost most."""
     most = Counter[Path]()
     for thread, delay in after.items():
         process = thread.parent.parent
@@ -164,10 +167,13 @@ def _server(stage: Stage, name: str) -> Server:
 
 
 def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
-    """Twenty honest clients of a server, while twenty hostile ones attack it, and while they attack another one.
+    """Twenty honest clients of a server, while twenty hostile ones attack it, and while they attack another
+    one.
 
-    All of them share this machine with both servers, so calls beside an attack are compared with calls beside the same
-    attack on a server that the honest clients do not ask, and the time for which a call waited for a core is taken off: what is left is what the attack does within their server.
+    All of them share this machine with both servers, so calls beside an attack are compared with calls beside
+    the same
+    attack on a server that the honest clients do not ask, and the time for which a call waited for a core is
+    taken off: what is left is what the attack does within their server.
 
     Args:
         plan: (whether their server is attacked, seconds), one after the other.
@@ -224,8 +230,9 @@ def _declare(name: str, what: str) -> None:
 
     play.__name__ = play.__qualname__ = name
     says = (
-        f"{what}, 20 at once -> at most {MEMORY:.0f} MB more; 19 of 20 calls of others wait at most {WAIT * 1e3:.0f} ms longer "
-        "than beside the same attack on another server of this machine, without an error, with their own counts and costs"
+        f"{what}, 20 at once -> at most {MEMORY:.0f} MB more; 19 of 20 calls of others wait at most "
+        f"{WAIT * 1e3:.0f} ms longer than beside the same attack on another server of this machine, without "
+        "an error, with their own counts and costs"
     )
     behaviour(short=True, says=says)(play)
 

@@ -21,7 +21,8 @@ def _spent(server: Server) -> float:
 
 @behaviour(short=True)
 def a_cap(stage: Stage) -> Seen:
-    """A cap of ten calls a day, 20 requests; the server is killed and started again -> 10 answers, then 429 with Retry-After, also after it"""
+    """A cap of ten calls a day, 20 requests; the server is killed and started again -> 10 answers, then 429
+    with Retry-After, also after it"""
     server = stage.fresh(options=("--budget-cap-per-day", f"{10 * USUAL}"))
     answers = [server.ask(stream=i % 2 == 0) for i in range(20)]
     seen = [a.status_code for a in answers]
@@ -33,13 +34,15 @@ def a_cap(stage: Stage) -> Seen:
     good = seen == [200] * 10 + [429] * 10 and after.status_code == 429 and 0 < wait_s <= 86_400
     return (
         good,
-        f"{seen.count(200)} answered, spent {spent / USUAL:.1f} calls; after kill -9: {after.status_code}, Retry-After {wait_s}",
+        f"{seen.count(200)} answered, spent {spent / USUAL:.1f} calls; after kill -9: {after.status_code}, "
+        f"Retry-After {wait_s}",
     )
 
 
 @behaviour(short=True)
 def a_target_out_of_reach(stage: Stage) -> Seen:
-    """A budget a request below what the cheapest costs -> it is answered; /readyz, log and doctor say what the end costs"""
+    """A budget a request below what the cheapest costs -> it is answered; /readyz, log and doctor say what
+    the end costs"""
     server = stage.fresh(options=("--budget-per-request", "0.00000001"))
     seen = server.ask().status_code
     words = "0.00000001 USD a request cannot be reached"
@@ -74,7 +77,8 @@ def free_models_go_on(stage: Stage) -> Seen:
 
 @behaviour()
 def a_target(stage: Stage) -> Seen:
-    """A target a request between the cheapest and the dearest model, half streams, a restart half way -> within 3 % after 600 requests, from the log"""
+    """A target a request between the cheapest and the dearest model, half streams, a restart half way ->
+    within 3 % after 600 requests, from the log"""
     target, router = 4e-4, stage.routers / "carrot"
     costs = [float(a["mean_cost"]) for a in read_manifest(router).arms]
     changes = {i: {"price": {"input": 1e6 * c / 15, "output": 1e6 * c / 15}} for i, c in enumerate(costs)}
@@ -94,5 +98,5 @@ def a_target(stage: Stage) -> Seen:
     good = abs(spent / target - 1) < 0.03
     return (
         good,
-        f"{spent:.6f} USD a request, target {target}, costs of the models {min(costs):.6f} to {max(costs):.6f}",
+        f"{spent:.6f} USD a request, target {target}, models cost {min(costs):.6f} to {max(costs):.6f}",
     )

@@ -28,7 +28,8 @@ def _serves(server: Server) -> str:
 
 @behaviour(short=True)
 def promoted_and_rolled_back(stage: Stage) -> Seen:
-    """A second bundle is promoted and rolled back under load -> no request fails, each bundle decides in its turn"""
+    """A second bundle is promoted and rolled back under load -> no request fails, each bundle decides in its
+    turn"""
     folder = _folder(stage, "swapped")
     server = stage.fresh(folder)
     first = _serves(server)
@@ -45,13 +46,14 @@ def promoted_and_rolled_back(stage: Stage) -> Seen:
     good = bool(good)
     return (
         good,
-        f"{dict(load.seen)}, promoted {bool(swapped)}, rolled back {bool(back)}, {len(bundles)} bundles in the log",
+        f"{dict(load.seen)}, promoted {bool(swapped)}, back {bool(back)}, {len(bundles)} bundles logged",
     )
 
 
 @behaviour(short=True)
 def damaged(stage: Stage) -> Seen:
-    """A damaged bundle takes the place of the served one under load -> the old one serves on, /metrics counts the failure"""
+    """A damaged bundle takes the place of the served one under load -> the old one serves on, /metrics counts
+    the failure"""
     folder = _folder(stage, "damaged")
     server = stage.fresh(folder)
     first = _serves(server)
@@ -67,7 +69,8 @@ def damaged(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def the_upstreams_file_changes(stage: Stage) -> Seen:
-    """upstreams.yaml changes under load, then lacks a model -> taken up, no request fails; what was there serves on, /readyz says so"""
+    """upstreams.yaml changes under load, then lacks a model -> taken up, no request fails; what was there
+    serves on, /readyz says so"""
     server = stage.fresh()
     path = server.folder / "upstreams.yaml"
     file, first = json.loads(path.read_text()), server.arms[0]

@@ -21,15 +21,19 @@ def keyed(stage: Stage) -> Server:
 
 @behaviour(short=True)
 def no_key(stage: Stage) -> Seen:
-    """No key and a wrong key, in OpenAI's and in Anthropic's dialect -> 401 in the dialect's form; /healthz needs none"""
+    """No key and a wrong key, in OpenAI's and in Anthropic's dialect -> 401 in the dialect's form; /healthz
+    needs none"""
     server = keyed(stage)
     chat = [server.ask(headers=h) for h in ({}, {"authorization": "Bearer wrong-key"})]
     message = server.post(
         "/v1/messages", {"model": "cabs", "messages": user(TEXT)}, headers={"x-api-key": "wrong"}
     )
     seen = (
-        [a.status_code for a in chat], message.status_code, message.json()["error"]["type"], server.get("/healthz").status_code
-    )  # fmt: skip
+        [a.status_code for a in chat],
+        message.status_code,
+        message.json()["error"]["type"],
+        server.get("/healthz").status_code,
+    )
     return seen == ([401, 401], 401, "authentication_error", 200), seen
 
 
@@ -66,7 +70,8 @@ def sessions_are_apart(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def metrics_need_a_key(stage: Stage) -> Seen:
-    """GET /metrics without a key, with an ordinary one, with an admin's -> 401, 403, 200; /readyz tells the admin alone why"""
+    """GET /metrics without a key, with an ordinary one, with an admin's -> 401, 403, 200; /readyz tells the
+    admin alone why"""
     server = keyed(stage)
     seen = [server.get("/metrics", headers=h).status_code for h in ({}, ONE, BOSS)]
     ready = [sorted(server.get("/readyz", headers=h).json()) for h in ({}, ONE, BOSS)]
@@ -111,7 +116,8 @@ def a_page_in_a_browser(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def limits(stage: Stage) -> Seen:
-    """A body of 21 MiB, headers of 50 KiB and more than the limit, JSON that is none -> 413, refused, 400; the next is answered"""
+    """A body of 21 MiB, headers of 50 KiB and more than the limit, JSON that is none -> 413, refused, 400;
+    the next is answered"""
     server = stage.server()
     large = server.ask(user("x" * (21 << 20)))
     headers = server.ask(headers={f"x-{i}": "y" * 7_000 for i in range(10)})
@@ -136,7 +142,8 @@ def a_large_prompt(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def request_ids(stage: Stage) -> Seen:
-    """x-request-id: abc -> it comes back, is the call's name in the log, goes to the upstream and into the server's own log"""
+    """x-request-id: abc -> it comes back, is the call's name in the log, goes to the upstream and into the
+    server's own log"""
     server = stage.server()
     answer = server.ask(headers={"x-request-id": "abc-1"})
     (row,) = server.of(answer)

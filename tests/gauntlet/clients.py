@@ -32,12 +32,14 @@ def _langchain(server: Server, **options: Any) -> Any:
     return ChatOpenAI(base_url=f"{server.url}/v1", model="cabs", api_key="none", max_retries=0, **options)
 
 
-# -- OpenAI's package ---------------------------------------------------------------------------------------------------
+# -- OpenAI's package
+# ---------------------------------------------------------------------------------------------------
 
 
 @behaviour("openai", short=True)
 def openai_chat(stage: Stage) -> Seen:
-    """openai: chat.completions.create, its raw headers, feedback by its id -> the answer, x-cabs-decision, recorded"""
+    """openai: chat.completions.create, its raw headers, feedback by its id -> the answer, x-cabs-decision,
+    recorded"""
     server = stage.server()
     raw = _openai(server).chat.completions.with_raw_response.create(model="cabs", messages=user(TEXT))
     answer = raw.parse()
@@ -54,7 +56,8 @@ def openai_chat(stage: Stage) -> Seen:
 
 @behaviour("openai", short=True)
 def openai_stream(stage: Stage) -> Seen:
-    """openai: a stream with and without usage -> the text; usage in the last chunk only where it was asked for"""
+    """openai: a stream with and without usage -> the text; usage in the last chunk only where it was asked
+    for"""
     client = _openai(stage.server())
     seen = []
     for options in ({}, {"stream_options": {"include_usage": True}}):
@@ -78,7 +81,8 @@ def openai_parsed_stream(stage: Stage) -> Seen:
 
 @behaviour("openai", short=True)
 def openai_responses(stage: Stage) -> Seen:
-    """openai: responses.create, twice by previous_response_id, and as a stream -> output_text; one model; a completed response"""
+    """openai: responses.create, twice by previous_response_id, and as a stream -> output_text; one model; a
+    completed response"""
     # without exploration: a model that was only tried may be worth leaving
     server = stage.server("exploits", options=("--epsilon", "0"))
     client = _openai(server)
@@ -110,7 +114,8 @@ def openai_others(stage: Stage) -> Seen:
 
 @behaviour("openai", short=True)
 def openai_errors(stage: Stage) -> Seen:
-    """openai: a wrong key, an unknown model, a bad request, all models limited -> its own exceptions, Retry-After on the last"""
+    """openai: a wrong key, an unknown model, a bad request, all models limited -> its own exceptions,
+    Retry-After on the last"""
     import openai
 
     server, seen = stage.fresh(), []
@@ -180,7 +185,8 @@ def openai_many_at_once(stage: Stage) -> Seen:
 
 @behaviour("openai", short=True)
 def openai_tools(stage: Stage) -> Seen:
-    """openai: a loop of five tool calls, nine tenths exploration -> tool_calls come through, one model all the way"""
+    """openai: a loop of five tool calls, nine tenths exploration -> tool_calls come through, one model all
+    the way"""
     server = stage.server("eager", options=("--epsilon", "0.9"))
     client, messages, models = _openai(server), ruled("What is the weather?"), set()
     with server.behaving("calls"):
@@ -205,7 +211,8 @@ def openai_tools(stage: Stage) -> Seen:
     return len(models) == 1 and called >= 2, f"{called} tool calls, {len(models)} model(s)"
 
 
-# -- Anthropic's package ------------------------------------------------------------------------------------------------
+# -- Anthropic's package
+# ------------------------------------------------------------------------------------------------
 
 
 @behaviour("anthropic")
@@ -259,7 +266,8 @@ def anthropic_errors(stage: Stage) -> Seen:
     return good, seen
 
 
-# -- LangChain ----------------------------------------------------------------------------------------------------------
+# -- LangChain
+# ----------------------------------------------------------------------------------------------------------
 
 
 @behaviour("langchain_openai")
@@ -296,7 +304,7 @@ def langchain_embeddings(stage: Stage) -> Seen:
 
     embed = OpenAIEmbeddings(
         base_url=f"{stage.server().url}/v1", model="embed", api_key="none", check_embedding_ctx_length=False
-    )  # fmt: skip
+    )
     found = embed.embed_documents(["a", "b"])
     return found == [[0.0, 1.0], [0.0, 1.0]], found
 
@@ -311,7 +319,7 @@ def langchain_fails_over(stage: Stage) -> Seen:
     return models == {server.names[2]}, f"{len(found)} answers of {models}"
 
 
-# -- curl ---------------------------------------------------------------------------------------------------------------
+# -- curl -------------------------------------------------------------------------------------------
 
 
 def _curl(server: Server, path: str, body: Any = None, *options: str) -> str:

@@ -79,11 +79,13 @@ def by_previous_response(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def chains_over_keys(stage: Stage) -> Seen:
-    """Forty chains of six turns by previous_response_id, over three keys that know their own responses only -> none is lost"""
+    """Forty chains of six turns by previous_response_id, over three keys that know their own responses only
+    -> none is lost"""
     server = stage.fresh(
         changes={i: {"key_env": f"KEY_{i % 3}"} for i in range(4)},
-        options=("--epsilon", "0.9"), environment={f"KEY_{i}": f"secret-{i}" for i in range(3)},
-    )  # fmt: skip
+        options=("--epsilon", "0.9"),
+        environment={f"KEY_{i}": f"secret-{i}" for i in range(3)},
+    )
     lost, models = 0, set()
     for chain in range(40):
         previous: str | None = None
@@ -106,16 +108,17 @@ def loops_with_failures(stage: Stage) -> Seen:
     server.behave(dict.fromkeys(range(4), "seldom"))
 
     def loop(number: int) -> tuple[bool, bool]:
-        """Whether its model at the end is another than at the start, and whether another one answered within."""
+        """Whether its model is another at the end than at the start, and whether another answered within."""
         messages, models = user(f"What is the weather in loop {number}?"), []
         for i in range(9):
             answer = server.ask(messages, tools=[TOOL])
             models.append(answer.headers["x-cabs-model"])
             call = {"id": f"c{i}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
             messages = [
-                *messages, {"role": "assistant", "content": None, "tool_calls": [call]},
+                *messages,
+                {"role": "assistant", "content": None, "tool_calls": [call]},
                 {"role": "tool", "tool_call_id": f"c{i}", "content": "rain"},
-            ]  # fmt: skip
+            ]
         return models[0] != models[-1], len(set(models)) > 1
 
     with ThreadPoolExecutor(4) as pool:
@@ -147,9 +150,10 @@ def tool_loop(stage: Stage) -> Seen:
         names.append(answer.headers["x-cabs-decision"])
         call = {"id": f"c{i}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
         messages = [
-            *messages, {"role": "assistant", "content": None, "tool_calls": [call]},
+            *messages,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"c{i}", "content": "rain"},
-        ]  # fmt: skip
+        ]
     drawn = [d for d in server.rows() if d.id in names and d.kept is None]
     return len(models) == 1 and len(drawn) == 1, f"{len(models)} models, {len(drawn)} decisions"
 
@@ -189,7 +193,8 @@ def system_only(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def a_score_for_the_session(stage: Stage) -> Seen:
-    """A conversation is scored by its session, and its turns by their ids -> one score teaches, credited to the decision"""
+    """A conversation is scored by its session, and its turns by their ids -> one score teaches, credited to
+    the decision"""
     server = _eager(stage)
     headers, names = {"x-session-id": "scored"}, []
     for i in range(3):
@@ -209,14 +214,17 @@ def _capable(stage: Stage) -> Server:
 
 @behaviour(short=True)
 def capabilities(stage: Stage) -> Seen:
-    """Requests with an image, tools, a JSON schema, 5,000 tokens -> only to the model that takes them; propensity 1"""
+    """Requests with an image, tools, a JSON schema, 5,000 tokens -> only to the model that takes them;
+    propensity 1"""
     server = _capable(stage)
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     seen = {}
     for what, body in {
-        "image": {"messages": user([{"type": "text", "text": TEXT}, IMAGE])}, "tools": {"messages": user("Rain?"), "tools": [TOOL]},
-        "schema": {"messages": user("As JSON?"), "response_format": schema}, "long": {"messages": user("word " * 5_000)},
-    }.items():  # fmt: skip
+        "image": {"messages": user([{"type": "text", "text": TEXT}, IMAGE])},
+        "tools": {"messages": user("Rain?"), "tools": [TOOL]},
+        "schema": {"messages": user("As JSON?"), "response_format": schema},
+        "long": {"messages": user("word " * 5_000)},
+    }.items():
         rows = [d for _ in range(4) for d in server.of(server.ask(**body))]
         seen[what] = all(d.arm == server.arms[0] and d.p == 1.0 for d in rows if d.kept is None)
     free = {server.ask(user(f"Plain question {i}")).headers["x-cabs-model"] for i in range(30)}

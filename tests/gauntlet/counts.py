@@ -51,11 +51,14 @@ def _odd(word: str, stream: bool) -> Callable[[Stage], Seen]:
 
 
 for _word, _what in (
-    ("negative", "negative"), ("nan", "NaN"), ("digits", "of 400 digits"), ("uncounted", "absent"),
-):  # fmt: skip
+    ("negative", "negative"),
+    ("nan", "NaN"),
+    ("digits", "of 400 digits"),
+    ("uncounted", "absent"),
+):
     for _stream in (False, True):
         behaviour(
-            says=f"Usage {'of a stream ' if _stream else ''}is {_what} -> answered, cost estimated and bounded",
+            says=f"Usage{' of a stream' * _stream} is {_what} -> answered, cost estimated and bounded",
             short=_word == "digits",
         )(_odd(_word, _stream))
 
@@ -71,7 +74,8 @@ def anthropics_form(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def the_bill_of_all_ways(stage: Stage) -> Seen:
-    """Chat, messages, responses and completions, whole and streamed, reasoning in the total alone, a twentieth of the calls
+    """Chat, messages, responses and completions, whole and streamed, reasoning in the total alone, a
+    twentieth of the calls
     fails -> log and bill differ by less than .1 %"""
     server = stage.fresh()
     server.behave({0: "often", 1: "beside", 2: "often", 3: "cached"})
@@ -97,10 +101,16 @@ def the_bill_of_all_ways(stage: Stage) -> Seen:
         codes = list(pool.map(ask, range(400)))
     rows = server.rows()
     logged = sum(d.cost or 0.0 for d in rows)
-    billed = sum(
-        into * PRICE["input"] + out * PRICE["output"] - (0 if number != 3 else cached * 0.5 * PRICE["input"])
-        for number, (calls, into, out) in enumerate(server.bill()) for cached in [0.9 * into]
-    ) / 1e6  # fmt: skip
+    billed = (
+        sum(
+            into * PRICE["input"]
+            + out * PRICE["output"]
+            - (0 if number != 3 else cached * 0.5 * PRICE["input"])
+            for number, (calls, into, out) in enumerate(server.bill())
+            for cached in [0.9 * into]
+        )
+        / 1e6
+    )
     off = abs(logged / billed - 1.0)
     return off < 1e-3 and set(codes) <= {
         200,
@@ -110,7 +120,8 @@ def the_bill_of_all_ways(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def the_bill(stage: Stage) -> Seen:
-    """300 requests, half of them streams, a twentieth of the calls fail -> no error, log and bill differ by less than .1 %"""
+    """300 requests, half of them streams, a twentieth of the calls fail -> no error, log and bill differ by
+    less than .1 %"""
     server = stage.fresh()
     server.behave(dict.fromkeys(range(4), "often"))
     with ThreadPoolExecutor(8) as pool:
@@ -137,7 +148,8 @@ def named_calls_count(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def a_long_context_moves_nobody(stage: Stage) -> Seen:
-    """One conversation of 40,000 tokens, scored 1.0, in a router that learns -> the models' shares of later traffic stay"""
+    """One conversation of 40,000 tokens, scored 1.0, in a router that learns -> the models' shares of later
+    traffic stay"""
     server = stage.fresh("hier_mix", options=("--epsilon", "0", "--sticky", "off"))
 
     def shares() -> list[str]:

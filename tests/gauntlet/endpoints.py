@@ -1,4 +1,5 @@
-"""Endpoints: four dialects, embeddings, models, what the server tells of itself; errors in each dialect's form."""
+"""Endpoints: four dialects, embeddings, models, what the server tells of itself; errors in each dialect's
+form."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ for _path in ANSWERS:
         _answers(_path)
     )
     behaviour(
-        says=f"POST {_path} with an unknown model, and when all models fail -> 404 and 502 in its dialect's form"
+        says=f"POST {_path} with an unknown model, and when all models fail -> 404, 502 in its dialect's form"
     )(_error(_path))
 
 
@@ -69,7 +70,8 @@ def speaks(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def embeddings(stage: Stage) -> Seen:
-    """POST /v1/embeddings to a named model, and to an unknown one -> passed through, its cost in the log; 404 in OpenAI's form"""
+    """POST /v1/embeddings to a named model, and to an unknown one -> passed through, its cost in the log; 404
+    in OpenAI's form"""
     server = stage.server()
     good = server.post("/v1/embeddings", {"model": "embed", "input": ["a", "b"]})
     bad = server.post("/v1/embeddings", {"model": "nobody", "input": "a"})
@@ -131,7 +133,8 @@ def lives_and_is_ready(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def metrics_are_sound(stage: Stage) -> Seen:
-    """GET /metrics before and after 20 calls and a failure -> every figure has HELP, counters only rise, cost and tokens by model"""
+    """GET /metrics before and after 20 calls and a failure -> every figure has HELP, counters only rise, cost
+    and tokens by model"""
     server = stage.server()
     before, text = server.metrics(), server.get("/metrics").text
     with server.behaving("broken", but=0):

@@ -1,4 +1,5 @@
-"""What is made before the gauntlet is played: routers of a small pool, and a virtual environment with the clients."""
+"""What is made before the gauntlet is played: routers of a small pool, and a virtual environment with the
+clients."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def make_routers(folder: Path) -> Path:
 
 
 def ready(folder: Path, router: Path) -> Path:
-    """Its Python: a virtual environment that holds what a router lists for serving, and the clients; made anew where lists changed."""
+    """Its Python: a virtual environment that holds what a router lists for serving, and the clients; made
+    anew where lists changed."""
     serving = [
         line for line in (router / "requirements.txt").read_text().splitlines() if not line.startswith(OWN)
     ]

@@ -11,10 +11,8 @@ from typing import Any
 
 from .stage import Stage
 
-THEMES = (
-    "answers", "streams", "counts", "conversations", "endpoints", "callers", "attacks", "scores", "budgets", "state", "bundles",
-    "clients", "plugin",
-)  # fmt: skip
+THEMES = "answers streams counts conversations endpoints callers attacks scores budgets state bundles".split()
+THEMES += ["clients", "plugin"]
 Seen = tuple[bool, Any]
 _ALL: list[Behaviour] = []
 
@@ -25,7 +23,8 @@ class Skip(Exception):
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One row of the table. needs: packages of the gauntlet's own environment. short: part of `make test-all`."""
+    """One row of the table. needs: packages of the gauntlet's own environment. short: part of `make
+    test-all`."""
 
     theme: str
     name: str

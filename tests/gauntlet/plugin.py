@@ -40,14 +40,23 @@ class Proxy(Served):
         )
         cost = {f"{way}_cost_per_token": PRICE[way] / 1e6 for way in ("input", "output")}
         models = [
-            {"model_name": "cabs", "model_info": {"id": arm},
-             "litellm_params": {"model": f"openai/{name}", "api_base": f"{self.echo}/v1", "api_key": "none", **cost}}
+            {
+                "model_name": "cabs",
+                "model_info": {"id": arm},
+                "litellm_params": {
+                    "model": f"openai/{name}",
+                    "api_base": f"{self.echo}/v1",
+                    "api_key": "none",
+                    **cost,
+                },
+            }
             for arm, name in zip(arms, names, strict=True)
-        ]  # fmt: skip
+        ]
         config = {
-            "model_list": models, "litellm_settings": {"callbacks": "cabs_proxy.router"},
+            "model_list": models,
+            "litellm_settings": {"callbacks": "cabs_proxy.router"},
             "router_settings": {"num_retries": 3, "cooldown_time": 1},
-        }  # fmt: skip
+        }
         (folder / "config.yaml").write_text(json.dumps(config))
         (folder / "cabs_proxy.py").write_text(_PROXY)
         self.start()
@@ -56,9 +65,13 @@ class Proxy(Served):
         """Start it, and wait until it answers."""
         program = Path(sys.executable).parent / "litellm"
         environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "LITELLM_MASTER_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "OMP_NUM_THREADS": "1", "NO_PROXY": "*",
-        }  # fmt: skip
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "LITELLM_MASTER_KEY": KEY,
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "OMP_NUM_THREADS": "1",
+            "NO_PROXY": "*",
+        }
         where = ["--config", "config.yaml", "--host", "127.0.0.1", "--port", str(self.port)]
         self.launch([str(program), *where], environment, 300.0)
 
@@ -116,7 +129,7 @@ def streamed(stage: Stage) -> Seen:
 
 @behaviour(*NEEDS)
 def retried(stage: Stage) -> Seen:
-    """LiteLLM: three of four models answer 429, 401 and 500 -> 200; each retry another model, each row closed"""
+    """LiteLLM: three of four models answer 429, 401 and 500 -> 200; each retry another model, rows closed"""
     proxy = _proxy(stage)
     proxy.behave({0: "limited", 1: "revoked", 2: "broken"})
     try:
@@ -129,20 +142,24 @@ def retried(stage: Stage) -> Seen:
     good = {a.status_code for a in answers} == {200} and apart and ends <= {"answered", "error"}
     return (
         good,
-        f"{[a.status_code for a in answers]}, attempts {[len(r) for r in rows]}, another model each: {apart}, rows {ends}",
+        f"{[a.status_code for a in answers]}, attempts {[len(r) for r in rows]}, another model each: "
+        f"{apart}, rows {ends}",
     )
 
 
 @behaviour(*NEEDS)
 def scored(stage: Stage) -> Seen:
-    """LiteLLM: /cabs/feedback by id, call and response; again, otherwise, unknown, a wrong key -> recorded, duplicate, 409, 404, refused"""
+    """LiteLLM: /cabs/feedback by id, call and response; again, otherwise, unknown, a wrong key -> recorded,
+    duplicate, 409, 404, refused"""
     proxy, said = _proxy(stage), []
     for i, name in enumerate(("id", "call_id", "response_id")):
         answer = proxy.ask(f"Scored {i}?")
         proxy.rows()
         value = {
-            "id": answer.headers.get("x-cabs-decision"), "call_id": answer.headers["x-litellm-call-id"], "response_id": answer.json()["id"],
-        }[name]  # fmt: skip
+            "id": answer.headers.get("x-cabs-decision"),
+            "call_id": answer.headers["x-litellm-call-id"],
+            "response_id": answer.json()["id"],
+        }[name]
         said.append(proxy.post("/cabs/feedback", {name: value, "score": 1.0}).json().get("result"))
     again = [proxy.post("/cabs/feedback", {"response_id": value, "score": s}).status_code for s in (1.0, 0.0)]
     bad = [proxy.post("/cabs/feedback", {"id": "nobody", "score": 1.0}).status_code]
@@ -153,7 +170,8 @@ def scored(stage: Stage) -> Seen:
 
 @behaviour(*NEEDS, "openai")
 def openai_through_the_proxy(stage: Stage) -> Seen:
-    """LiteLLM: OpenAI's package through the proxy, a loop of four tool steps in a session -> one model, one decision"""
+    """LiteLLM: OpenAI's package through the proxy, a loop of four tool steps in a session -> one model, one
+    decision"""
     import openai
 
     proxy = _proxy(stage)
@@ -162,13 +180,14 @@ def openai_through_the_proxy(stage: Stage) -> Seen:
     for i in range(4):
         raw = client.chat.completions.with_raw_response.create(
             model="cabs", messages=messages, extra_headers={"x-session-id": "of-the-proxy"}
-        )  # fmt: skip
+        )
         names.append(raw.headers.get("x-cabs-decision"))
         call = {"id": f"c{i}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
         messages = [
-            *messages, {"role": "assistant", "content": None, "tool_calls": [call]},
+            *messages,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": f"c{i}", "content": "rain"},
-        ]  # fmt: skip
+        ]
     rows = [d for d in proxy.rows() if d.id in names]
     seen = (len({d.arm for d in rows}), sum(d.kept is None for d in rows))
     good = seen == (1, 1) and len(rows) == 4
@@ -204,7 +223,8 @@ def promoted(stage: Stage) -> Seen:
 
 @behaviour(*NEEDS)
 def killed(stage: Stage) -> Seen:
-    """LiteLLM: the proxy is killed with -9 and started again -> every acknowledged decision is kept, and can be scored"""
+    """LiteLLM: the proxy is killed with -9 and started again -> every acknowledged decision is kept, and can
+    be scored"""
     proxy = _proxy(stage)
     answers = [proxy.ask(f"Before the kill {i}?") for i in range(5)]
     proxy.kill()

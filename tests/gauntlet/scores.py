@@ -23,16 +23,19 @@ def by_every_name(stage: Stage) -> Seen:
         )
         server.rows()
         value = {
-            "id": answer.headers["x-cabs-decision"], "response_id": answer.json()["id"], "call_id": "call-call_id",
+            "id": answer.headers["x-cabs-decision"],
+            "response_id": answer.json()["id"],
+            "call_id": "call-call_id",
             "session": "session-session",
-        }[name]  # fmt: skip
+        }[name]
         said[name] = server.post("/v1/feedback", {name: value, "score": 1.0}).json().get("result")
     return set(said.values()) == {"recorded"}, said
 
 
 @behaviour(short=True)
 def once(stage: Stage) -> Seen:
-    """The same score twice, another score, an unknown decision, a score of 1.2 -> recorded, duplicate, 409, 404, 400"""
+    """The same score twice, another score, an unknown decision, a score of 1.2 -> recorded, duplicate, 409,
+    404, 400"""
     server = stage.server()
     name = server.ask().headers["x-cabs-decision"]
     bodies = [
@@ -83,9 +86,17 @@ def taken_back_from_a_shell(stage: Stage) -> Seen:
 
     before = learnt(3)
     command = [
-        sys.executable, "-c", "from cabs_core.router.main import main; main()", "feedback", names[0], "--retract",
-        "--router", str(server.router), "--log", server.log,
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from cabs_core.router.main import main; main()",
+        "feedback",
+        names[0],
+        "--retract",
+        "--router",
+        str(server.router),
+        "--log",
+        server.log,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     good = before and done.returncode == 0 and learnt(2)
     return good, f"3 learnt: {before}; then: {done.stdout.strip() or done.stderr.strip()[-200:]}"
@@ -93,7 +104,8 @@ def taken_back_from_a_shell(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def costs_of_clients(stage: Stage) -> Seen:
-    """A client posts cost: 1e9, without and with --client-costs -> 400 both; with it a plausible cost is taken"""
+    """A client posts cost: 1e9, without and with --client-costs -> 400 both; with it a plausible cost is
+    taken"""
     plain, open_ = stage.server(), stage.fresh(options=("--client-costs",))
     seen = []
     for server, cost in ((plain, 1e-3), (open_, 1e9), (open_, 2e-3)):
@@ -129,7 +141,8 @@ def at_the_other_worker_at_once(stage: Stage) -> Seen:
 
 @behaviour()
 def many_taken_back_at_once(stage: Stage) -> Seen:
-    """A key takes twelve scores back at once -> all of them, and nobody waits for it: the other key's slowest decision is below 2 s"""
+    """A key takes twelve scores back at once -> all of them, and nobody waits for it: the other key's slowest
+    decision is below 2 s"""
     server = stage.fresh("hier_mix", environment=KEYS)
     names = [server.ask(user(f"Question {i}"), headers=ONE).headers["x-cabs-decision"] for i in range(30)]
     for name in names:

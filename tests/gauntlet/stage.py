@@ -1,4 +1,5 @@
-"""What behaviours need: servers in processes of their own, a stand-in upstream, PostgreSQL, and what stands in their logs."""
+"""What behaviours need: servers in processes of their own, a stand-in upstream, PostgreSQL, and what stands
+in their logs."""
 
 from __future__ import annotations
 
@@ -47,10 +48,12 @@ def user(content: Any) -> list[dict[str, Any]]:
 
 
 class Served:
-    """A process in front of the stand-in upstream: how it is started and killed, what it is asked, what is in its log.
+    """A process in front of the stand-in upstream: how it is started and killed, what it is asked, what is in
+    its log.
 
     Args:
-        folder: for all that it writes. echo: port of the stand-in. names: of its models there, in the order of `arms`.
+        folder: for all that it writes. echo: port of the stand-in. names: of its models there, in the order
+        of `arms`.
         log: place of the log. health: path that answers with 200 once it serves.
     """
 
@@ -67,9 +70,14 @@ class Served:
         """Start it, and wait until it answers."""
         with open(self.folder / "said.txt", "ab") as out:
             self.process = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(environment),
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=dict(environment),
                 start_new_session=True,
-            )  # fmt: skip
+            )
         if not wait(self._lives, seconds):
             raise RuntimeError(f"it did not start: {self.said()[-1500:]}")
 
@@ -120,8 +128,10 @@ class Server(Served):
     """`cabs-router serve` in a process of its own.
 
     Args:
-        router: folder of the bundle. changes: {number of a model: fields of its upstream}. whole: fields of the
-            upstreams file. log: place of the log; None: a file of its own. options: of the command. environment: variables.
+        router: folder of the bundle. changes: {number of a model: fields of its upstream}. whole: fields of
+        the
+            upstreams file. log: place of the log; None: a file of its own. options: of the command.
+            environment: variables.
     """
 
     def __init__(
@@ -160,8 +170,18 @@ class Server(Served):
     def start(self) -> None:
         """Start it, and wait until it answers."""
         command = [
-            sys.executable, "-c", _MAIN, "serve", "--router", str(self.router), "--port", str(self.port), "--upstreams", str(self.folder / "upstreams.yaml"), *self.options,
-        ]  # fmt: skip
+            sys.executable,
+            "-c",
+            _MAIN,
+            "serve",
+            "--router",
+            str(self.router),
+            "--port",
+            str(self.port),
+            "--upstreams",
+            str(self.folder / "upstreams.yaml"),
+            *self.options,
+        ]
         keep = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
         more = {
             "PYTHONPATH": str(ROOT),
@@ -172,11 +192,13 @@ class Server(Served):
         }
         self.launch(command, keep | more, 120.0)
 
-    # -- the stand-in upstream ----------------------------------------------------------------------------------
+    # -- the stand-in upstream
+    # ----------------------------------------------------------------------------------
 
     @contextmanager
     def behaving(self, words: str | Mapping[int, str], *, but: int | None = None) -> Iterator[None]:
-        """All models (but one), or those that are numbered, behave so; afterwards well again, and none is left alone."""
+        """All models (but one), or those that are numbered, behave so; afterwards well again, and none is
+        left alone."""
         numbers = range(len(self.arms))
         chosen = {i: words for i in numbers if i != but} if isinstance(words, str) else words
         self.behave(chosen)
@@ -198,7 +220,8 @@ class Server(Served):
         found: dict[str, Any] = self.http.get(f"{self.echo}/seen").json()[self.names[number]]
         return found
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- asking
+    # -------------------------------------------------------------------------------------------------
 
     def ask(
         self, messages: Any = None, *, headers: Mapping[str, str] | None = None, **body: Any
@@ -228,7 +251,8 @@ class Server(Served):
                     found[plain] = found.get(plain, 0.0) + float(value)
         return found
 
-    # -- its log ------------------------------------------------------------------------------------------------
+    # -- its log
+    # ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[Logged]:
         """The log, once every call has ended."""

@@ -69,7 +69,8 @@ def _postgres(stage: Stage) -> Postgres:
 
 @behaviour("psycopg2")
 def postgres_restarts(stage: Stage) -> Seen:
-    """PostgreSQL holds the log and is restarted under load, gently and as in a crash -> every request is answered, each decision kept"""
+    """PostgreSQL holds the log and is restarted under load, gently and as in a crash -> every request is
+    answered, each decision kept"""
     database = _postgres(stage)
     server = stage.fresh(log=database.url)
     with Load(server) as one, Load(server) as two:
@@ -86,13 +87,15 @@ def postgres_restarts(stage: Stage) -> Seen:
     good = set(seen) == {"200"} and back and not lost and not leak
     return (
         good,
-        f"{dict(seen)}, {len(lost)} of {len(decided)} decisions lost, routed again: {bool(back)}, URL in the output: {leak}",
+        f"{dict(seen)}, {len(lost)} of {len(decided)} decisions lost, routed again: {bool(back)}, "
+        f"URL in the output: {leak}",
     )
 
 
 @behaviour("psycopg2")
 def postgres_is_away(stage: Stage) -> Seen:
-    """PostgreSQL is stopped -> the fallback answers, /readyz says so, feedback gets 503 without the URL; --fail-closed: 503"""
+    """PostgreSQL is stopped -> the fallback answers, /readyz says so, feedback gets 503 without the URL;
+    --fail-closed: 503"""
     database = _postgres(stage)
     servers = [stage.fresh(log=database.url), stage.fresh(log=database.url, options=("--fail-closed",))]
     names = [s.ask().headers["x-cabs-decision"] for s in servers]
@@ -143,7 +146,8 @@ def _small_disk(stage: Stage) -> tuple[Path, Callable[[Server], None], Callable[
 
 @behaviour()
 def full_disk(stage: Stage) -> Seen:
-    """The disk of the log is full, then has space again -> every request is answered, /readyz says so, decisions are logged again"""
+    """The disk of the log is full, then has space again -> every request is answered, /readyz says so,
+    decisions are logged again"""
     made = _small_disk(stage)
     if made is None:  # a limit of the size of files instead
 
@@ -173,14 +177,15 @@ def full_disk(stage: Stage) -> Seen:
     good = set(seen) == {200} and unrouted > 0 and back in kept and not lost and bool(told)
     return (
         good,
-        f"{how}: {dict(seen)}, {unrouted:.0f} by the fallback, {len(lost)} of {len(decided)} decisions lost, logged again: {back in kept}; "
-        f"told: {told[:1]}",
+        f"{how}: {dict(seen)}, {unrouted:.0f} by the fallback, {len(lost)} of {len(decided)} decisions lost, "
+        f"logged again: {back in kept}; told: {told[:1]}",
     )
 
 
 @behaviour(short=True)
 def killed(stage: Stage) -> Seen:
-    """kill -9 under load, started again -> every acknowledged decision is in the log, scores of before still count"""
+    """kill -9 under load, started again -> every acknowledged decision is in the log, scores of before still
+    count"""
     server = stage.fresh("hier_mix")
     with Load(server, patient=True) as load:
         time.sleep(1.5)
@@ -216,7 +221,8 @@ def asked_to_stop(stage: Stage) -> Seen:
 
 @behaviour(short=True)
 def asked_to_stop_beside_a_stream_without_end(stage: Stage) -> Seen:
-    """SIGTERM while a stream goes on for ever, --grace 2 -> it is cut, logged with its cost, and what was learnt is saved"""
+    """SIGTERM while a stream goes on for ever, --grace 2 -> it is cut, logged with its cost, and what was
+    learnt is saved"""
     server = stage.fresh("hier_mix", options=("--grace", "2", "--workers", "2"))
     server.behave(dict.fromkeys(range(4), "endless"))
     name = server.post("/v1/decision", {"text": "a question"}).json()["id"]
@@ -321,9 +327,18 @@ def compacted(stage: Stage) -> Seen:
         k: v for k, v in server.metrics().items() if k in ("cabs_decisions_total", "cabs_spent_usd_total")
     }
     command = [
-        sys.executable, "-c", "from cabs_core.router.main import main; main()", "log", "compact", "--older-than", "0",
-        "--router", str(server.router), "--log", server.log,
-    ]  # fmt: skip
+        sys.executable,
+        "-c",
+        "from cabs_core.router.main import main; main()",
+        "log",
+        "compact",
+        "--older-than",
+        "0",
+        "--router",
+        str(server.router),
+        "--log",
+        server.log,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     found = server.metrics()
     good = done.returncode == 0 and before.items() <= found.items() and server.ask().status_code == 200

@@ -45,8 +45,10 @@ for _word, _what in (
         short=_word == "errors",
     )(_hidden(_word))
 for _word, _what in (
-    ("falls", "brings an error after its first piece"), ("early", "ends without its end"), ("breaks", "breaks off"),
-):  # fmt: skip
+    ("falls", "brings an error after its first piece"),
+    ("early", "ends without its end"),
+    ("breaks", "breaks off"),
+):
     behaviour(
         says=f"A stream {_what} -> an error in the stream, a failed row, an estimated cost",
         short=_word == "early",
@@ -75,7 +77,8 @@ def usage_not_asked(stage: Stage) -> Seen:
     good = '"usage"' not in answer.text and near(row.cost, USUAL) and not row.estimated
     return (
         good,
-        f"usage shown: {'usage' in answer.text}; {row.tokens_in:g} + {row.tokens_out:g} tokens, {row.cost:g} USD",
+        f"usage shown: {'usage' in answer.text}; {row.tokens_in:g} + {row.tokens_out:g} tokens, "
+        f"{row.cost:g} USD",
     )
 
 
@@ -91,7 +94,8 @@ def usage_asked(stage: Stage) -> Seen:
 
 @behaviour()
 def client_leaves(stage: Stage) -> Seen:
-    """A client leaves in the middle of a stream -> the row is closed as broken, its cost estimated, the model not blamed"""
+    """A client leaves in the middle of a stream -> the row is closed as broken, its cost estimated, the model
+    not blamed"""
     server = stage.server()
     with server.behaving("drips"):
         body = {"model": "cabs", "messages": user(TEXT * 20), "stream": True}
@@ -152,8 +156,9 @@ def error_in_dialects(stage: Stage) -> Seen:
     server = stage.server()
     with server.behaving("early"):
         bodies = {
-            "/v1/messages": {"max_tokens": 100, "messages": user(TEXT)}, "/v1/responses": {"input": TEXT},
-        }  # fmt: skip
+            "/v1/messages": {"max_tokens": 100, "messages": user(TEXT)},
+            "/v1/responses": {"input": TEXT},
+        }
         seen = {
             p: server.post(p, {"model": "cabs", "stream": True, **b}).text.strip().split("\n")[-2:]
             for p, b in bodies.items()

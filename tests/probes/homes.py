@@ -1,4 +1,5 @@
-"""A small CABS_HOME, `cabs` in forked processes, and what it left on disk: what the families of whole runs share."""
+"""A small CABS_HOME, `cabs` in forked processes, and what it left on disk: what the families of whole runs
+share."""
 
 from __future__ import annotations
 
@@ -39,15 +40,23 @@ policies: [random, best_single, lin_ucb]
 #: the pool that is probed, and another beside it
 MINE, OTHER = "mine", "other"
 #: marts that hold wall-clock measurements or the time of a run
-TIMED = ("mart_decision_latency", "mart_policy_leaderboard", "mart_provenance", "mart_solver", "stg_pools", "stg_replay_runs",
-         "stg_replay_summary")  # fmt: skip
+TIMED = (
+    "mart_decision_latency",
+    "mart_policy_leaderboard",
+    "mart_provenance",
+    "mart_solver",
+    "stg_pools",
+    "stg_replay_runs",
+    "stg_replay_summary",
+)
 #: seconds that a run of the small pools may take on a busy machine
 PATIENCE = 500.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that ended: its exit code (negative: the signal that killed it), what it said, how long it took."""
+    """A process that ended: its exit code (negative: the signal that killed it), what it said, how long it
+    took."""
 
     code: int
     text: str
@@ -71,7 +80,8 @@ class Process:
         return self.code
 
     def end(self, number: int | None = None) -> Ended:
-        """Send a signal, if any, and wait for the end; `seconds` are those since the signal, or since it began."""
+        """Send a signal, if any, and wait for the end; `seconds` are those since the signal, or since it
+        began."""
         since = self.began
         if number is not None and self.poll() is None:
             since = time.monotonic()
@@ -215,7 +225,8 @@ def _kept() -> Path:
 
 @cache
 def warm() -> None:
-    """Import what a run imports, so that forked processes need not. Nothing is run here: threads do not survive a fork."""
+    """Import what a run imports, so that forked processes need not. Nothing is run here: threads do not
+    survive a fork."""
     import duckdb  # noqa: F401
     import great_expectations.expectations  # noqa: F401
     import sklearn.feature_extraction.text  # noqa: F401

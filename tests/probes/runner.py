@@ -37,7 +37,8 @@ SHOWN = 20
 
 
 class Family(Protocol):
-    """What a module of `families` defines. LIMIT (seconds a probe may take), WHOLE_RUNS and `prepare` are optional."""
+    """What a module of `families` defines. LIMIT (seconds a probe may take), WHOLE_RUNS and `prepare` are
+    optional."""
 
     COUNT: int  # probes of a full run
     QUICK: int  # probes of the part in the test suite, a few seconds
@@ -57,12 +58,13 @@ class Nonsense(Exception):
 
 @dataclass
 class Tally:
-    """Calls of one probe, by how they ended: `ok` or `refused` (an error of ours, short enough to be read)."""
+    """Calls of one probe, by how they ended: `ok` or `refused` (an error of ours, short enough to read)."""
 
     calls: Counter = field(default_factory=Counter)
 
     def tried(self, call: Callable[[], Any], *, must_fail: str = "") -> Any:
-        """The result of a call, None where it was refused; Nonsense where it had to be (`must_fail` says why)."""
+        """The result of a call, None where it was refused; Nonsense where it had to be (`must_fail` says
+        why)."""
         try:
             result = call()
         except CabsError as error:
@@ -141,9 +143,13 @@ def run(family: str, module: Family, *, seed: int, count: int, limit: float | No
                     {"probe": f"{family}:{found}", "seed": seed, "outcome": outcome, "text": text}
                 )
     return {
-        "seed": seed, "probes": count, "calls": dict(calls), "outcomes": dict(outcomes), "failures": failures,
+        "seed": seed,
+        "probes": count,
+        "calls": dict(calls),
+        "outcomes": dict(outcomes),
+        "failures": failures,
         "seconds": round(time.monotonic() - begin, 1),
-    }  # fmt: skip
+    }
 
 
 def _child(module, ready, seed, family, first, count, limit):
@@ -191,7 +197,8 @@ def _child(module, ready, seed, family, first, count, limit):
 
 
 def _quiet() -> None:
-    """Errors of the C library and warnings are noise here; torch must not use the threads it lost in the fork."""
+    """Errors of the C library and warnings are noise here; torch must not use the threads it lost in the
+    fork."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.dup2(null, 1)
@@ -258,7 +265,8 @@ def _ends(text: str) -> str:
 
 
 def _side_by_side(given: argparse.Namespace, wanted: Sequence[str]) -> int:
-    """Several families at once, each in a process of its own, those of whole runs first; the exit code of `main`."""
+    """Several families at once, each in a process of its own, those of whole runs first; the exit code of
+    `main`."""
     lock = threading.Lock()
 
     def one(family: str) -> tuple[str, dict[str, Any]]:

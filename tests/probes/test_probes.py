@@ -49,8 +49,14 @@ def test_every_kind_of_failure_is_found():
         tally.tried(_refused)
         tally.sound(lambda: 1)
 
-    for step, expected in ((crash, "crash"), (hang, "hang"), (traceback, "traceback"), (accepted, "nonsense"),
-                           (refused, "nonsense"), (leaves, "traceback")):  # fmt: skip
+    for step, expected in (
+        (crash, "crash"),
+        (hang, "hang"),
+        (traceback, "traceback"),
+        (accepted, "nonsense"),
+        (refused, "nonsense"),
+        (leaves, "traceback"),
+    ):
         found = runner.run(
             "fake", types.SimpleNamespace(probe=lambda t, r, x, s=step: s(t)), seed=0, count=2, limit=1.0
         )
@@ -75,8 +81,12 @@ def test_the_quick_part_finds_nothing(tmp_path):
     """`python -m tests.probes --quick`, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.probes", "--quick", "--json", str(tmp_path / "summary.json")],
-        cwd=ROOT, capture_output=True, text=True, timeout=550, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert set(summary) == set(runner.quick_names()) and all(
@@ -93,6 +103,10 @@ def test_a_part_of_the_whole_runs_finds_nothing(tmp_path):
     families = sorted(set(runner.names()) - set(runner.quick_names()))
     done = subprocess.run(
         [sys.executable, "-m", "tests.probes", *families, "--quick"],
-        cwd=ROOT, capture_output=True, text=True, timeout=1700, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1700,
+        check=False,
+    )
     assert families and done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

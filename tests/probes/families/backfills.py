@@ -45,7 +45,8 @@ def prepare() -> tuple[Path, dict[str, str]]:
 
 
 def probe(tally, rng, ready) -> None:
-    """Backfills and runs of one pool at once; then everything has ended, and the results are those of one run."""
+    """Backfills and runs of one pool at once; then everything has ended, and the results are those of one
+    run."""
     original, expected = ready
     with homes.copied(original) as home:
         missing = sorted({pick(rng, PARTS) for _ in range(3)})
@@ -102,7 +103,8 @@ def _under_way(server: DevServer) -> list[dict]:
 
 
 def _all_explained(tally, home: Path) -> int:
-    """Number of runs that backfills launched; Nonsense where any run has not ended, or failed without words of ours."""
+    """Number of runs that backfills launched; Nonsense where any run has not ended, or failed without words
+    of ours."""
     from cabs_dagster.instance import open_instance
     from cabs_dagster.sensors import problems_of
 

@@ -1,4 +1,5 @@
-"""kill -9 in every stage, several times over, then a run to its end: the same bytes as a run that nobody touched."""
+"""kill -9 in every stage, several times over, then a run to its end: the same bytes as a run that nobody
+touched."""
 
 from __future__ import annotations
 

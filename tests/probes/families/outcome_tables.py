@@ -1,4 +1,5 @@
-"""Outcome tables in every format with a cell, a column, the file or its bytes changed: read rightly, or one DataError."""
+"""Outcome tables in every format with a cell, a column, the file or its bytes changed: read rightly, or one
+DataError."""
 
 from __future__ import annotations
 
@@ -24,18 +25,94 @@ COLUMNS = "query_id prompt task model score cost n_input_tokens n_output_tokens 
 NUMBERS = COLUMNS[4:]
 #: cells that may be right somewhere
 CELLS = (
-    None, "", " ", "nan", "NaN", "inf", "-inf", "Infinity", "1e999", "1e-999", 0, 1, -1, 2, 100, 1e300, -1e300, 10**400,
-    True, False, "true", "FALSE", "$0.1", "0,1", "1,000.5", "87%", "€1", "1_0", "0x1", "٣", "=1+1", "x" * 600, "a\0b",
-    "a\x1b[2J", "\ud800", "é", "a\nb", '"', "'", ",", ";", "\ufeff", "small", "0.5", ".5", "1e-3", float("nan"),
-    float("inf"), Decimal("0.25"), date(2024, 1, 1), pd.Timestamp("2024-01-01"), timedelta(seconds=3), time(1, 2), b"bytes",
-    [1, 2], {"a": 1}, ["x"],
-)  # fmt: skip
+    None,
+    "",
+    " ",
+    "nan",
+    "NaN",
+    "inf",
+    "-inf",
+    "Infinity",
+    "1e999",
+    "1e-999",
+    0,
+    1,
+    -1,
+    2,
+    100,
+    1e300,
+    -1e300,
+    10**400,
+    True,
+    False,
+    "true",
+    "FALSE",
+    "$0.1",
+    "0,1",
+    "1,000.5",
+    "87%",
+    "€1",
+    "1_0",
+    "0x1",
+    "٣",
+    "=1+1",
+    "x" * 600,
+    "a\0b",
+    "a\x1b[2J",
+    "\ud800",
+    "é",
+    "a\nb",
+    '"',
+    "'",
+    ",",
+    ";",
+    "\ufeff",
+    "small",
+    "0.5",
+    ".5",
+    "1e-3",
+    float("nan"),
+    float("inf"),
+    Decimal("0.25"),
+    date(2024, 1, 1),
+    pd.Timestamp("2024-01-01"),
+    timedelta(seconds=3),
+    time(1, 2),
+    b"bytes",
+    [1, 2],
+    {"a": 1},
+    ["x"],
+)
 #: cells that no column of numbers may hold
 NO_NUMBERS = (
-    "inf", "-inf", "Infinity", "1e999", -1, 1e300, -1e300, 10**400, "0,1", "1,000.5", "87%", "€1", "1_0", "0x1", "٣", "=1+1",
-    "x" * 600, "small", float("inf"), date(2024, 1, 1), pd.Timestamp("2024-01-01"), timedelta(seconds=3), time(1, 2),
-    b"bytes", [1, 2], {"a": 1}, ["x"],
-)  # fmt: skip
+    "inf",
+    "-inf",
+    "Infinity",
+    "1e999",
+    -1,
+    1e300,
+    -1e300,
+    10**400,
+    "0,1",
+    "1,000.5",
+    "87%",
+    "€1",
+    "1_0",
+    "0x1",
+    "٣",
+    "=1+1",
+    "x" * 600,
+    "small",
+    float("inf"),
+    date(2024, 1, 1),
+    pd.Timestamp("2024-01-01"),
+    timedelta(seconds=3),
+    time(1, 2),
+    b"bytes",
+    [1, 2],
+    {"a": 1},
+    ["x"],
+)
 
 
 def table(rng) -> pd.DataFrame:
@@ -44,13 +121,20 @@ def table(rng) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "query_id": f"q{i}", "prompt": f"Prompt {i}, of {n}", "task": "ab"[i % 2], "model": m,
-                "score": float(rng.integers(0, 5)) / 4, "cost": float(rng.gamma(2, 1e-3)), "n_input_tokens": 10 + i,
-                "n_output_tokens": 5 * (j + 1), "latency": 0.1 * (j + 1),
+                "query_id": f"q{i}",
+                "prompt": f"Prompt {i}, of {n}",
+                "task": "ab"[i % 2],
+                "model": m,
+                "score": float(rng.integers(0, 5)) / 4,
+                "cost": float(rng.gamma(2, 1e-3)),
+                "n_input_tokens": 10 + i,
+                "n_output_tokens": 5 * (j + 1),
+                "latency": 0.1 * (j + 1),
             }
-            for i in range(n) for j, m in enumerate(models)
+            for i in range(n)
+            for j, m in enumerate(models)
         ]
-    )  # fmt: skip
+    )
 
 
 def probe(tally, rng, ready) -> None:

@@ -1,4 +1,5 @@
-"""Pool files: sound ones with a field, a line or bytes changed. Each is a pool that makes sense, or one short PoolError."""
+"""Pool files: sound ones with a field, a line or bytes changed. Each is a pool that makes sense, or one short
+PoolError."""
 
 from __future__ import annotations
 
@@ -16,10 +17,12 @@ from cabs_core.pools import list_pools, load_pool_file
 COUNT, QUICK = 6000, 150
 
 SOUND = (
-    "title: Tickets\nsource:\n  kind: file\n  path: t.csv\n  columns: {task: null, cost: cost}\nmodels: [a, b]\n"
-    "split: {fractions: [0.5, 0.2, 0.3], split_seed: 1}\nreplay:\n  trials: 2\n  rhos: [0, 0.5, 10]\nmissing: drop_queries\n"
-    "policies: [random, lin_ucb]\ntuning_budget: 3\n",
-    "source: {kind: synthetic, queries: 60, seed: 3}\nencoder: {name: tfidf-svd, max_length: 64, normalize: true}\n"
+    "title: Tickets\nsource:\n  kind: file\n  path: t.csv\n  columns: {task: null, cost: cost}\n"
+    "models: [a, b]\n"
+    "split: {fractions: [0.5, 0.2, 0.3], split_seed: 1}\nreplay:\n  trials: 2\n  rhos: [0, 0.5, 10]\n"
+    "missing: drop_queries\npolicies: [random, lin_ucb]\ntuning_budget: 3\n",
+    "source: {kind: synthetic, queries: 60, seed: 3}\n"
+    "encoder: {name: tfidf-svd, max_length: 64, normalize: true}\n"
     "features: {kind: pca, dim: 4}\noracle: {kind: ridge, max_epochs: 5, learning_rate: 1e-3}\n"
     "replay: {answer_value_usd: [0.001, 1], latency_weight: 0.1, condition: drift, rounds: 20}\n",
     "source: {kind: file, path: t.csv}\nscore_range: [0, 1]\ncost_per_call: {a: 0.1, b: 1}\nmissing: price\n"
@@ -28,12 +31,29 @@ SOUND = (
 )
 #: instead of a value, or anywhere
 VALUES = (
-    ".nan", "nan", "inf", "-inf", "1e999", "-1", "0", "9" * 400, "1e-400", "0x10", "1_000", "1:30", "2020-13-45", "yes",
-    "~", "null", "''", "'\\0'", '"\\0"', '"\\ud800"', '"\\e[2J"', "!!int abc", "!!python/object/apply:os.system [id]", "&a x",
-    "*a", "[]", "{}", "[[]]", "[1, nan]", "{a: b}", "x" * 3000, "../../etc/passwd", "~nobody/x.csv", "/dev/null",
-    "p" * 300 + ".csv", "a|b", "é" * 100, "auto", "paper", "file", "-", "? x", "|\n  x\n", "'", '"', "%", "@", "`", "\t",
-    "[" * 300, "{a: " * 30, "[0, 0]", "[1, 1.0000001]", "true", "1e-3", "3", "random", "severe_shift", "[a, a]", "[a]",
-)  # fmt: skip
+    *r"""
+    .nan nan inf -inf 1e999 -1 0 1e-400 0x10 1_000 1:30 2020-13-45 yes ~ null '' '\0' "\0" "\ud800" "\e[2J"
+    *a [] {} [[]] ../../etc/passwd ~nobody/x.csv /dev/null a|b auto paper file - ' " % @ ` true 1e-3 3
+    random severe_shift [a]
+    """.split(),
+    "9" * 400,
+    "!!int abc",
+    "!!python/object/apply:os.system [id]",
+    "&a x",
+    "[1, nan]",
+    "{a: b}",
+    "x" * 3000,
+    "p" * 300 + ".csv",
+    "é" * 100,
+    "? x",
+    "|\n  x\n",
+    "\t",
+    "[" * 300,
+    "{a: " * 30,
+    "[0, 0]",
+    "[1, 1.0000001]",
+    "[a, a]",
+)
 #: numbers that no field of a pool may hold
 NEVER = (".nan", "nan", "inf", "-inf", "1e999", "!!int abc", '"\\0"', '"\\ud800"', '"\\e[2J"', "&a x", "*a")
 

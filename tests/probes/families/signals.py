@@ -1,4 +1,5 @@
-"""SIGINT and SIGTERM at any moment, in the foreground and in the background: the end within two seconds, 130 or 143."""
+"""SIGINT and SIGTERM at any moment, in the foreground and in the background: the end within two seconds, 130
+or 143."""
 
 from __future__ import annotations
 

@@ -113,7 +113,8 @@ def full_disk(rng, original: Path, expected) -> str:
 
 
 def another_time(rng, original: Path, expected) -> str:
-    """Records and files dated in the future or the past, or a clock that jumped: nothing is made again for that."""
+    """Records and files dated in the future or the past, or a clock that jumped: nothing is made again for
+    that."""
     with homes.copied(original) as home:
         shift = float(rng.choice([-50 * YEAR, -YEAR, YEAR, 10 * YEAR]))
         there = time.time() + shift
@@ -207,9 +208,15 @@ def links_in_a_mirror(rng, original: Path, expected) -> str:
 
 
 SURROUNDINGS = (
-    ascii_locale, read_only_home, full_disk, another_time, the_same_run_twice, two_pools_at_once,
-    folders_that_are_links, links_in_a_mirror,
-)  # fmt: skip
+    ascii_locale,
+    read_only_home,
+    full_disk,
+    another_time,
+    the_same_run_twice,
+    two_pools_at_once,
+    folders_that_are_links,
+    links_in_a_mirror,
+)
 
 
 def _fresh(home: Path, **more: str) -> homes.Ended:
@@ -217,8 +224,11 @@ def _fresh(home: Path, **more: str) -> homes.Ended:
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", "from cabs_dagster.cli import main; main()", "run", "--pool", MINE],
-        env=homes.anew(home, **more), capture_output=True, timeout=homes.PATIENCE, check=False,
-    )  # fmt: skip
+        env=homes.anew(home, **more),
+        capture_output=True,
+        timeout=homes.PATIENCE,
+        check=False,
+    )
     text = (done.stdout + done.stderr).decode("utf-8", errors="replace")
     return homes.Ended(done.returncode, text, time.monotonic() - began)
 

@@ -1,4 +1,5 @@
-"""Files of a finished home altered, cut, deleted or swapped: the next run makes them again or says what is wrong."""
+"""Files of a finished home altered, cut, deleted or swapped: the next run makes them again or says what is
+wrong."""
 
 from __future__ import annotations
 
@@ -73,8 +74,11 @@ def probe(tally, rng, ready) -> None:
 
 def _results(home, expected, original, wrong, altered, ended) -> None:
     if ended.code:
-        named = [path for path, (kind, _) in altered.items() if "of the runs" in kind or path.name in ended.text
-                 or path.parent.name in ended.text]  # fmt: skip
+        named = [
+            path
+            for path, (kind, _) in altered.items()
+            if "of the runs" in kind or path.name in ended.text or path.parent.name in ended.text
+        ]
         if not named:
             raise Nonsense(f"refused without naming one of them: {ended.text[-600:]}")
         return
