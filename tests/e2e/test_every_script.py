@@ -99,7 +99,7 @@ def test_each_ends_well(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By its figures: a script that measures a missed bound, on a busy machine say, exits with it in words."""
+    """By its figures: a script that misses a bound, on a busy machine say, exits with it in words."""
     monkeypatch.chdir(folder)
     words = SCRIPTS[name].replace("@P", str(free_port())).split()
     if name == "arena":
