@@ -286,12 +286,25 @@ class Tables:
         return "the pool splits by task: a shift between train and test is what it is for" if by_task else ""
 
     @property
+    def _first_of_cluster(self) -> np.ndarray:
+        """Row of the first member of every independent observation."""
+        return np.unique(self.outcomes.clusters, return_index=True)[1]
+
+    @property
     def task_mix(self) -> pd.DataFrame | str:
-        """One row: chi-square test of task counts, train against test; and the task that moved most."""
-        counts = pd.crosstab(self.splits, self.outcomes.tasks).reindex(["train", "test"], fill_value=0)
-        if counts.shape[1] < 2 or (counts.sum(axis=1) == 0).any():
+        """One row: chi-square test of task counts, train against test; and the task that moved most.
+
+        A cluster of rows counts once.
+        """
+        first = self._first_of_cluster
+        tables = [
+            pd.crosstab(self.splits[rows], self.outcomes.tasks[rows]).reindex(["train", "test"], fill_value=0)
+            for rows in (slice(None), first)
+        ]
+        rows, counts = tables[0], tables[1]
+        if rows.shape[1] < 2 or (rows.sum(axis=1) == 0).any():
             return "there is one task only, or one split"
-        shares = counts.div(counts.sum(axis=1), axis=0)
+        shares = rows.div(rows.sum(axis=1), axis=0)
         task = (shares.loc["train"] - shares.loc["test"]).abs().idxmax()
         rare = counts.sum() * counts.sum(axis=1).min() / counts.to_numpy().sum() < 5
         merged = np.column_stack([counts.loc[:, ~rare], counts.loc[:, rare].sum(axis=1)])
@@ -324,8 +337,11 @@ class Tables:
 
     @property
     def length_drift(self) -> pd.DataFrame | str:
-        """One row: Kolmogorov-Smirnov test of prompt lengths, train against test."""
-        train, test = (self.outcomes.prompt_lengths[self.splits == split] for split in ("train", "test"))
+        """One row: Kolmogorov-Smirnov test of prompt lengths, train against test; a cluster of rows counts
+        once.
+        """
+        first, lengths = self._first_of_cluster, self.outcomes.prompt_lengths
+        train, test = (lengths[first][self.splits[first] == split] for split in ("train", "test"))
         if not len(train) or not len(test):
             return "train or test is empty"
         p_value = float(stats.ks_2samp(train, test).pvalue)

@@ -291,6 +291,17 @@ def test_fault_in_splits(clean: Outcomes, name: str) -> None:
     assert not result.passed and not result.error
 
 
+@pytest.mark.parametrize("name", ["split_task_mix", "split_length_drift"])
+def test_copies_of_a_prompt_are_one_observation(name: str) -> None:
+    """A difference between train and test that chance makes is no fault, however often each prompt stands there."""
+    once = replace(sound(300), prompts=[f"{'word ' * (i % 23)}{i}" for i in range(300)])
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        splits = rng.permutation(make_splits(once, POOL.split))
+        assert checked(name, once, splits).passed
+        assert checked(name, five_times(once), splits.repeat(5)).passed
+
+
 def test_prompt_in_two_splits(clean: Outcomes) -> None:
     repeated = replace(clean, prompts=[*clean.prompts[:-1], clean.prompts[0]])
     splits = make_splits(repeated, POOL.split)
