@@ -124,9 +124,10 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             + (f", {len(missing)} not played yet" if missing else "")
         )
         cells, rows = made.cells, made.rows(missing)  # the best first
+        drawn = [{**row, "margin": cells[row["policy"]].margin} for row in rows[: len(cells)]]
         metadata: dict[str, Any] = {
             "policies": table(rows, POLICIES),
-            **image("plot", utility_plot(rows[: len(cells)], f"{pool} at rho {rho:g}"), "svg+xml"),
+            **image("plot", utility_plot(drawn, f"{pool} at rho {rho:g}"), "svg+xml"),
             "dagster/row_count": sum(cell.rows or 0 for cell in cells.values()),
             **written("replay", next(iter(made.made.values())).folder, [TRACE_FILE]),
         }

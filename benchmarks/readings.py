@@ -25,7 +25,7 @@ from cabs_core.pool_files.sections import Encoder, Oracle
 from cabs_core.pools import find_pool
 from cabs_core.problem.replay_problem import ReplayProblem
 from cabs_core.replay import replay
-from cabs_core.statistics import standard_error, two_way_error
+from cabs_core.statistics import mean_error, standard_error
 
 RHOS = (150.0, 550.0, 900.0)
 TRIALS = 5
@@ -105,11 +105,13 @@ def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRI
     return found
 
 
-def compare(splits: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
+def compare(
+    splits: Sequence[Mapping[str, np.ndarray]], clusters: Sequence[np.ndarray | None]
+) -> dict[str, Any]:
     """Means over splits, and the paired differences of `PAIRS` with standard errors.
 
-    An error is over orders and queries together, averaged over splits as independent, or the spread over
-    three or more splits where that is larger.
+    An error is over orders and clusters (`[n]` of each split) of queries together, averaged over splits as
+    independent, or the spread over three or more splits where that is larger.
     """
     values = {name: float(np.mean([s[name].mean() for s in splits])) for name in READINGS}
     differences = []
@@ -117,10 +119,8 @@ def compare(splits: Sequence[Mapping[str, np.ndarray]]) -> dict[str, Any]:
         gaps = [s[better] - s[worse] for s in splits]
         means = [float(g.mean()) for g in gaps]
         errors = [
-            two_way_error(
-                float(standard_error(g.mean(axis=1))), float(standard_error(g.mean(axis=0))), *g.shape
-            ).se
-            for g in gaps
+            mean_error(g.mean(axis=0), clusters=c, trials=g.mean(axis=1)).se
+            for g, c in zip(gaps, clusters, strict=True)
         ]
         se = float(np.sqrt(np.mean(np.square(errors)) / len(gaps)))
         if len(gaps) > 2:
@@ -142,10 +142,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     parser = Script(__file__, __doc__, ["openllm_lb_v2_carrot"], [0, 1, 2])
     parser.add_argument("--grand-mean-cost", type=float, help="USD; scale each table's costs to this mean")
     args = parser.parse_args(argv)
-    figures = {
-        pool: compare([play(build_problem(pool, seed, args.grand_mean_cost)) for seed in args.split_seeds])
-        for pool in args.pool
-    }
+    figures = {}
+    for pool in args.pool:
+        problems = (build_problem(pool, seed, args.grand_mean_cost) for seed in args.split_seeds)
+        played = [(play(problem), problem.clusters) for problem in problems]
+        figures[pool] = compare([gaps for gaps, _ in played], [clusters for _, clusters in played])
     print("\n".join(_tables(figures)))
     write_figures(figures, args.json)
     return figures

@@ -140,6 +140,7 @@ def _save(path: Path, result: ReplayResult, test: ReplayProblem) -> None:
             utilities=result.rewards.mean(axis=1),
             regrets=(result.best_rewards - result.rewards).mean(axis=1),
             queries=(queries / np.maximum(plays, 1)).astype(np.float32),
+            clusters=np.arange(test.n) if test.clusters is None else test.clusters,
             costs=_per_query(result, test.costs, plays),
             scores=_per_query(result, test.scores, plays),
             uncertified=np.array(int(result.uncertified.sum())),

@@ -13,7 +13,7 @@ from benchmarks.study_frontier import FixedModels, combined, lines, sweep
 from benchmarks.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
 from cabs_core.catalog import REGIMES, STREAM_CONDITIONS, regime_of
 from cabs_core.problem import ReplayProblem
-from cabs_core.statistics import standard_error, two_way_error
+from cabs_core.statistics import mean_error
 
 #: test over train queries of a split, by which redraws of a table are not independent (Nadeau and Bengio
 #: 2003)
@@ -38,7 +38,8 @@ def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
 
 
 def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict[int, dict[str, np.ndarray]]]:
-    """{policy: {split seed: {utilities [R, 5+], queries [R, n]}}} at the rhos that all splits share."""
+    """{policy: {split seed: {utilities [R, 5+], queries [R, n], clusters [n]}}} at the rhos that all splits
+    share; cells of earlier studies have no clusters: every query is taken alone."""
     rhos, least = plan.shared
     found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for policy, seed in product(plan.policies, plan.split_seeds):
@@ -49,6 +50,7 @@ def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict
             found.setdefault(policy, {})[seed] = {
                 "utilities": np.stack([c["utilities"][:trials] for c in cells]),
                 "queries": np.stack([c["queries"] for c in cells]),
+                **({"clusters": cells[0]["clusters"]} if "clusters" in cells[0] else {}),
             }
     return found
 
@@ -61,8 +63,8 @@ def paired_errors(
 ) -> tuple[np.ndarray, float]:
     """(per-split means, standard error of their mean), of `first` or of the difference `first` - `second`.
 
-    The error is over trials and queries together (`metrics.two_way_error`), averaged over splits as
-    independent unless all splits test the same queries; with three or more splits, the spread over splits
+    The error is over trials and clusters of queries together (`statistics.mean_error`), averaged over
+    splits as independent unless all splits test the same queries; with three or more splits, the spread over splits
     where that is larger.
     """
     means, variances = [], []
@@ -73,8 +75,7 @@ def paired_errors(
             trials = min(len(u), len(v))
             u, q = u[:trials] - v[:trials], q - weights @ second[seed]["queries"]
         means.append(u.mean())
-        errors = float(standard_error(u)), float(standard_error(q))
-        variances.append(two_way_error(*errors, len(u), len(q)).se ** 2)
+        variances.append(mean_error(q, clusters=first[seed].get("clusters"), trials=u).se ** 2)
     shared = 1.0 / len(means) + (OVERLAP if len(means) > 1 else 0.0)
     error = np.sqrt(np.mean(variances) * (1.0 if same_queries else shared))
     if len(means) > 2:

@@ -83,6 +83,14 @@ def conversations(rng: Rng, n: int) -> WorldTable:
     return WorldTable(scores[1:], costs[1:], scores[0], costs[0], session)
 
 
+def unequal(rng: Rng, n: int) -> WorldTable:
+    """n conversations whose sizes have a Pareto tail, up to a quarter of n."""
+    session = np.arange(n).repeat(np.minimum(1 + rng.pareto(1.2, n), max(n / 4, 2)).astype(int))
+    chance = np.clip(rng.uniform(0.3, 0.9, n) + rng.normal(0, 0.2, (7, n)), 0, 1)[:, session]
+    scores, costs = _right(rng, chance), rng.lognormal(0, 0.3, chance.shape)
+    return WorldTable(scores[1:], costs[1:], scores[0], costs[0], session)
+
+
 def rare_failures(rng: Rng, n: int) -> WorldTable:
     """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses
     .015."""
@@ -142,6 +150,7 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], WorldTable], bool]] = {
     "as good": (alike, False),
     "each prompt five times": (repeated, False),
     "conversations": (conversations, False),
+    "conversations of unequal size": (unequal, False),
     "graded, rare failures": (rare_failures, False),
     "models asked too rarely": (rarely_asked, False),
     "strong models": (strong, False),

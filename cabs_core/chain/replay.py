@@ -36,7 +36,8 @@ class ReplaySummary(Summary):
     """What a policy earned at one rho.
 
     Attributes:
-        utility, regret: mean per round; error: standard error of the utility, over trials and queries.
+        utility, regret: mean per round; error, margin: standard error of the utility over trials and
+            queries, and half of its 95 % interval.
         random_utility: of random play on the same rounds. arms_played: number of different ones.
         uncertified: rounds played from a solution without certificate.
         lanes: a hash per trial, see `lane_hashes`; trace: findings of `examine`.
@@ -45,6 +46,7 @@ class ReplaySummary(Summary):
     utility: float
     regret: float
     error: float
+    margin: float
     trials: int
     rounds: int
     random_utility: float
@@ -75,12 +77,13 @@ def build(
     )
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
-    error = crossed_error(result.order, rewards, problem.clusters).se
+    error = crossed_error(result.order, rewards, problem.clusters)
     return ReplaySummary(
         rows=int(rewards.size),
         utility=float(rewards.mean()),
         regret=float((best - rewards).mean()),
-        error=0.0 if np.isnan(error) else error,
+        error=0.0 if np.isnan(error.se) else error.se,
+        margin=0.0 if np.isnan(error.margin) else error.margin,
         trials=len(rewards),
         rounds=int(rewards.shape[1]),
         random_utility=_random_utility(result, problem),

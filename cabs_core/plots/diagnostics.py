@@ -28,7 +28,7 @@ def diagnostic_plots(report: dict[str, Any], training: dict[str, Any] | None = N
 def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
     """Utility of every policy with its 95 % interval over trials and queries, as SVG.
 
-    rows: policy, utility, se; the best first.
+    rows: policy, utility, margin (half of the interval); the best first.
 
     Drawn for every partition: as PNG it takes three times as long and six times the room.
     """
@@ -36,8 +36,8 @@ def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
         {
             "name": [row["policy"] for row in rows],
             "value": [row["utility"] for row in rows],
-            "low": [row["utility"] - 1.96 * row["se"] for row in rows],
-            "high": [row["utility"] + 1.96 * row["se"] for row in rows],
+            "low": [row["utility"] - row["margin"] for row in rows],
+            "high": [row["utility"] + row["margin"] for row in rows],
             "text": [f"{row['utility']:.4f}" for row in rows],
             "style": [Style(0)] * len(rows),
         }

@@ -14,7 +14,7 @@ from cabs_core.metrics import non_decreasing_hull
 from cabs_core.plots.charts import lines
 from cabs_core.plots.figure import Figure, FigureTable
 from cabs_core.plots.theme import default_styles
-from cabs_core.statistics import standard_error
+from cabs_core.statistics import crossed_error
 
 _POINTS = 200  # of a line: more cannot be seen
 
@@ -33,6 +33,14 @@ class Replayed(Protocol):
     @property
     def best_rewards(self) -> np.ndarray:
         """[trials, T]."""
+
+    @property
+    def order(self) -> np.ndarray:
+        """[trials, T] query of every round."""
+
+    @property
+    def clusters(self) -> np.ndarray | None:
+        """[n] of the queries: which are one observation; None: each alone."""
 
 
 def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -> Figure:
@@ -112,13 +120,19 @@ def plot_regret(
         raise DataError("plot_regret: expected results of different names; give a mapping {label: result}")
     frames, rows = [], []
     for name, result in named.items():
-        regret = (result.best_rewards - result.rewards).cumsum(axis=1)
+        losses = result.best_rewards - result.rewards
+        regret = losses.cumsum(axis=1)
         at = np.unique(np.linspace(0, regret.shape[1] - 1, min(regret.shape[1], _POINTS)).astype(int))
         mean = regret.mean(axis=0)[at]
         frame = pd.DataFrame({"series": name, "x": at + 1.0, "y": mean})
-        if len(regret) > 1:
-            margin = 1.96 * standard_error(regret, axis=0)[at]
-            frame["low"], frame["high"] = mean - margin, mean + margin
+        margin = np.array(
+            [
+                n * crossed_error(result.order[:, :n], losses[:, :n], result.clusters).margin
+                for n in (at + 1).tolist()
+            ]
+        )
+        margin[np.isnan(margin)] = 0.0  # of a single round
+        frame["low"], frame["high"] = mean - margin, mean + margin
         frames.append(frame)
         rows.append([name, f"{mean[-1]:.2f}"])
     chart = lines(

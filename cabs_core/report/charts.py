@@ -18,6 +18,7 @@ from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import missing, number_text, percent_text, saving_span, saving_text
 from cabs_core.report.verdict import routers
+from cabs_core.statistics import half_width
 
 _MOST_MODELS = 6
 
@@ -40,7 +41,7 @@ def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | Non
 def overview(data: PoolData) -> Figure:
     """Mean utility of every policy with its 95 % interval."""
     board = data.board.sort_values("utility", ascending=False)
-    spread = 1.96 * board["utility_se"].fillna(0.0)
+    spread = board["policy"].map(data.margin).fillna(0.0)
     frame = pd.DataFrame(
         {
             "name": [label(p) for p in board.index],
@@ -75,7 +76,7 @@ def overview(data: PoolData) -> Figure:
 def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     """Single models as points, policies as lines over rho, on a logarithmic cost axis."""
     marts = data.mart("pareto_frontier").rename(columns={"cost_per_1000_calls": "x", "score": "y"})
-    marts["margin"] = 1.96 * marts["score_se_trials"]
+    marts["margin"] = half_width(marts["score_se_trials"], data.info["trials"])
     drawn = [p for p in data.board.index if p not in (*NO_ROUTERS, ORACLE_BEST) and p in set(marts["policy"])]
     shown = {
         p for p in headline(drawn, data.best, data.reference) if data.board.loc[p, "kind"] != "upper bound"
@@ -130,8 +131,8 @@ def _frontier_chart(
     if models is not None:
         named = models.rename(columns={"model": "name", "cost": "x", "score": "y"})
         named["short"] = [short(n, 24) for n in named["name"]]
-        spread = 1.96 * named["score_se"].fillna(0.0)
-        named = named.assign(low=named["y"] - spread, high=named["y"] + spread).drop(columns="score_se")
+        spread = named["margin"].fillna(0.0)
+        named = named.assign(low=named["y"] - spread, high=named["y"] + spread).drop(columns="margin")
         layers += points(named.sort_values("x"), x_title=x_title, y_title=y_title, scale=scale)
     x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(format="$~g", tickCount=5))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
@@ -349,7 +350,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
 def calibration(evidence: Evidence) -> Figure:
     """Predicted against realised scores."""
     bins = facts.calibration(evidence)
-    frame = band("mean score", bins["predicted"], bins["score"], 1.96 * bins["score_se"])
+    frame = band("mean score", bins["predicted"], bins["score"], bins["margin"])
     error = float((bins["count"] * (bins["predicted"] - bins["score"]).abs()).sum() / bins["count"].sum())
     return Figure(
         key="calibration",

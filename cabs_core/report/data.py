@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from cabs_core.catalog import REGIMES
 from cabs_core.errors import ResultError
 from cabs_core.report.scale import Scale
+from cabs_core.statistics import two_way_error
 
 _SHOWN = 5
 LEVELS = (*REGIMES, "overall")
@@ -187,6 +188,12 @@ class PoolData:
                 row = part.iloc[0]
                 return sign * float(row["difference"]), float(row["difference_se"]), bool(row["significant"])
         return None
+
+    def margin(self, policy: str) -> float:
+        """Half of the 95 % interval of a policy's mean utility, over trials and queries; NaN: not known."""
+        line = self.regimes.loc[policy, "overall"]
+        over = float(line["utility_se_trials"]), float(line["utility_se_queries"])
+        return two_way_error(*over, int(line["trials"]), int(self.info["independent"])).margin
 
     def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
         key = (policy, regime)

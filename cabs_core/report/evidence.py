@@ -259,14 +259,16 @@ def _table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
 
 
 def single_models(evidence: Evidence) -> pd.DataFrame:
-    """Every model alone on the replayed queries: model, score, cost (USD per 1,000), score_se, front.
+    """Every model alone on the replayed queries: model, score, cost (USD per 1,000), margin, front.
+
+    margin: half of the score's 95 % interval.
 
     `front`: no other model is at least as cheap and scores at least as high, and is better in one of the two.
     """
     p, cells = evidence.problem, evidence.real()
     score, cost = cells.score.mean(axis=0), 1000 * cells.cost.mean(axis=0)
     frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
-    frame["score_se"] = [mean_error(values, clusters=p.clusters).se for values in cells.score.T]
+    frame["margin"] = [mean_error(values, clusters=p.clusters).margin for values in cells.score.T]
     frame["front"] = pareto_mask(cost, score)
     return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
@@ -383,8 +385,8 @@ def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int
 def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     """Predicted against realised (real) scores of all models on the replayed queries, in bins of equal width.
 
-    Columns: predicted, score, score_se (all models of a prompt, and all prompts of a cluster, are one
-    observation), count; empty bins are left out.
+    Columns: predicted, score, margin (half of its 95 % interval; all models of a prompt, and all prompts of a
+    cluster, are one observation), count; empty bins are left out.
     """
     p = evidence.problem
     cluster = np.arange(p.n) if p.clusters is None else p.clusters
@@ -401,12 +403,12 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
         {
             "predicted": part["predicted"].mean(),
             "score": part["score"].mean(),
-            "score_se": mean_error(part["score"], clusters=part["cluster"]).se,
+            "margin": mean_error(part["score"], clusters=part["cluster"]).margin,
             "count": len(part),
         }
         for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1))
     ]
-    return pd.DataFrame(rows, columns=["predicted", "score", "score_se", "count"])
+    return pd.DataFrame(rows, columns=["predicted", "score", "margin", "count"])
 
 
 def smallest_propensities(evidence: Evidence) -> pd.DataFrame:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
 from cabs_core.catalog import NO_ROUTERS
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.tables import error_text, signed_text
+from cabs_core.statistics import half_width
 
 
 def _pm(value: float, error: float) -> str:
@@ -195,7 +198,8 @@ def rq4(data: PoolData) -> str:
         if own.empty:
             continue
         last = own.iloc[-1]
-        worse = own[own["relative_regret"] + 1.96 * own["relative_regret_se"].fillna(0) >= 0]
+        margin = pd.Series(half_width(own["relative_regret_se"], own["trials"]), own.index)
+        worse = own[own["relative_regret"] + margin.fillna(0) >= 0]
         if worse.empty:
             since = f"clearly lower from the first checkpoint (round {int(own.iloc[0]['round'])}) on"
         elif worse.iloc[-1]["round"] == last["round"]:

@@ -89,8 +89,7 @@ class Error:
     @property
     def margin(self) -> float:
         """Half the width of the usual two-sided 95 % interval, which knows neither skewness nor what was not seen."""
-        z = float(special.stdtrit(min(self.df, 1e9), 1 - LEVEL / 2))
-        return z * self.se if self.se > 0 else self.se
+        return float(half_width(self.se, min(self.df, 1e9) + 1.0)) if self.se > 0 else self.se
 
     def reach(
         self, side: Literal["low", "high"], tail: float = LEVEL / 2, width: float | None = None
@@ -151,6 +150,16 @@ def _with_variance(error: Error, se: float, df: float) -> Error:
 
 #: nothing is known
 UNKNOWN = Error(math.nan, math.nan, 0.0)
+
+
+def half_width(se: ArrayLike, units: ArrayLike) -> np.ndarray:
+    """Half of the usual two-sided 95 % interval: of standard errors that rest on so many independent units.
+
+    NaN for fewer than two units.
+    """
+    df = np.asarray(units, dtype=np.float64) - 1.0
+    width: np.ndarray = special.stdtrit(np.where(df >= 1, df, np.nan), 1 - LEVEL / 2) * np.asarray(se)
+    return width
 
 
 def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:

@@ -12,6 +12,7 @@ from cabs_core.report.banners import limits
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
 from cabs_core.report.recovery import recovery
+from cabs_core.statistics import half_width
 
 
 def changed(artifacts, condition="none", later=None) -> PoolData:
@@ -54,7 +55,7 @@ def test_models_that_change_are_marked_at_their_round(pages):
     point = next(r for r in lines if r["series"] == "Hier-mix" and r["level"] == "overall" and r["x"] == 60)
     row = curves[(curves["policy"] == "hier_mix") & (curves["regime"] == "overall") & (curves["round"] == 60)]
     assert point["y"] == pytest.approx(row["recent_regret"].item(), abs=1e-4)
-    spread = 1.96 * row["recent_regret_se"].item()
+    spread = half_width(row["recent_regret_se"].item(), row["trials"].item())
     assert point["high"] - point["y"] == pytest.approx(spread, abs=1e-4)
     assert not any(r["series"] == "Random" for r in lines)
     said = limits(data, None)
