@@ -64,8 +64,8 @@ def paired_errors(
     """(per-split means, standard error of their mean), of `first` or of the difference `first` - `second`.
 
     The error is over trials and clusters of queries together (`statistics.mean_error`), averaged over
-    splits as independent unless all splits test the same queries; with three or more splits, the spread over splits
-    where that is larger.
+    splits as independent unless all splits test the same queries; with three or more splits, the spread
+    over splits where that is larger.
     """
     means, variances = [], []
     for seed in sorted(first):

@@ -15,6 +15,7 @@ from cabs_core.plots.theme import Style
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style
+from cabs_core.statistics import half_width
 
 
 def regret_lines(
@@ -30,7 +31,7 @@ def regret_lines(
         if own.empty:
             continue
         own = own.iloc[np.unique(np.linspace(0, len(own) - 1, points).astype(int))]
-        margin = 1.96 * own[f"{column}_se"]
+        margin = pd.Series(half_width(own[f"{column}_se"], own["trials"]), own.index)
         bands[str(policy), level] = band(
             label(policy), own["round"], own[column], margin, level=level, **columns
         )
