@@ -6,7 +6,7 @@ beside theirs: it is imported as `cabs_assets`.
 
 from setuptools import find_namespace_packages, setup
 
-FOLDERS = ["cabs_core*", "cabs_dagster*", "dbt_like_sql*"]
+FOLDERS = ["cabs_core*", "cabs_server*", "cabs_dagster*", "dbt_like_sql*"]
 
 setup(
     packages=["cabs_assets", *find_namespace_packages(include=FOLDERS, exclude=["*.__pycache__*"])],

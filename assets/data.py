@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.artifacts import Made
-from cabs_core.validation.catalog import Stage
+from cabs_core.data.validation.catalog import Stage
+from cabs_core.pipeline.artifacts import Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, data_results, instrument_result
 from cabs_dagster.columns import declared, lineage
@@ -90,7 +90,9 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
 def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
     """One step for the asset and its check; the check can also run alone, on the record."""
     with guarded():
-        from cabs_core.chain.scores import ScoresSummary  # here: loading the code location stays quick
+        from cabs_core.pipeline.stages.scores import (
+            ScoresSummary,  # here: loading the code location stays quick
+        )
 
         cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
@@ -175,8 +177,8 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
 def _checked_stage(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name: Stage
 ) -> Iterator[Any]:
-    from cabs_core.chain.outcomes import checked
-    from cabs_core.inputs import outcomes_of, split_of  # here: loading the code location stays quick
+    from cabs_core.data.inputs import outcomes_of, split_of  # here: loading the code location stays quick
+    from cabs_core.pipeline.stages.outcomes import checked
 
     names = {check.name for check in context.selected_asset_check_keys}
     if context.selected_asset_keys:

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import POOL_STAGES, Made
+from cabs_core.pipeline.artifacts import POOL_STAGES, Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.columns import lineage, schema

@@ -24,11 +24,11 @@ from .data import DeviceConfig
 def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.chain.oracles import (  # here: loading the code location stays quick
+        from cabs_core.pipeline.stages.oracles import (  # here: loading the code location stays quick
             DIAGNOSTICS,
             OraclesSummary,
         )
-        from cabs_core.plots import diagnostic_plots
+        from cabs_core.report.plots import diagnostic_plots
 
         _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
         if not (made.folder / DIAGNOSTICS).is_file():  # a pool whose source is a log

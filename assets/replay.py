@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.chain.retention import TRACE_FILE
-from cabs_core.errors import once
+from cabs_core.base.errors import once
+from cabs_core.pipeline.retention import TRACE_FILE
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import (
     PLAUSIBLE,
@@ -30,7 +30,7 @@ from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
 
 if TYPE_CHECKING:
-    from cabs_core.chain.replay import ReplaySummary
+    from cabs_core.pipeline.stages.replay import ReplaySummary
 
 Findings = Mapping[str, Mapping[str, Any]]
 #: the table of a partition, a row a policy
@@ -85,8 +85,8 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
 
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.chain.partition import examine_partition, replay_partition
-        from cabs_core.plots import utility_plot
+        from cabs_core.pipeline.stages.partition import examine_partition, replay_partition
+        from cabs_core.report.plots import utility_plot
 
         pool, rho = partitions.split_key(pool_of(context))
         checks = {check.name for check in context.selected_asset_check_keys}
@@ -199,7 +199,7 @@ class AuditConfig(dg.Config):
 def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.MaterializeResult:
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.chain.replay import play_again
+        from cabs_core.pipeline.stages.replay import play_again
 
         chain = cabs.chain(pool_of(context))
         there = [t for t in chain.replays() if chain.status(t).state == "fresh"]

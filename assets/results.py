@@ -5,9 +5,9 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore, Made
-from cabs_core.chain.page_server import page_url
-from cabs_core.chain.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
+from cabs_core.pipeline.artifacts import ArtifactStore, Made
+from cabs_core.pipeline.page_server import page_url
+from cabs_core.pipeline.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import figures, guarded, pool_of, provenance
 from cabs_dagster.names import key

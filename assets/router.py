@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.artifacts.stages import stage_code_version
-from cabs_core.errors import DataError
+from cabs_core.base.errors import DataError
+from cabs_core.pipeline.artifacts.stages import stage_code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY
@@ -37,7 +37,7 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
 def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
     with guarded():
-        from cabs_core.chain.router import RouterSummary, examine_again  # here: loading stays quick
+        from cabs_core.pipeline.stages.router import RouterSummary, examine_again  # here: loading stays quick
 
         cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
@@ -87,7 +87,7 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
     """One step for the asset and its checks; the checks alone compare and promote nothing."""
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.chain.deployment import deploy  # here: loading the code location stays quick
+        from cabs_core.pipeline.stages.deployment import deploy  # here: loading the code location stays quick
 
         names = {check.name for check in context.selected_asset_check_keys}
         promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))

@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.theory.version import theory_code_version
+from cabs_core.pipeline.theory.version import theory_code_version
 from cabs_dagster import specs
 from cabs_dagster.metadata import guarded
 from cabs_dagster.resources import CABS, cabs_of
@@ -26,7 +26,7 @@ def theory(context: dg.AssetExecutionContext, config: TheoryConfig) -> dg.Materi
     with guarded():
         cabs = cabs_of(context)
         # here: loading the code location stays quick
-        from cabs_core.theory.experiments import THEORY, make_theory
+        from cabs_core.pipeline.theory.experiments import THEORY, make_theory
 
         store = cabs.store()
         made = make_theory(store, config.seeds, cabs.options(context, config.force))

@@ -24,13 +24,13 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem
-from cabs_core.policies.lanes import Offline
-from cabs_core.policies.registry import build_policy
-from cabs_core.policies.uniroute import UniRoute
-from cabs_core.predictors import RidgePredictor
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay.engine import make_stream
-from cabs_core.utility import clipped_utility, expected_utility
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.registry import build_policy
+from cabs_core.algorithms.policies.uniroute import UniRoute
+from cabs_core.algorithms.predictors import RidgePredictor
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.utility import clipped_utility, expected_utility
+from cabs_core.evaluation.replay.engine import make_stream
 
 POOLS = ("routerbench_sub3", "simple_evals_ru", "paretobandit_k4", "zeroeval")
 RHOS = (150.0, 550.0, 900.0)

@@ -22,9 +22,9 @@ from typing import Any
 import requests
 
 from benchmarks.script import Script, write_figures
-from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.errors import CabsError
-from cabs_core.pools.registry import active_pool
+from cabs_core.base.errors import CabsError
+from cabs_core.data.pools.registry import active_pool
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 
 _LAUNCH = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""

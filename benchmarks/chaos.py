@@ -29,7 +29,7 @@ import requests
 from benchmarks.postgres import Postgres
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for, write_upstreams
-from cabs_core.router.events import EventLog
+from cabs_core.data.events.log import EventLog
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.router import Router

@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from cabs_core.solver.reference import ReferenceSolution, solution_of
+from cabs_core.algorithms.solver.reference import ReferenceSolution, solution_of
 
 
 def clarabel_direct(
     losses: ArrayLike, graph: ArrayLike, gamma: float, *, tol: float = 1e-8
 ) -> ReferenceSolution:
-    """The formulation of `cabs_core.solver.reference.CvxpyParametric`, its cones written down directly.
+    """The formulation of `cabs_core.algorithms.solver.reference.CvxpyParametric`, its cones written down
+    directly.
 
     Variables (p, u, v, t). x^2 <= u W is the second-order cone |(2x, u - W)| <= u + W. Clarabel's absolute
     and relative gap and feasibility tolerances are `tol` (its defaults are 1e-8).

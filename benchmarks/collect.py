@@ -27,24 +27,24 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.artifacts import ArtifactStore, Chain, make_artifact
-from cabs_core.chain.answers import AnswersSummary
-from cabs_core.chain.scores import ScoresSummary, sheet
-from cabs_core.collect.answers import collect_answers
-from cabs_core.collect.instrument import warnings
-from cabs_core.collect.plan import collection_of
-from cabs_core.collect.stand_in import label, make_prompts, upstreams_text
-from cabs_core.collect.store import AnswerStore
-from cabs_core.collect.verdict import idle, look
-from cabs_core.inputs import tuned_options
-from cabs_core.outcomes import load_outcomes
-from cabs_core.pool_files import read_pool_file
-from cabs_core.pools import find_pool
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import replay
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.statistics import two_way_error
+from cabs_core.data.collect.answers import collect_answers
+from cabs_core.data.collect.instrument import warnings
+from cabs_core.data.collect.plan import collection_of
+from cabs_core.data.collect.store import AnswerStore
+from cabs_core.data.collect.verdict import idle, look
+from cabs_core.data.inputs import tuned_options
+from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.pool_files import read_pool_file
+from cabs_core.data.pools import find_pool
+from cabs_core.evaluation.replay.engine import replay
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
+from cabs_core.pipeline.stages.answers import AnswersSummary
+from cabs_core.pipeline.stages.scores import ScoresSummary, sheet
 from cabs_core.report.verdict import Estimate, decide, estimate
 from cabs_core.router.build import choose_policy
-from cabs_core.statistics import two_way_error
+from cabs_server.stand_in import label, make_prompts, upstreams_text
 
 RHO = 30.0
 POOL = """\
@@ -78,7 +78,7 @@ TABLES = {"routerbench_sub3": (100.0,), "paretobandit_k4": (300.0,), "openllm_lb
 @contextmanager
 def served(port: int) -> Iterator[None]:
     """The stand-in in a process of its own."""
-    command = [sys.executable, "-m", "cabs_core.collect.stand_in", "--port", str(port)]
+    command = [sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)]
     process = subprocess.Popen(command)
     try:
         for _ in range(200):

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.encoders import embed_prompts
-from cabs_core.errors import RouterError
-from cabs_core.ope.compare import compare_policies
-from cabs_core.ope.data import LoggedData, leading
-from cabs_core.ope.evaluate import evaluate
-from cabs_core.outcomes import load_outcomes
-from cabs_core.paths import cabs_home
-from cabs_core.pools import find_pool
-from cabs_core.utility import clipped_utility
+from cabs_core.base.errors import RouterError
+from cabs_core.base.paths import cabs_home
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.pools import find_pool
+from cabs_core.evaluation.ope.data import LoggedData, leading
+from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.router.compare_on_log import compare_policies
 
 POOLS = {"openllm_lb_v2_carrot": 300.0, "mmlu_pro_tiger": 300.0, "paretobandit_k4": 10.0}
 ESTIMATORS = ("snips", "dr", "switch_dr")

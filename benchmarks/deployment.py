@@ -21,13 +21,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.script import Script, write_figures
-from cabs_core.outcomes import Outcomes
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay import replay
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.outcomes import Outcomes
+from cabs_core.evaluation.replay import replay
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.router import Router
-from cabs_core.threads import one_blas_thread
-from cabs_core.utility import clipped_utility
 
 
 def simulate(

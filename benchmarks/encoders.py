@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import SHORT_RHOS
-from cabs_core.encoders.tfidf import DIM, TfidfEncoder
-from cabs_core.outcomes import load_outcomes
-from cabs_core.pools import find_pool
-from cabs_core.predictors import RidgePredictor
-from cabs_core.utility import clipped_utility, expected_utility
+from cabs_core.algorithms.predictors import RidgePredictor
+from cabs_core.base.utility import clipped_utility, expected_utility
+from cabs_core.data.encoders.tfidf import DIM, TfidfEncoder
+from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.pools import find_pool
 
 POOLS = (
     "simple_evals_ru",

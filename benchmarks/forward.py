@@ -18,15 +18,15 @@ import torch
 from transformers import AutoModel, DebertaV2Config, DebertaV2Model, PretrainedConfig, PreTrainedModel
 
 from benchmarks.script import Script, write_figures
-from cabs_core.encoders.resolve import EncoderFiles, resolve
-from cabs_core.encoders.transformer import (
+from cabs_core.data.encoders.resolve import EncoderFiles, resolve
+from cabs_core.data.encoders.transformer import (
     TokenIds,
     TransformerEncoder,
     choose_device,
     choose_dtype,
     device_name,
 )
-from cabs_core.pool_files.sections import Encoder
+from cabs_core.data.pool_files.sections import Encoder
 
 ROUTERBENCH_TOKENS = 350
 TARGET_PROMPTS_PER_MINUTE = 50_000

@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import FIELD_SETUP, SHORT_RHOS
 from benchmarks.study_problems import problem
-from cabs_core.predictors import ScorePredictor, make_score_predictor
-from cabs_core.problem import ReplayProblem
-from cabs_core.utility import binary_share, clipped_utility, expected_utility
+from cabs_core.algorithms.predictors import ScorePredictor, make_score_predictor
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
 
 POOLS = ("routerbench_sub3", "simple_evals_ru", "paretobandit_k4", "zeroeval")
 PREDICTORS = ("ridge", "kernel_ridge")

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.script import Script, write_figures
-from cabs_core.paths import default_log
+from cabs_core.base.paths import default_log
+from cabs_core.data.events.log import EventLog
+from cabs_core.data.events.retention import compact
 from cabs_core.router.doctor import examine
-from cabs_core.router.events import EventLog
-from cabs_core.router.retention import compact
 from cabs_core.router.router import Router
-from cabs_core.router.server.metrics import Counters, metrics_text
+from cabs_server.metrics import Counters, metrics_text
 
 _ROWS = 2_000
 

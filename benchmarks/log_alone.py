@@ -18,20 +18,20 @@ import numpy as np
 
 from benchmarks.logs import World
 from benchmarks.script import Script, write_figures
-from cabs_core.encoders import embed_prompts
-from cabs_core.ope.data import LoggedData, leading
-from cabs_core.ope.evaluate import evaluate
-from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
-from cabs_core.outcomes.logged import completed
-from cabs_core.outcomes.raw import RawOutcomes
-from cabs_core.paths import cabs_home
-from cabs_core.pool_files import ModelPool
-from cabs_core.pool_files.sections import Split
-from cabs_core.pools import find_pool
+from cabs_core.base.paths import cabs_home
+from cabs_core.base.statistics import standard_error
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.utility import binary_share, clipped_utility
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
+from cabs_core.data.outcomes.logged import completed
+from cabs_core.data.outcomes.raw import RawOutcomes
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files.sections import Split
+from cabs_core.data.pools import find_pool
+from cabs_core.evaluation.ope.data import LoggedData, leading
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.heads import Heads, needs_of
-from cabs_core.statistics import standard_error
-from cabs_core.threads import one_blas_thread
-from cabs_core.utility import binary_share, clipped_utility
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "openllm_lb_v2_carrot")
 POLICIES = ("best_single", "ridge", "kernel_ridge", "hier_mix")

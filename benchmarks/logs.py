@@ -19,23 +19,23 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.compiled.rng import stream_keys
-from cabs_core.encoders import embed_prompts
-from cabs_core.ope.data import LoggedData, leading
-from cabs_core.ope.training import with_log
-from cabs_core.oracles import Oracles, build_problems, train_oracles
-from cabs_core.outcomes import Outcomes, load_outcomes
-from cabs_core.paths import cabs_home
-from cabs_core.policies import SafePolicy, build_policy
-from cabs_core.pool_files import ModelPool
-from cabs_core.pools import find_pool
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
+from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
+from cabs_core.algorithms.policies import SafePolicy, build_policy
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.compiled.rng import stream_keys
+from cabs_core.base.paths import cabs_home
+from cabs_core.base.statistics import standard_error
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.utility import binary_share, clipped_utility
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.outcomes import Outcomes, load_outcomes
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pools import find_pool
+from cabs_core.evaluation.ope.data import LoggedData, leading
+from cabs_core.evaluation.ope.training import with_log
+from cabs_core.evaluation.replay import replay
+from cabs_core.evaluation.replay.engine import make_stream
 from cabs_core.router.heads import Heads, needs_of
-from cabs_core.statistics import standard_error
-from cabs_core.threads import one_blas_thread
-from cabs_core.utility import binary_share, clipped_utility
 
 RHOS = {"paretobandit_k4": 10.0, "routerbench_sub3": 500.0}
 CAPS = (1.0, 5.0, np.inf)

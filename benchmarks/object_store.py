@@ -35,7 +35,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from benchmarks.script import Script, write_figures
-from cabs_core.artifacts.provenance import RECORD_NAME
+from cabs_core.pipeline.artifacts.provenance import RECORD_NAME
 
 ROOT = Path(__file__).parents[1]
 #: most that the store may take, as a multiple of the folder's time

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 
 PASSWORD = "only-for-this/test"
 

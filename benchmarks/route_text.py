@@ -4,11 +4,12 @@
     python -m benchmarks.route_text [--pools NAME ...] [--splits 3] [--trials 2] [--turns 4] [--mixed] [--json
     FILE]
 
-Queries of a task, or with `--mixed` of any, become turns of conversations (`cabs_core.replay.sessions`). A
-share of the later turns is made into follow-ups that say nothing ("make it shorter"): the task, and so every
-model's score and cost, stay those of the turn before. Kernel ridge on TF-IDF, trained on single queries,
-routes every turn by the text in question; mean clipped utility at rho 150, without stickiness and costs of
-contexts, which are the same for all texts. Errors: over splits, or over conversations where that is larger.
+Queries of a task, or with `--mixed` of any, become turns of conversations
+(`cabs_core.evaluation.replay.sessions`). A share of the later turns is made into follow-ups that say nothing
+("make it shorter"): the task, and so every model's score and cost, stay those of the turn before. Kernel
+ridge on TF-IDF, trained on single queries, routes every turn by the text in question; mean clipped utility at
+rho 150, without stickiness and costs of contexts, which are the same for all texts. Errors: over splits, or
+over conversations where that is larger.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ import numpy as np
 from benchmarks.script import Script, head, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import set_up
-from cabs_core.compiled.rng import query_order
-from cabs_core.encoders import embed_prompts
-from cabs_core.endpoints.request import LONGEST
-from cabs_core.oracles import train_oracles
-from cabs_core.outcomes import load_outcomes, make_splits
-from cabs_core.paths import cabs_home
-from cabs_core.pool_files.sessions import Sessions
-from cabs_core.pools import find_pool
-from cabs_core.replay.sessions import in_conversations
-from cabs_core.utility import clipped_utility
+from cabs_core.algorithms.oracles import train_oracles
+from cabs_core.base.compiled.rng import query_order
+from cabs_core.base.paths import cabs_home
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.endpoints.request import LONGEST
+from cabs_core.data.outcomes import load_outcomes, make_splits
+from cabs_core.data.pool_files.sessions import Sessions
+from cabs_core.data.pools import find_pool
+from cabs_core.evaluation.replay.sessions import in_conversations
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")
 SHARES = (0.0, 0.25, 0.5, 0.75)

@@ -99,12 +99,12 @@ def measure(
 
 def run(pool: Path, profile: str) -> dict[str, Any]:
     """`measure` for one pool file."""
-    from cabs_core.artifacts import (  # noqa: PLC0415  (reads the environment)
+    from cabs_core.data.pool_files import read_pool_file  # noqa: PLC0415
+    from cabs_core.pipeline.artifacts import (  # noqa: PLC0415  (reads the environment)
         ArtifactStore,
         Chain,
         make_artifact,
     )
-    from cabs_core.pool_files import read_pool_file  # noqa: PLC0415
 
     chain = Chain(ArtifactStore(), read_pool_file(pool))
     router = chain.stage("router")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import write_text
-from cabs_core.paths import cabs_home
+from cabs_core.base.atomic import write_text
+from cabs_core.base.paths import cabs_home
 
 
 class Script(argparse.ArgumentParser):

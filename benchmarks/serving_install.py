@@ -44,7 +44,7 @@ def prompts(count: int, words: int, seed: int = 0) -> list[str]:
 def build_wheel(folder: Path) -> None:
     """Put a wheel of this checkout into `folder`, from a copy: building leaves files behind."""
     source = folder / "source"
-    for name in ("cabs_core", "cabs_dagster", "dbt_like_sql", "assets"):
+    for name in ("cabs_core", "cabs_server", "cabs_dagster", "dbt_like_sql", "assets"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)

@@ -4,8 +4,8 @@ without it.
     python -m benchmarks.sessions [--pools NAME ...] [--policies NAME ...] [--splits 3] [--trials 3] [--turns
     4] [--cached 0.1] [--tools 0] [--json FILE]
 
-Queries of a task are grouped into conversations (`cabs_core.replay.sessions`); all policies and settings hold
-the same ones, so differences are paired. Tables, features and splits are those of
+Queries of a task are grouped into conversations (`cabs_core.evaluation.replay.sessions`); all policies and
+settings hold the same ones, so differences are paired. Tables, features and splits are those of
 `python -m benchmarks.study --protocol field` (costs scaled to a mean of 5e-4 USD where the grid of rhos is
 not the paper's). Errors: over orders and queries (`paired_difference`), and over splits where that is larger.
 """
@@ -23,8 +23,8 @@ from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem
 from cabs_core import paired_difference
-from cabs_core.paths import cabs_home
-from cabs_core.replay import ReplayResult, replay
+from cabs_core.base.paths import cabs_home
+from cabs_core.evaluation.replay import ReplayResult, replay
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")
 RHOS = (50.0, 150.0, 400.0)

@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.script import Script, head, row, write_figures
 from benchmarks.solver_instances import mixed_batch
-from cabs_core.solver import make_workspace, solve_exploration_batch
-from cabs_core.solver.program import certificate
-from cabs_core.threads import one_blas_thread
+from cabs_core.algorithms.solver import make_workspace, solve_exploration_batch
+from cabs_core.algorithms.solver.program import certificate
+from cabs_core.base.threads import one_blas_thread
 
 TOL, CHUNK, CHECKED = 1e-8, 2048, 64
 COLUMNS = ("K", "instances", "uncertified", "restarted", "iterations", "most", "us each", "extended gap")

@@ -23,11 +23,11 @@ from starlette.testclient import TestClient
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import start_echo, write_upstreams
 from cabs_core.router.bundle import read_manifest
-from cabs_core.router.server.app import make_app
+from cabs_server.app import make_app
 
 ROOMS = (
-    "cabs_core/endpoints/",
-    "cabs_core/router/server/",
+    "cabs_core/data/endpoints/",
+    "cabs_server/",
     "cabs_core/router/sessions.py",
     "cabs_core/router/router.py",
 )

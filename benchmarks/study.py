@@ -56,13 +56,13 @@ from benchmarks.study_plan import (
 )
 from benchmarks.study_problems import can_be_severe, problem
 from benchmarks.study_tables import show, table
-from cabs_core.atomic import atomic_path, write_text
-from cabs_core.catalog import STREAM_CONDITIONS
-from cabs_core.errors import CabsError
-from cabs_core.paths import cabs_home
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay import replay
-from cabs_core.replay.result import ReplayResult
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.atomic import atomic_path, write_text
+from cabs_core.base.catalog import STREAM_CONDITIONS
+from cabs_core.base.errors import CabsError
+from cabs_core.base.paths import cabs_home
+from cabs_core.evaluation.replay import replay
+from cabs_core.evaluation.replay.result import ReplayResult
 
 Place = tuple[int, str, str]  # split seed, condition, pool
 

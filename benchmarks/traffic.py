@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for
-from cabs_core.atomic import write_text
+from cabs_core.base.atomic import write_text
 from cabs_core.router import EventLog, read_manifest
 
 _WORDS = "sort parse list legs spider river code train sum prime word tree poem loop map file".split()

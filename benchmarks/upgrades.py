@@ -32,17 +32,17 @@ from scipy import stats
 from benchmarks.script import Script, head, row, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem as study_problem
-from cabs_core.compiled.jit import kernel
-from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
-from cabs_core.policies.hier_loop import Data, Parts, decide, learn
-from cabs_core.policies.hier_mix import HierMix
-from cabs_core.policies.lanes import Lane
-from cabs_core.policies.registry import policy_class
-from cabs_core.policies.rounds import round_loop
-from cabs_core.problem import ReplayProblem
-from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay.engine import make_stream
-from cabs_core.statistics import standard_error
+from cabs_core.algorithms.policies.hier_loop import Data, Parts, decide, learn
+from cabs_core.algorithms.policies.hier_mix import HierMix
+from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.policies.rounds import round_loop
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.rng import ACTION, query_order, stream_keys, uniform
+from cabs_core.base.statistics import standard_error
+from cabs_core.evaluation.replay.engine import make_stream
 
 ARMS = 18
 #: share of the rounds that play a model drawn evenly; `cabs serve` has the same by default

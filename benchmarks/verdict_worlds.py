@@ -24,19 +24,19 @@ import numpy as np
 from scipy import special
 
 from benchmarks.script import Script
-from cabs_core.atomic import write_text
-from cabs_core.ope import LoggedData, evaluate
-from cabs_core.pool_files.goals import Goal
-from cabs_core.pool_files.sections import MARGIN
-from cabs_core.problem import ReplayProblem
-from cabs_core.problem.gaps import real_values
-from cabs_core.problem.synthetic import synthetic_problem
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.atomic import write_text
+from cabs_core.base.statistics import mean_error, seen_share
+from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.data.pool_files.goals import Goal
+from cabs_core.data.pool_files.sections import MARGIN
+from cabs_core.evaluation.ope import LoggedData, evaluate
 from cabs_core.report.evidence import Played
 from cabs_core.report.verdict import Gap, decide
 from cabs_core.router.checks import compare_plays
 from cabs_core.router.goals import answer_goal
-from cabs_core.statistics import mean_error, seen_share
-from cabs_core.statistics.uncertainty import LEVEL
 
 SIZES = (50, 100, 200, 500, 2000)
 Rng = np.random.Generator

@@ -30,23 +30,23 @@ from scipy.stats import binomtest
 
 from benchmarks.faults import every_form, provoked
 from benchmarks.script import Script
-from cabs_core.atomic import write_text
-from cabs_core.catalog import policy_label
-from cabs_core.encoders.tfidf import TfidfEncoder
-from cabs_core.errors import CabsError
-from cabs_core.oracles import build_problems, train_oracles
-from cabs_core.outcomes import split_under
-from cabs_core.pool_files import PoolFile
-from cabs_core.pool_files.goals import Goal
-from cabs_core.pools import load_pool_file
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay import ReplayResult, replay
+from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.atomic import write_text
+from cabs_core.base.catalog import policy_label
+from cabs_core.base.errors import CabsError
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.encoders.tfidf import TfidfEncoder
+from cabs_core.data.outcomes import split_under
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.goals import Goal
+from cabs_core.data.pools import load_pool_file
+from cabs_core.data.validation.overview import overview
+from cabs_core.evaluation.replay import ReplayResult, replay
 from cabs_core.report import cards
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict, verdict_at
 from cabs_core.router.goals import GoalAnswer, answer_goal
-from cabs_core.utility import clipped_utility
-from cabs_core.validation.overview import overview
 
 ROUTERS = ("ridge", "lin_ucb", "hier_mix")
 TOPICS, LEVELS = 6, 3

@@ -2,9 +2,9 @@
 
     from cabs_core import build_policy, load_outcomes, paired_difference, replay_many, ...
 
-These names are the public interface (docs/api.md), and so is `cabs_core.replay.replay`; everything below
-`cabs_core.*` that is not among them may change between releases. Each is imported when it is first used:
-`import cabs_core` loads neither NumPy nor torch, and nothing here ever imports dagster.
+These names are the public interface (docs/api.md), and so is `cabs_core.evaluation.replay.replay`; everything
+below `cabs_core.*` that is not among them may change between releases. Each is imported when it is first
+used: `import cabs_core` loads neither NumPy nor torch, and nothing here ever imports dagster.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import cabs_assets
 import dagster as dg
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 from cabs_dagster.executors import executor
 from cabs_dagster.jobs import JOBS, progress_logger
 from cabs_dagster.resources import ALERTS, CABS, resources

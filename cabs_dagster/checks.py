@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from cabs_core.chain.plausibility import oddities
-from cabs_core.chain.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
-from cabs_core.errors import once
-from cabs_core.validation.catalog import Stage, check_names
+from cabs_core.base.errors import once
+from cabs_core.data.validation.catalog import Stage, check_names
+from cabs_core.pipeline.plausibility import oddities
+from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.names import key
@@ -22,8 +22,8 @@ from cabs_dagster.specs import preview
 from dbt_like_sql import SqlModel
 
 if TYPE_CHECKING:
-    from cabs_core.chain.replay import ReplaySummary
-    from cabs_core.chain.router import RouterSummary
+    from cabs_core.pipeline.stages.replay import ReplaySummary
+    from cabs_core.pipeline.stages.router import RouterSummary
 
 VALID, PLAUSIBLE, TRACE, REPRODUCIBLE = "valid", "plausible", "trace", "reproducible"
 NOT_WORSE, COMPARABLE, INSTRUMENT = "not_worse", "comparable", "instrument"
@@ -156,7 +156,7 @@ def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
 
 
 def deployment_results(found: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
-    """Results of `not_worse` and `comparable` from what `cabs_core.chain.deployment.deploy` found.
+    """Results of `not_worse` and `comparable` from what `cabs_core.pipeline.stages.deployment.deploy` found.
 
     The second is an ERROR: night after night nothing would be deployed.
     """

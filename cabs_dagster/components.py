@@ -17,7 +17,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 
 
 class CabsPools(dg.Component, dg.Model, dg.Resolvable):

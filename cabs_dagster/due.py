@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from cabs_core.artifacts import ArtifactStore, Chain, Status
-from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
-from cabs_core.chain.pages import page_problems, page_recipe
-from cabs_core.errors import CabsError, counted
-from cabs_core.hashing import stable_hash
-from cabs_core.pool_files import PoolFile, rho_key
+from cabs_core.base.errors import CabsError, counted
+from cabs_core.base.hashing import stable_hash
+from cabs_core.data.pool_files import PoolFile, rho_key
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
+from cabs_core.pipeline.artifacts.stages import POOL_STAGES, REPLAY
+from cabs_core.pipeline.pages import page_problems, page_recipe
 from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
 from dbt_like_sql.project import SourceTable

@@ -9,7 +9,7 @@ import os
 
 import dagster as dg
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 
 #: Begin the names of settings that a step on another node gets. Credentials are the nodes' own: Ray shows
 #: what it is given.

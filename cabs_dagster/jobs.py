@@ -9,9 +9,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.artifacts import POOL_STAGES
-from cabs_core.chain.retention import prunable, prune
-from cabs_core.errors import listed
+from cabs_core.base.errors import listed
+from cabs_core.pipeline.artifacts import POOL_STAGES
+from cabs_core.pipeline.retention import prunable, prune
 from cabs_dagster.due import MARTS_AROUND, Kind
 from cabs_dagster.metadata import guarded, table
 from cabs_dagster.names import PREFIX, key, named
@@ -119,8 +119,8 @@ class PoolChainConfig(dg.Config):
     "`cabs run` does: each part is a run of its own. It pays for no calls and deploys nothing.",
 )
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
-    from cabs_core.chain.options import parse_policies, parse_rhos  # noqa: PLC0415  (loading stays quick)
-    from cabs_core.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
+    from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
+    from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (loading stays quick)
     from cabs_dagster.cli.runner import InRun  # noqa: PLC0415  (it imports this module)
 
     with guarded():
@@ -163,7 +163,7 @@ SHOWN_ROWS = 500
     "the mart says.",
 )
 def trace_rows(context: dg.OpExecutionContext, config: TraceConfig) -> None:
-    from cabs_core.chain.trace import traced_figure  # noqa: PLC0415  (loading stays quick)
+    from cabs_core.pipeline.trace import traced_figure  # noqa: PLC0415  (loading stays quick)
 
     with guarded():
         chain = cabs_of(context).chain(config.pool)

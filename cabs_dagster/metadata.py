@@ -10,8 +10,8 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import Chain, Made, make_artifact
-from cabs_core.errors import explained, is_transient, listed
+from cabs_core.base.errors import explained, is_transient, listed
+from cabs_core.pipeline.artifacts import Chain, Made, make_artifact
 from cabs_dagster.columns import written
 from cabs_dagster.names import POOLS, key
 from cabs_dagster.resources import CabsResource

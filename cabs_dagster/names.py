@@ -14,7 +14,7 @@ import re
 
 import dagster as dg
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 
 NAME = os.environ.get("CABS_NAME", "")
 PREFIX = tuple(part for part in os.environ.get("CABS_KEY_PREFIX", NAME).split("/") if part)

@@ -12,12 +12,12 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import POOL_STAGES, ArtifactStore, Chain
-from cabs_core.artifacts.stages import REPLAY, pick
-from cabs_core.errors import CabsError, PoolError
-from cabs_core.hashing import stable_hash
-from cabs_core.pool_files import ModelPool, PoolFile, parse_rho_key, rho_key
-from cabs_core.pools.registry import active_pools, differences
+from cabs_core.base.errors import CabsError, PoolError
+from cabs_core.base.hashing import stable_hash
+from cabs_core.data.pool_files import ModelPool, PoolFile, parse_rho_key, rho_key
+from cabs_core.data.pools.registry import active_pools, differences
+from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain
+from cabs_core.pipeline.artifacts.stages import REPLAY, pick
 from cabs_dagster.due import Due
 from cabs_dagster.names import POOLS, RHOS, key
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.artifacts import ArtifactStore, Chain, Options
-from cabs_core.pools import find_pool
+from cabs_core.data.pools import find_pool
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options
 from cabs_dagster.names import named
 
 WEBHOOK = "CABS_WEBHOOK_URL"

@@ -10,10 +10,10 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.errors import CabsError
-from cabs_core.paths import deployed_folder
-from cabs_core.pools.registry import active_pools
+from cabs_core.base.errors import CabsError
+from cabs_core.base.paths import deployed_folder
+from cabs_core.data.pools.registry import active_pools
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.due import Due
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
 from cabs_dagster.names import TIMEZONE, named, step

@@ -15,11 +15,11 @@ from typing import Any
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.errors import CabsError
-from cabs_core.hashing import stable_hash
-from cabs_core.paths import pools_dir
-from cabs_core.pools.registry import active_pools
+from cabs_core.base.errors import CabsError
+from cabs_core.base.hashing import stable_hash
+from cabs_core.base.paths import pools_dir
+from cabs_core.data.pools.registry import active_pools
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
 from cabs_dagster.due import Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text

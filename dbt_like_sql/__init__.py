@@ -15,9 +15,9 @@ No Dagster here.
     rebuild_database(artifacts_dir)        `marts/cabs.duckdb`, whole, from the parquet
     build_all(artifacts_dir)               all models in order, then the database
 
-`artifacts_dir` is `$CABS_HOME/artifacts`. All of them raise `cabs_core.errors.SqlModelError`, which names the
-file, and the line where it is known. `dbt_like_sql.freshness.Marts` runs only what changed, and keeps
-records.
+`artifacts_dir` is `$CABS_HOME/artifacts`. All of them raise `cabs_core.base.errors.SqlModelError`, which
+names the file, and the line where it is known. `dbt_like_sql.freshness.Marts` runs only what changed, and
+keeps records.
 """
 
 from importlib import import_module

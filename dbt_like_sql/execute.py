@@ -20,9 +20,9 @@ import duckdb
 import pandas as pd
 from filelock import FileLock
 
-from cabs_core.atomic import atomic_path
-from cabs_core.errors import SqlModelError
-from cabs_core.hashing import hash_file
+from cabs_core.base.atomic import atomic_path
+from cabs_core.base.errors import SqlModelError
+from cabs_core.base.hashing import hash_file
 from dbt_like_sql.functions import register
 from dbt_like_sql.lineage import column_lineage, tables_read
 from dbt_like_sql.packaged import packaged_table

@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cabs_core.artifacts.materialize import Made
-from cabs_core.artifacts.provenance import RECORD_NAME, Recipe, Record
-from cabs_core.artifacts.store import ArtifactStore
-from cabs_core.atomic import write_bytes
-from cabs_core.catalog import check_policy_name
-from cabs_core.errors import PolicyError, ProvenanceError
-from cabs_core.hashing import hash_file, stable_hash
+from cabs_core.base.atomic import write_bytes
+from cabs_core.base.catalog import check_policy_name
+from cabs_core.base.errors import PolicyError, ProvenanceError
+from cabs_core.base.hashing import hash_file, stable_hash
+from cabs_core.pipeline.artifacts.materialize import Made
+from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe, Record
+from cabs_core.pipeline.artifacts.store import ArtifactStore
 from dbt_like_sql.packaged import packaged_table
 from dbt_like_sql.project import SourceTable, SqlModel, list_models, load_project
 

@@ -1,4 +1,5 @@
-"""Functions of `cabs_core.metrics` and `cabs_core.statistics` that SQL can call: one implementation for both.
+"""Functions of `cabs_core.evaluation.metrics` and `cabs_core.base.statistics` that SQL can call: one
+implementation for both.
 
 Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within
 one gives NULL.
@@ -15,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from cabs_core import metrics, statistics
-from cabs_core.catalog import regime_of
-from cabs_core.threads import one_blas_thread
+from cabs_core.base import statistics
+from cabs_core.base.catalog import regime_of
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.evaluation import metrics
 
 #: what SQL knows of an error: fields of `statistics.Error`
 _ERROR = ("se", "df", "clusters", "lump_low", "lump_high", "unit")

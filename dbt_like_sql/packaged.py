@@ -7,8 +7,8 @@ from importlib import resources
 import pyarrow as pa
 import pyarrow.csv
 
-from cabs_core.catalog import policy_table
-from cabs_core.errors import SqlModelError
+from cabs_core.base.catalog import policy_table
+from cabs_core.base.errors import SqlModelError
 
 
 def packaged_table(name: str) -> pa.Table:
@@ -16,7 +16,7 @@ def packaged_table(name: str) -> pa.Table:
     if name == "catalog.policies":
         return pa.Table.from_pylist(policy_table())
     if name == "paper.published":
-        with (resources.files("cabs_core.paper") / "published.csv").open("rb") as file:
+        with (resources.files("cabs_core.algorithms.paper") / "published.csv").open("rb") as file:
             return pyarrow.csv.read_csv(file)
     raise SqlModelError(
         f"source {name}: the package has no such table; remove `plugin`, or give an external_location"

@@ -24,7 +24,7 @@ import jinja2
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from cabs_core.errors import SqlModelError
+from cabs_core.base.errors import SqlModelError
 
 ROOT = Path(__file__).parent
 LAYERS = ("staging", "marts")

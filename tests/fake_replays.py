@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 
-from cabs_core.catalog import asset_name
-from cabs_core.pool_files import ModelPool
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay.result import ReplayResult
-from cabs_core.replay.storage import save_replay_result
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.catalog import asset_name
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.evaluation.replay.result import ReplayResult
+from cabs_core.evaluation.replay.storage import save_replay_result
 
 #: how often each policy plays the best arm of the query; the rest of the time an arm at random
 SKILL = {
@@ -154,7 +154,7 @@ def write_estimates(artifacts, pool: str) -> None:
     """Off-policy estimates as the asset `off_policy` leaves them: one, and one that is refused."""
     import pyarrow.parquet as pq
 
-    from cabs_core.ope.pool import as_table
+    from cabs_core.router.policies_on_log import as_table
 
     facts = {
         "pool": pool,
@@ -205,7 +205,7 @@ def write_estimates(artifacts, pool: str) -> None:
 
 def write_times(artifacts, pool: str, policies, decisions: int = 40, seed: int = 0):
     """Times of single decisions as the stage `router` leaves them; {policy: DecisionTimes}."""
-    from cabs_core.replay.latency import DecisionTimes, save_times
+    from cabs_core.evaluation.replay.latency import DecisionTimes, save_times
 
     rng = np.random.default_rng(seed)
     times = {

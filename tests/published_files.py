@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.outcomes.sources import openllm_v2, routerbench, sprout
+from cabs_core.data.outcomes.sources import openllm_v2, routerbench, sprout
 
 
 def routerbench_table(n: int = 20) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from cabs_core.router import EventLog
-from cabs_core.router.server.app import make_app
+from cabs_server.app import make_app
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
 JSON = {"content-type": "application/json"}

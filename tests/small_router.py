@@ -13,11 +13,11 @@ from server_support import MODELS
 from small_encoders import small_bert
 
 from benchmarks.speed.servers import start_echo
-from cabs_core.artifacts import POOL_STAGES
-from cabs_core.encoders import embed_prompts
-from cabs_core.oracles import build_problems, train_oracles
-from cabs_core.outcomes import Outcomes, load_outcomes, make_splits
-from cabs_core.pool_files import ModelPool, PoolFile
+from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
+from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_core.router import Router, build_bundle, promote
 
 POOL = {

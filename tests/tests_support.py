@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.artifacts import ArtifactStore, Chain, Target, make_artifact
-from cabs_core.artifacts.results import Summary
-from cabs_core.policies import build_policy
-from cabs_core.pools import find_pool
-from cabs_core.problem import ReplayProblem
-from cabs_core.replay.engine import make_stream
+from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.data.pools import find_pool
+from cabs_core.evaluation.replay.engine import make_stream
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Target, make_artifact
+from cabs_core.pipeline.artifacts.results import Summary
 
 #: Its chain takes seconds: generated outcomes, TF-IDF instead of a network, two rhos, two trials.
 TINY = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from benchmarks.arena import submission
-from cabs_core.command import HelpGroup
+from cabs_core.base.command import HelpGroup
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

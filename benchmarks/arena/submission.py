@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import write_text
-from cabs_core.errors import DataError, StorageError
-from cabs_core.paths import safe_name
+from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import DataError, StorageError
+from cabs_core.base.paths import safe_name
 from cabs_core.router.router import Router
 
 #: weight of cost against accuracy, and the costs in USD per 1,000 queries that count as none and as all

@@ -22,14 +22,14 @@ import torch
 
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.serve import prompt
-from cabs_core.encoders.onnx import OnnxEncoder, export
-from cabs_core.encoders.resolve import resolve
-from cabs_core.encoders.transformer import TransformerEncoder
-from cabs_core.pool_files.sections import Encoder
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.data.encoders.onnx import OnnxEncoder, export
+from cabs_core.data.encoders.resolve import resolve
+from cabs_core.data.encoders.transformer import TransformerEncoder
+from cabs_core.data.pool_files.sections import Encoder
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import measure_latency
 from cabs_core.router.router import Router
-from cabs_core.threads import one_blas_thread
 
 #: first decisions, which are not timed
 WARM = 20

@@ -18,16 +18,16 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.peers import PEERS, Round, numpy_peer
-from cabs_core.graph import edge_probabilities
-from cabs_core.policies import build_policy
-from cabs_core.policies.lanes import Lane, Stream
-from cabs_core.policies.linear.policy import LinearPolicy
-from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay import replay
-from cabs_core.replay.engine import make_stream
-from cabs_core.solver.reference import CvxpyParametric
-from cabs_core.threads import one_blas_thread
-from cabs_core.utility import margin
+from cabs_core.algorithms.graph import edge_probabilities
+from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.lanes import Lane, Stream
+from cabs_core.algorithms.policies.linear.policy import LinearPolicy
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.algorithms.solver.reference import CvxpyParametric
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.utility import margin
+from cabs_core.evaluation.replay import replay
+from cabs_core.evaluation.replay.engine import make_stream
 
 RHO = 300.0
 SWEEP_MINUTES = 20.0

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import write_text
-from cabs_core.errors import CabsError
+from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import CabsError
 
 _SERVER = (
-    "import json, sys; from cabs_core.router.server.app import serve; serve(json.loads(sys.argv[1]), "
+    "import json, sys; from cabs_server.app import serve; serve(json.loads(sys.argv[1]), "
     "host='127.0.0.1', port=int(sys.argv[2]), workers=int(sys.argv[3]), grace=1)"
 )
 
@@ -30,7 +30,7 @@ def free_port() -> int:
 def start_echo() -> tuple[subprocess.Popen[bytes], int]:
     """The stand-in upstream in a process of its own, once it listens."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "cabs_core.router.server.echo", "--port", str(port)])
+    process = subprocess.Popen([sys.executable, "-m", "cabs_server.echo", "--port", str(port)])
     wait_for(port)
     return process, port
 

@@ -25,12 +25,12 @@ import pandas as pd
 from benchmarks.clarabel_direct import clarabel_direct
 from benchmarks.script import Script, write_figures
 from benchmarks.solver_instances import bernoulli_batch
-from cabs_core.compiled.jit import kernel
-from cabs_core.solver import make_workspace, solve_exploration, solve_kernel
-from cabs_core.solver import workspace as layout
-from cabs_core.solver.program import objective
-from cabs_core.solver.reference import CvxpyParametric, ReferenceSolution, cvxpy_paper
-from cabs_core.threads import one_blas_thread
+from cabs_core.algorithms.solver import make_workspace, solve_exploration, solve_kernel
+from cabs_core.algorithms.solver import workspace as layout
+from cabs_core.algorithms.solver.program import objective
+from cabs_core.algorithms.solver.reference import CvxpyParametric, ReferenceSolution, cvxpy_paper
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.threads import one_blas_thread
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)
 SMALL, LARGE = (5, 11, 15, 18), (64, 256)
@@ -156,7 +156,7 @@ def compile_seconds(K: int) -> dict[str, float]:
     one."""
     code = (
         "import time\n"
-        "from cabs_core.solver import solve_exploration\n"
+        "from cabs_core.algorithms.solver import solve_exploration\n"
         f"import numpy as np; solve_exploration(np.arange({K}.0), np.eye({K}), 10.0)\n"
         "print(time.process_time())\n"
     )

@@ -15,7 +15,7 @@ intervals of savings.
 is not on its page.
 """
 
-from cabs_core.paths import VERDICT
+from cabs_core.base.paths import VERDICT
 from cabs_core.report.build import ReportResult, build_leaderboard, build_report
 from cabs_core.report.logged import build_logged_report
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cabs_core.base.utility import margin
 from cabs_core.report.data import PoolData, rhos_text
 from cabs_core.report.evidence import Evidence
-from cabs_core.utility import margin
 
 
 def limits(data: PoolData, evidence: Evidence | None) -> list[str]:

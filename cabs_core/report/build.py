@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cabs_core.atomic import write_bytes, write_text
-from cabs_core.paths import VERDICT, safe_name
-from cabs_core.plots import render_page
+from cabs_core.base.atomic import write_bytes, write_text
+from cabs_core.base.paths import VERDICT, safe_name
 from cabs_core.report import cards, findings, leaderboard
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of
@@ -20,12 +19,13 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import files_of
 from cabs_core.report.page import PoolPage
+from cabs_core.report.plots import render_page
 from cabs_core.report.tables import write_tables
 from cabs_core.report.verdict import Verdict, verdicts
 from cabs_core.report.verdict import summary as verdict_summary
 
 if TYPE_CHECKING:
-    from cabs_core.replay.storage import StoredTrace
+    from cabs_core.evaluation.replay.storage import StoredTrace
 
 TEMPLATES = Path(__file__).parent / "templates"
 

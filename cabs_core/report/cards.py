@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from typing import Any
 
-from cabs_core.catalog import NO_ROUTERS
-from cabs_core.errors import counted as number_of
-from cabs_core.plots.page import tie
+from cabs_core.base.catalog import NO_ROUTERS
+from cabs_core.base.errors import counted as number_of
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
+from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text, signed_text
 from cabs_core.report.verdict import MATTERS, SAVES, Estimate, Verdict, headline, summary

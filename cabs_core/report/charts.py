@@ -6,19 +6,19 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
-from cabs_core.plots import Figure, FigureTable, ViewChoice, bars, intervals, lines, points
-from cabs_core.plots.charts import NARROW, band, cost_scale, encodings, end_labels, short, tooltips
-from cabs_core.plots.theme import Style, default_styles
+from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
+from cabs_core.base.statistics import half_width
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
+from cabs_core.report.plots import Figure, FigureTable, ViewChoice, bars, intervals, lines, points
+from cabs_core.report.plots.charts import NARROW, band, cost_scale, encodings, end_labels, short, tooltips
+from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import missing, number_text, percent_text, saving_span, saving_text
 from cabs_core.report.verdict import routers
-from cabs_core.statistics import half_width
 
 _MOST_MODELS = 6
 

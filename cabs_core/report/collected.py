@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from cabs_core.base.statistics.people import Estimate, corrected_sum
+from cabs_core.base.utility import clipped_utility
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable, number, percent, table_of, words
 from cabs_core.report.verdict import Verdict
-from cabs_core.statistics.people import Estimate, corrected_sum
-from cabs_core.utility import clipped_utility
 
 
 @dataclass(frozen=True)

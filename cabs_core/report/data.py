@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.catalog import REGIMES
-from cabs_core.errors import ResultError
+from cabs_core.base.catalog import REGIMES
+from cabs_core.base.errors import ResultError
+from cabs_core.base.statistics import two_way_error
 from cabs_core.report.scale import Scale
-from cabs_core.statistics import two_way_error
 
 _SHOWN = 5
 LEVELS = (*REGIMES, "overall")

@@ -17,15 +17,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.catalog import BEST_SINGLE
-from cabs_core.errors import DataError, ProvenanceError, ResultError
-from cabs_core.metrics import pareto_mask
-from cabs_core.problem.gaps import Cells, End, real_values, unknown_arms
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.statistics import mean_error, seen_share
+from cabs_core.algorithms.problem.gaps import Cells, End, real_values, unknown_arms
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import BEST_SINGLE
+from cabs_core.base.errors import DataError, ProvenanceError, ResultError
+from cabs_core.base.statistics import mean_error, seen_share
+from cabs_core.evaluation.metrics import pareto_mask
 
 if TYPE_CHECKING:
-    from cabs_core.replay.storage import StoredTrace
+    from cabs_core.evaluation.replay.storage import StoredTrace
 
 
 _VALUES = ("utility", "score", "cost")
@@ -186,7 +186,7 @@ class Evidence:
 
     def trace(self, policy: str, rho: float) -> StoredTrace:
         """Every round of one replay; played again where the rounds were pruned."""
-        from cabs_core.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
+        from cabs_core.evaluation.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
 
         folder = self.folders[policy, rho]
         if self.again is None or (folder / "rounds.parquet").is_file():
@@ -232,8 +232,8 @@ def load_evidence(
     if not folders:
         return None
     if settings and settings["condition"] == "sessions":
-        from cabs_core.pool_files.sections import Replay  # noqa: PLC0415  (numba, which other pages do without)
-        from cabs_core.replay.conditions import with_kept_costs  # noqa: PLC0415
+        from cabs_core.data.pool_files.sections import Replay  # noqa: PLC0415  (numba, which other pages do without)
+        from cabs_core.evaluation.replay.conditions import with_kept_costs  # noqa: PLC0415
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))
     return Evidence(loaded, folders, _prompts(outcomes or artifacts_dir / "outcomes" / pool), again)

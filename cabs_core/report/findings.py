@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.catalog import NO_ROUTERS
+from cabs_core.base.catalog import NO_ROUTERS
+from cabs_core.base.statistics import half_width
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.tables import error_text, signed_text
-from cabs_core.statistics import half_width
 
 
 def _pm(value: float, error: float) -> str:

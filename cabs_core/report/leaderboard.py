@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.catalog import BEST_SINGLE
+from cabs_core.base.catalog import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
 from cabs_core.report.tables import PageTable, TableCell, estimate, number, percent, saving, table_of, words

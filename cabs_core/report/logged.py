@@ -10,19 +10,19 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from cabs_core.atomic import write_bytes, write_text
-from cabs_core.errors import ResultError
-from cabs_core.logs import Receipt
-from cabs_core.outcomes import Outcomes
-from cabs_core.paths import VERDICT
-from cabs_core.plots import render_page
-from cabs_core.plots.charts import intervals
-from cabs_core.plots.figure import Figure, FigureTable
+from cabs_core.base.atomic import write_bytes, write_text
+from cabs_core.base.errors import ResultError
+from cabs_core.base.paths import VERDICT
+from cabs_core.data.logs import Receipt
+from cabs_core.data.outcomes import Outcomes
 from cabs_core.report import cards, stages
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
 from cabs_core.report.names import label, says, style
+from cabs_core.report.plots import render_page
+from cabs_core.report.plots.charts import intervals
+from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.tables import (
     PageTable,
     TableCell,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from cabs_core.catalog import (
+from cabs_core.base.catalog import (
     CONDITIONS,
     encoder_record,
     policies,
     policy_description,
     policy_label,
 )
-from cabs_core.plots.theme import SHAPES, Style
+from cabs_core.report.plots.theme import SHAPES, Style
 
 #: labels of the cost regimes, where readers choose one
 LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Medium ρ", "high": "High ρ"}

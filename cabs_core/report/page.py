@@ -10,13 +10,13 @@ from typing import Any
 
 from markupsafe import Markup
 
-from cabs_core.plots import Figure
 from cabs_core.report import cards, charts, findings, round_tables, sections, stages
 from cabs_core.report.banners import limits
 from cabs_core.report.collected import CollectionPart
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
+from cabs_core.report.plots import Figure
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable
 from cabs_core.report.verdict import Verdict, routers, summary

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cabs_core.plots.page import tie
 from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
+from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable, TableCell, number, percent, table_of, words
 from cabs_core.report.verdict import MATTERS, SAVES, Verdict

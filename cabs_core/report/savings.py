@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pandas as pd
 
-from cabs_core.metrics import cost_saved, non_decreasing_hull
+from cabs_core.base.statistics import bootstrap_ratio
+from cabs_core.evaluation.metrics import cost_saved, non_decreasing_hull
 from cabs_core.report.evidence import Evidence
-from cabs_core.statistics import bootstrap_ratio
 
 _REPLICATES = 1000
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, policies
+from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, policies
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.atomic import write_text
+from cabs_core.base.atomic import write_text
 
 
 @dataclass(frozen=True)

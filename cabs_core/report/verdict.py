@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import BEST_SINGLE, NO_ROUTERS
-from cabs_core.errors import round_up
-from cabs_core.problem.gaps import End
+from cabs_core.algorithms.problem.gaps import End
+from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS
+from cabs_core.base.errors import round_up
+from cabs_core.base.statistics import Error, mean_error, too_heavy, two_way_error
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import missing
-from cabs_core.statistics import Error, mean_error, too_heavy, two_way_error
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
 MATTERS = 0.01

@@ -19,7 +19,7 @@ from typing import Any
 _LAZY = {
     "Router": "cabs_core.router.router",
     "Routed": "cabs_core.router.router",
-    "EventLog": "cabs_core.router.events",
+    "EventLog": "cabs_core.data.events.log",
     "Learner": "cabs_core.router.learner",
     "Manifest": "cabs_core.router.bundle",
     "read_manifest": "cabs_core.router.bundle",

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import random_key
-from cabs_core.compiled.rng import ACTION, query_order, stream_keys, uniform
-from cabs_core.errors import RouterError
-from cabs_core.policies import build_policy
-from cabs_core.problem.gaps import real_values
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import make_stream, replay
+from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import random_key
+from cabs_core.base.compiled.rng import ACTION, query_order, stream_keys, uniform
+from cabs_core.base.errors import RouterError
+from cabs_core.base.statistics import crossed_error
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.evaluation.replay.engine import make_stream, replay
 from cabs_core.router.pacer import Pacer, first_rho
-from cabs_core.statistics import crossed_error
-from cabs_core.threads import one_blas_thread
 
 #: share of the requests on which PORT learns its price, and its largest price in score units per mean cost of
 #: a call

@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import BEST_SINGLE, encoder_record, policy_record, random_key
-from cabs_core.compiled.rng import stream_keys
-from cabs_core.errors import CabsError, ProvenanceError, RouterError
-from cabs_core.hashing import stable_hash
-from cabs_core.outcomes import Outcomes, validation_rows
-from cabs_core.policies import build_policy, policy_class
-from cabs_core.policies.lanes import Offline
-from cabs_core.pool_files import ModelPool
-from cabs_core.problem.gaps import real_values, unknown_arms
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import make_stream, replay
-from cabs_core.replay.latency import typical_rho
+from cabs_core.algorithms.policies import build_policy, policy_class
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import BEST_SINGLE, encoder_record, policy_record, random_key
+from cabs_core.base.compiled.rng import stream_keys
+from cabs_core.base.errors import CabsError, ProvenanceError, RouterError
+from cabs_core.base.hashing import stable_hash
+from cabs_core.base.statistics import mean_error
+from cabs_core.data.outcomes import Outcomes, validation_rows
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.evaluation.replay.engine import make_stream, replay
+from cabs_core.evaluation.replay.latency import typical_rho
 from cabs_core.router.budget import spending
 from cabs_core.router.bundle import CARD, SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
@@ -33,7 +34,6 @@ from cabs_core.router.pacer import highest_rho
 from cabs_core.router.requirements import NAME as REQUIREMENTS
 from cabs_core.router.requirements import serving_requirements
 from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
-from cabs_core.statistics import mean_error
 
 TRIALS = 3
 #: where the bundle lies in the artifact `router` of a pool

@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.hashing import hash_file
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.errors import ProvenanceError, RouterError
+from cabs_core.base.hashing import hash_file
 
 FORMAT = 1
 HEADER = "router.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cabs_core.catalog import policy_record
+from cabs_core.base.catalog import policy_record
 from cabs_core.router.bundle import HELD_OUT
 
 _COLD = (

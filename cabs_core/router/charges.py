@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.endpoints.usage import MOST_USD
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.usage import MOST_USD
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
 

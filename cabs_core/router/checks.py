@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.policies import load_policy
-from cabs_core.pool_files.sections import MARGIN
-from cabs_core.problem.gaps import real_values, unknown_arms
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import replay
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import ProvenanceError, RouterError
+from cabs_core.base.statistics import Error, mean_error, seen_share
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.data.pool_files.sections import MARGIN
+from cabs_core.evaluation.replay.engine import replay
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
 from cabs_core.router.promotion import Comparison, judge
 from cabs_core.router.router import Router
-from cabs_core.statistics import Error, mean_error, seen_share
-from cabs_core.threads import one_blas_thread
 
 #: prompts whose requests are computed together
 TOGETHER = 128

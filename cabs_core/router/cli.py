@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cabs_core.command import HelpGroup
+from cabs_core.base.command import HelpGroup
 from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 
 
@@ -148,11 +148,11 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
     """
     import time
 
-    from cabs_core.errors import RouterError
-    from cabs_core.router.database import is_postgres
-    from cabs_core.router.events import EventLog
-    from cabs_core.router.retention import compact as run
-    from cabs_core.units import SECONDS_PER_DAY
+    from cabs_core.base.errors import RouterError
+    from cabs_core.base.units import SECONDS_PER_DAY
+    from cabs_core.data.events.database import is_postgres
+    from cabs_core.data.events.log import EventLog
+    from cabs_core.data.events.retention import compact as run
 
     place = log_of(local_router(folder), log)
     if not is_postgres(place) and not Path(place).is_file():
@@ -169,7 +169,7 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
 @ROUTER
 def rollback(folder: Path | str) -> None:
     """Bring back the router that the last export replaced; a second call undoes the first."""
-    from cabs_core.errors import RouterError
+    from cabs_core.base.errors import RouterError
     from cabs_core.router import roll_back
 
     if isinstance(folder, str):

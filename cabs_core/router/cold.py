@@ -14,19 +14,19 @@ from pathlib import Path
 
 import numpy as np
 
-from cabs_core.catalog import COLD_START
-from cabs_core.encoders import embed_prompts
-from cabs_core.endpoints.tokens import text_tokens
-from cabs_core.endpoints.upstreams import Upstream
-from cabs_core.errors import RouterError
-from cabs_core.oracles.problems import build_problems
-from cabs_core.oracles.train import train_oracles
-from cabs_core.outcomes import Outcomes, make_splits
-from cabs_core.outcomes.sources.demo_prompts import generate_prompts
-from cabs_core.outcomes.table import text_array
-from cabs_core.paths import cabs_home
-from cabs_core.pool_files import ModelPool
-from cabs_core.pool_files.rhos import grid_for_costs
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
+from cabs_core.base.catalog import COLD_START
+from cabs_core.base.errors import RouterError
+from cabs_core.base.paths import cabs_home
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.endpoints.tokens import text_tokens
+from cabs_core.data.endpoints.upstreams import Upstream
+from cabs_core.data.outcomes import Outcomes, make_splits
+from cabs_core.data.outcomes.sources.demo_prompts import generate_prompts
+from cabs_core.data.outcomes.table import text_array
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files.rhos import grid_for_costs
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import policy_record
-from cabs_core.errors import RouterError
-from cabs_core.paths import default_log
-from cabs_core.router.bills import all_calls, compare_invoice, saved
+from cabs_core.base.catalog import policy_record
+from cabs_core.base.errors import RouterError
+from cabs_core.base.paths import default_log
+from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.events.bills import all_calls, compare_invoice, saved
+from cabs_core.data.events.database import is_postgres
+from cabs_core.data.events.log import BUDGET, LONGEST_LEASE, EventLog
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
-from cabs_core.router.database import is_postgres
 from cabs_core.router.decidable import in_words, reach
-from cabs_core.router.events import BUDGET, LONGEST_LEASE, EventLog
 from cabs_core.router.recent_scores import in_a_sentence, recent_gaps
-from cabs_core.units import SECONDS_PER_DAY
-from cabs_core.utility import clipped_utility
 
 PARTS = 10
 #: in the reason of a call that an upstream refused by its account with the router (`server.forwarding`)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from cabs_core.errors import one_line
+from cabs_core.base.errors import one_line
 from cabs_core.router.places_cli import LOG, ROUTER, local_router
 
 
@@ -41,7 +41,7 @@ def doctor(
 
     names: dict[str, str] = {}
     if upstreams is not None:
-        from cabs_core.endpoints.upstreams import load_upstreams
+        from cabs_core.data.endpoints.upstreams import load_upstreams
 
         read = load_upstreams(upstreams)
         names = {name: one.model or name for name, one in {**read.embeddings, **read.models}.items()}

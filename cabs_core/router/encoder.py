@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import encoder_record
-from cabs_core.encoders.base import PromptEncoder, encoder_class
-from cabs_core.encoders.onnx import OnnxEncoder
-from cabs_core.errors import RouterError
-from cabs_core.pool_files.sections import Encoder
+from cabs_core.base.catalog import encoder_record
+from cabs_core.base.errors import RouterError
+from cabs_core.data.encoders.base import PromptEncoder, encoder_class
+from cabs_core.data.encoders.onnx import OnnxEncoder
+from cabs_core.data.pool_files.sections import Encoder
 
 #: where a bundle has its encoder
 FOLDER = "encoder"

@@ -20,12 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.errors import DataError, counted, listed, round_up
-from cabs_core.pool_files.goals import BEST, Goal
-from cabs_core.problem.gaps import real_values
-from cabs_core.problem.replay_problem import ReplayProblem
-from cabs_core.replay.engine import replay
-from cabs_core.statistics import (
+from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import DataError, counted, listed, round_up
+from cabs_core.base.statistics import (
     Error,
     cost_bound,
     mean_error,
@@ -34,7 +32,9 @@ from cabs_core.statistics import (
     times_needed,
     too_heavy,
 )
-from cabs_core.statistics.uncertainty import LEVEL
+from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.data.pool_files.goals import BEST, Goal
+from cabs_core.evaluation.replay.engine import replay
 
 #: routers, nearest on validation first, that are looked at on test where none is likely to be confirmed
 _NEAREST = 10

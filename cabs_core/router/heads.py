@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from cabs_core.endpoints.tokens import text_tokens
-from cabs_core.errors import RouterError
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.oracles.propagation import deltas_from_surrogates
-from cabs_core.policies.requests import Reads, Request
-from cabs_core.policies.safe import SafePolicy
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.oracles.propagation import deltas_from_surrogates
+from cabs_core.algorithms.policies.requests import Reads, Request
+from cabs_core.algorithms.policies.safe import SafePolicy
+from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.tokens import text_tokens
 
 #: predictor shown for policies that use no prediction of scores themselves
 SHOWN = "ridge"

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.errors import ProvenanceError
-from cabs_core.inputs import embeddings_of, outcomes_of, split_of, tuned_options
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.outcomes import Outcomes
-from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of, tuned_options
+from cabs_core.data.outcomes import Outcomes
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cabs_core.atomic import Contents, atomic_directory
-from cabs_core.errors import ProvenanceError
-from cabs_core.policies import load_policy
-from cabs_core.policies.requests import Decision
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.events.log import EventLog
+from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import Charges
-from cabs_core.router.event_rows import Logged
-from cabs_core.router.events import EventLog
 from cabs_core.router.loaded import Bundle
-from cabs_core.utility import clipped_utility
 
 FORMAT = 2
 BATCH = 1000

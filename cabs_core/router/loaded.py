@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cabs_core.errors import RouterError
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.policies import load_policy
-from cabs_core.policies.safe import SafePolicy
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.policies.safe import SafePolicy
+from cabs_core.base.errors import RouterError
 from cabs_core.router.bundle import Manifest, read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of

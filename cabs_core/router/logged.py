@@ -16,18 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import policy_record
-from cabs_core.endpoints.usage import MOST_USD
-from cabs_core.errors import RouterError, UnknownDecision
+from cabs_core.base.catalog import policy_record
+from cabs_core.base.errors import RouterError, UnknownDecision
+from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.data.endpoints.usage import MOST_USD
+from cabs_core.data.events.log import EventLog, prompt_hash
+from cabs_core.data.events.retention import retract
+from cabs_core.data.events.rows import SERVED, Logged
 from cabs_core.router.charges import Prices
-from cabs_core.router.event_rows import SERVED, Logged
-from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.pacer import Pacer
-from cabs_core.router.retention import retract
-from cabs_core.units import SECONDS_PER_DAY
 
 #: scores that are learnt again between two pauses: what a decision may have to wait for
 PART = 20

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
+from cabs_core.base.utility import Sticky
 from cabs_core.router.bundle import Manifest, check_mode
-from cabs_core.utility import Sticky
 
 STICKY: tuple[str, ...] = get_args(Sticky)
 ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")

@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
+from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
-from cabs_core.units import SECONDS_PER_DAY
 
 #: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
 REACH = 2.0

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from cabs_core.paths import default_log, is_remote
-from cabs_core.secret import FROM_FILE, refuse_password, secret
+from cabs_core.base.paths import default_log, is_remote
+from cabs_core.base.secret import FROM_FILE, refuse_password, secret
 
 #: variable that names the event log
 CABS_LOG = "CABS_LOG"

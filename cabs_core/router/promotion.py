@@ -15,10 +15,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cabs_core.atomic import atomic_directory, check_replaceable
-from cabs_core.errors import RouterError
+from cabs_core.base.atomic import atomic_directory, check_replaceable
+from cabs_core.base.errors import RouterError
+from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.router.bundle import HEADER, contents_of, read_manifest
-from cabs_core.statistics.uncertainty import LEVEL
 
 #: in standard errors: a challenger that is just as good is promoted with probability .9 once `needed` prompts
 #: are there

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.policies import load_policy
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import Manifest
-from cabs_core.router.events import EventLog
 from cabs_core.router.heads import Heads, needs_of
 
 #: scored draws of a model that are looked at; prompts without which nothing is said

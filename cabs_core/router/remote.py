@@ -16,9 +16,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from cabs_core.bucket import Bucket
-from cabs_core.errors import CabsError, ProvenanceError, RouterError, StorageError
-from cabs_core.paths import cabs_home
+from cabs_core.base.bucket import Bucket
+from cabs_core.base.errors import CabsError, ProvenanceError, RouterError, StorageError
+from cabs_core.base.paths import cabs_home
 from cabs_core.router.bundle import HEADER, read_manifest
 from cabs_core.router.promotion import promote
 

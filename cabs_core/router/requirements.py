@@ -15,8 +15,8 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from cabs_core.catalog import encoder_record, policy_record
-from cabs_core.errors import RouterError
+from cabs_core.base.catalog import encoder_record, policy_record
+from cabs_core.base.errors import RouterError
 
 NAME = "requirements.txt"
 OWN = "cabs-routing"

@@ -23,18 +23,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cabs_core.compiled.rng import stream_key
-from cabs_core.errors import RouterError
-from cabs_core.policies.requests import Decision, Request
+from cabs_core.algorithms.policies.requests import Decision, Request
+from cabs_core.base.compiled.rng import stream_key
+from cabs_core.base.errors import RouterError
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.events.log import EventLog, prompt_hash
 from cabs_core.router.bundle import writing
 from cabs_core.router.encoder import TextEncoder, check_text
-from cabs_core.router.events import EventLog, prompt_hash
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.logged import LoggedBundle, is_amount
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.options import RouterOptions
-from cabs_core.utility import clipped_utility
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.endpoints.request import Request
-from cabs_core.errors import HeldElsewhere
-from cabs_core.router.event_rows import SERVED, Logged
+from cabs_core.base.errors import HeldElsewhere
+from cabs_core.base.utility import may_keep, worth_a_switch
+from cabs_core.data.endpoints.request import Request
+from cabs_core.data.events.rows import SERVED, Logged
 from cabs_core.router.heads import Prediction
 from cabs_core.router.router import Routed, Router, expected
-from cabs_core.utility import may_keep, worth_a_switch
 
 #: seconds without a request after which a session is drawn again; providers keep caches for 5 minutes to an
 #: hour

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.catalog import encoder_record
-from cabs_core.encoders.base import encoder_class
-from cabs_core.encoders.onnx import export
-from cabs_core.encoders.resolve import resolve
-from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.oracles.oracles import Oracles
-from cabs_core.policies import load_policy
-from cabs_core.pool_files.sections import Encoder
-from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import encoder_record
+from cabs_core.base.errors import ProvenanceError, RouterError
+from cabs_core.base.statistics import mean_error
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.encoders.base import encoder_class
+from cabs_core.data.encoders.onnx import export
+from cabs_core.data.encoders.resolve import resolve
+from cabs_core.data.pool_files.sections import Encoder
 from cabs_core.router.checks import play_bundle
 from cabs_core.router.encoder import ARRAYS, VALUES, TextEncoder
 from cabs_core.router.heads import Heads, needs_of
-from cabs_core.statistics import mean_error
-from cabs_core.utility import clipped_utility
 
 #: mean utility that int8 may lose on validation, and how many prompts say so at most
 INT8_LOSS, INT8_PROMPTS = 0.002, 1000
@@ -36,7 +36,7 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
         ProvenanceError: the encoder that is installed is not the one that made the embeddings.
         EncoderError: it is not to be had, or cannot be exported.
     """
-    from cabs_core.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
+    from cabs_core.data.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
 
     files = resolve(encoder)
     installed = files.identity(encoder, encoding["dtype"])

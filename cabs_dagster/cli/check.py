@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from cabs_core.chain.options import parse_rhos, takes_pool
+from cabs_core.pipeline.commands.options import parse_rhos, takes_pool
 
 
 @click.command()
@@ -39,9 +39,9 @@ def check(
     Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated, or
     there was nothing to check; 2: wrong usage or a broken pool.
     """
-    from cabs_core.atomic import write_text
-    from cabs_core.errors import counted
-    from cabs_core.pools.registry import active_pool, active_pools
+    from cabs_core.base.atomic import write_text
+    from cabs_core.base.errors import counted
+    from cabs_core.data.pools.registry import active_pool, active_pools
     from cabs_core.report.verdicts import as_junit, as_markdown
     from cabs_dagster.cli.gate import run_checks
     from cabs_dagster.instance import open_instance

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cabs_core.chain.options import takes_pool
+from cabs_core.pipeline.commands.options import takes_pool
 from cabs_dagster.cli.interrupt import end, on_signal
 
 
@@ -27,11 +27,11 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     where the newly trained router was not deployed. Where the pool's report would keep a single model, it
     asks for --anyway.
     """
-    from cabs_core.artifacts import ArtifactStore, Chain
-    from cabs_core.chain.standing import held_out
-    from cabs_core.errors import RouterError
-    from cabs_core.paths import deployed_folder
-    from cabs_core.pools.registry import active_pool
+    from cabs_core.base.errors import RouterError
+    from cabs_core.base.paths import deployed_folder
+    from cabs_core.data.pools.registry import active_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.standing import held_out
     from cabs_core.router.build import router_rho
     from cabs_dagster.cli.runner import run_until_interrupted
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore, Chain, Status
-from cabs_core.artifacts.stages import REPLAY
-from cabs_core.errors import counted
-from cabs_core.paths import deployed_folder
-from cabs_core.pool_files import PoolFile
+from cabs_core.base.errors import counted
+from cabs_core.base.paths import deployed_folder
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
+from cabs_core.pipeline.artifacts.stages import REPLAY
 from cabs_core.report.verdicts import Case, Outcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs, names
@@ -113,7 +113,7 @@ def _ended_by_budget(chain: Chain) -> str:
     record = chain.store.record(("answers", chain.pool.name)) if chain.pool.collected else None
     if record is None:
         return ""
-    from cabs_core.chain.answers import AnswersSummary
+    from cabs_core.pipeline.stages.answers import AnswersSummary
 
     found = AnswersSummary.of(record)
     part = f"it stopped after {found.prompts:,} of {found.prompts_in_all:,} prompts: {found.stopped}"

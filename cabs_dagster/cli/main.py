@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 import click
 
-from cabs_core.command import CommandGroup
+from cabs_core.base.command import CommandGroup
 
 
 class _Group(CommandGroup):
@@ -45,20 +45,20 @@ def main() -> None:
 
 
 def _register() -> None:
-    from cabs_core.chain.cli import data, evaluate, prune, report
-    from cabs_core.chain.collect_cli import collect, judge
-    from cabs_core.chain.export_cli import export
-    from cabs_core.chain.trace_cli import trace
-    from cabs_core.policies.cli import policies
+    from cabs_core.algorithms.policies.cli import policies
+    from cabs_core.pipeline.commands.cli import data, evaluate, prune, report
+    from cabs_core.pipeline.commands.collect_cli import collect, judge
+    from cabs_core.pipeline.commands.export_cli import export
+    from cabs_core.pipeline.commands.trace_cli import trace
     from cabs_core.router.cli import feedback, log, rollback, route
     from cabs_core.router.doctor_cli import doctor
-    from cabs_core.router.serve_cli import serve
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
     from cabs_dagster.cli.plan import plan
     from cabs_dagster.cli.pool import pool
     from cabs_dagster.cli.run import run
     from cabs_dagster.cli.ui import instance, ui
+    from cabs_server.cli import serve
 
     for command in (
         run,

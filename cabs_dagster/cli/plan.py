@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import click
 
-from cabs_core.chain.options import takes_pool
+from cabs_core.pipeline.commands.options import takes_pool
 
 
 @click.command()
@@ -18,8 +18,8 @@ def plan(pool: str, as_json: bool) -> None:
     """Show what `cabs run` would make and why, without making it: stages, replays, marts, report,
     leaderboard.
     """
-    from cabs_core.artifacts import ArtifactStore
-    from cabs_core.pools.registry import active_pool, active_pools
+    from cabs_core.data.pools.registry import active_pool, active_pools
+    from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_dagster.due import Due
 
     due = Due(ArtifactStore(), active_pools()[0])
@@ -41,6 +41,6 @@ def plan(pool: str, as_json: bool) -> None:
         )
         click.echo(f"{name:36s} {text:10s} {'; '.join(reasons)}")
     if due.chains[pool].pool.collected:
-        from cabs_core.collect.plan import plan_in_words
+        from cabs_core.data.collect.plan import plan_in_words
 
         click.echo("\n".join(["", *plan_in_words(due.chains[pool].pool_file)]))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from cabs_core.command import HelpGroup
-from cabs_core.pools.completion import complete_pool
+from cabs_core.base.command import HelpGroup
+from cabs_core.data.pools.completion import complete_pool
 
 
 @click.group(cls=HelpGroup)
@@ -24,20 +24,20 @@ def add(file: Path) -> None:
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not
     read.
     """
-    from cabs_core.artifacts import ArtifactStore
-    from cabs_core.catalog import sources
-    from cabs_core.pools import load_pool_file
-    from cabs_core.pools.registry import add_pool
+    from cabs_core.base.catalog import sources
+    from cabs_core.data.pools import load_pool_file
+    from cabs_core.data.pools.registry import add_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
 
     given = load_pool_file(file)
     if given.pool.collected:
-        from cabs_core.collect.plan import plan_in_words
+        from cabs_core.data.collect.plan import plan_in_words
 
         click.echo("\n".join(plan_in_words(given)))
     elif not sources()[given.pool.source.kind].remote:
-        from cabs_core.validation.overview import overview
+        from cabs_core.data.validation.overview import overview
 
         click.echo(overview(given).text)
     added = add_pool(file)
@@ -56,8 +56,8 @@ def add(file: Path) -> None:
 )
 def list_(as_json: bool) -> None:
     """List all pools with their source and size; invalid files are reported below."""
-    from cabs_core.pools import list_pools
-    from cabs_core.pools.registry import retired
+    from cabs_core.data.pools import list_pools
+    from cabs_core.data.pools.registry import retired
 
     pools, errors = list_pools()
     gone = retired()
@@ -98,8 +98,8 @@ def list_(as_json: bool) -> None:
 @click.argument("name", shell_complete=complete_pool)
 def show(name: str) -> None:
     """Show a pool: its settings, and what is there of it."""
-    from cabs_core.artifacts import ArtifactStore, Chain
-    from cabs_core.pools import find_pool
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 
     pool_file = find_pool(name)
     click.echo(f"# {pool_file.path}")
@@ -117,8 +117,8 @@ def show(name: str) -> None:
 @click.option("--delete", is_flag=True, help="Delete its artifacts instead of setting them aside.")
 def retire(name: str, delete: bool) -> None:
     """Take a pool out of runs, marts and reports. Its artifacts are set aside; `restore` brings them back."""
-    from cabs_core.artifacts import ArtifactStore
-    from cabs_core.chain.retention import retire_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore
+    from cabs_core.pipeline.retention import retire_pool
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
 
@@ -133,8 +133,8 @@ def retire(name: str, delete: bool) -> None:
 @click.argument("name", shell_complete=complete_pool)
 def restore(name: str) -> None:
     """Take a retired pool back."""
-    from cabs_core.artifacts import ArtifactStore
-    from cabs_core.chain.retention import restore_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore
+    from cabs_core.pipeline.retention import restore_pool
     from cabs_dagster.instance import open_instance
     from cabs_dagster.partitions import register
 

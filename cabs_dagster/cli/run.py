@@ -7,7 +7,7 @@ import time
 
 import click
 
-from cabs_core.chain.options import parse_policies, parse_rhos, policies_option, takes_pool
+from cabs_core.pipeline.commands.options import parse_policies, parse_rhos, policies_option, takes_pool
 from cabs_dagster.cli.interrupt import end, on_signal
 
 
@@ -29,8 +29,8 @@ def run(
     What is there and up to date is not made again. Interrupt it at any time: the next run goes on from there.
     Progress goes to the standard error output.
     """
-    from cabs_core.chain.pages import page_parts
-    from cabs_core.pools.registry import active_pool
+    from cabs_core.data.pools.registry import active_pool
+    from cabs_core.pipeline.pages import page_parts
 
     started = time.perf_counter()
     pool_file = active_pool(pool)

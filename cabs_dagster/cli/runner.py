@@ -9,12 +9,12 @@ from typing import Any
 import click
 import dagster as dg
 
-from cabs_core.artifacts import POOL_STAGES, ArtifactStore
-from cabs_core.atomic import remove_leftovers
-from cabs_core.chain.pages import page_parts
-from cabs_core.errors import CabsError
-from cabs_core.pool_files import PoolFile
-from cabs_core.replay.compile_ahead import start_compiling, stop_compiling
+from cabs_core.base.atomic import remove_leftovers
+from cabs_core.base.errors import CabsError
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.evaluation.replay.compile_ahead import start_compiling, stop_compiling
+from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore
+from cabs_core.pipeline.pages import page_parts
 from cabs_dagster import jobs
 from cabs_dagster.cli.interrupt import until_interrupted
 from cabs_dagster.due import KINDS, Kind, Part, Wanted

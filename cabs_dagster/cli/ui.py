@@ -15,10 +15,10 @@ def ui(port: int) -> None:
 
     Reports are served beside it, read-only, at CABS_REPORTS_URL (default http://127.0.0.1:3033).
     """
-    from cabs_core.artifacts import ArtifactStore
-    from cabs_core.atomic import remove_leftovers
-    from cabs_core.chain.page_server import page_server, reports_url
-    from cabs_core.pools.registry import active_pools
+    from cabs_core.base.atomic import remove_leftovers
+    from cabs_core.data.pools.registry import active_pools
+    from cabs_core.pipeline.artifacts import ArtifactStore
+    from cabs_core.pipeline.page_server import page_server, reports_url
     from cabs_dagster.instance import open_instance, workspace
     from cabs_dagster.instance.recover import recover
     from cabs_dagster.instance.serve import require_free, serve

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import dagster as dg
 
-from cabs_core.atomic import write_text
-from cabs_core.errors import CabsError
-from cabs_core.paths import cabs_home
+from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import CabsError
+from cabs_core.base.paths import cabs_home
 
 #: Folder from which this package is imported: Dagster puts a working directory on sys.path, and this is there
 #: already.

@@ -17,7 +17,7 @@ from pathlib import Path
 import dagster as dg
 from filelock import FileLock, Timeout
 
-from cabs_core.paths import cabs_home
+from cabs_core.base.paths import cabs_home
 
 PROCESS_TAG = "cabs/process"
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "STARTED", "CANCELING")]

@@ -17,9 +17,9 @@ from cabs_assets.replay import replay, replay_audit
 from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import Options, Target, make_artifact
-from cabs_core.chain.replay import ReplaySummary
-from cabs_core.paths import deployed_folder
+from cabs_core.base.paths import deployed_folder
+from cabs_core.pipeline.artifacts import Options, Target, make_artifact
+from cabs_core.pipeline.stages.replay import ReplaySummary
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.resources import CabsResource

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import ArtifactStore, Chain
-from cabs_core.catalog import policies
-from cabs_core.chain.retention import TRACE_FILE, prunable, prune
-from cabs_core.plots.page import vega_bundle
+from cabs_core.base.catalog import policies
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
+from cabs_core.report.plots.page import vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.artifacts.materialize import produce
-from cabs_core.artifacts.provenance import Recipe
-from cabs_core.chain.pages import page_parts
+from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_core.pipeline.artifacts.materialize import produce
+from cabs_core.pipeline.artifacts.provenance import Recipe
+from cabs_core.pipeline.pages import page_parts
 from cabs_dagster.cli import main
 
 

@@ -12,9 +12,9 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from cabs_core.catalog import policies
-from cabs_core.paths import cabs_home
-from cabs_core.pools import list_pools
+from cabs_core.base.catalog import policies
+from cabs_core.base.paths import cabs_home
+from cabs_core.data.pools import list_pools
 from cabs_dagster.cli import main
 
 
@@ -84,7 +84,7 @@ def test_an_error_is_seen_where_output_was_left_at_a_full_disk() -> None:
     """As Dagster leaves it, once a step's log file cannot be written."""
     program = """if True:
         import os, sys, click
-        from cabs_core.errors import CabsError
+        from cabs_core.base.errors import CabsError
         from cabs_dagster.cli import main
 
         @main.command()

@@ -71,7 +71,7 @@ from team.definitions import defs
 
 found = defs()
 
-from cabs_core.artifacts import ArtifactStore
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
 from cabs_dagster.names import key
 
@@ -160,7 +160,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_scaffolding_works_in_this_project(tmp_path: Path) -> None:
-    for name in ("cabs_core", "cabs_dagster", "assets", "dbt_like_sql"):
+    for name in ("cabs_core", "cabs_server", "cabs_dagster", "assets", "dbt_like_sql"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     text = text.replace("[tool.dg.project]", QUIET + "[tool.dg.project]")

@@ -16,9 +16,9 @@ import yaml
 from click.testing import CliRunner
 from tests_support import TINY, home_with
 
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.chain.retention import TRACE_FILE, prunable, prune
-from cabs_core.paths import pools_dir
+from cabs_core.base.paths import pools_dir
+from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
 from cabs_dagster.cli import main
 
 POLICIES = yaml.safe_load(TINY)["policies"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.cli.runner import QUIET
 from cabs_dagster.definitions import defs
 from cabs_dagster.instance import open_instance

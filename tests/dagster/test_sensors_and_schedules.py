@@ -14,8 +14,8 @@ import dagster as dg
 import pytest
 from tests_support import chain_of, finished_replay, finished_stages
 
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.pools.registry import active_pools, edit_retired
+from cabs_core.data.pools.registry import active_pools, edit_retired
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.due import Due
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource

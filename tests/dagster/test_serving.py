@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 from cabs_dagster.instance import workspace
 from cabs_dagster.instance.serve import require_free
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from dagster_graphql.test.utils import define_out_of_process_workspace, execute_dagster_graphql
 
 import cabs_dagster.definitions
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.pools import find_pool
+from cabs_core.data.pools import find_pool
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import dagster as dg
 
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.theory import experiments
+from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_core.pipeline.theory import experiments
 from cabs_dagster.resources import CabsResource
 
 

@@ -20,8 +20,8 @@ import yaml
 from tests_support import started
 
 from benchmarks.speed.servers import free_port
-from cabs_core.router.server.metrics import HELP
 from cabs_dagster.instance import template
+from cabs_server.metrics import HELP
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -263,7 +263,7 @@ def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
     start[start.index("--host") + 1] = "127.0.0.1"  # a test listens on this machine alone
     health = words_of(dockerfile, "HEALTHCHECK")
     health = [sys.executable, *(w.replace("8080", port) for w in health[1:])]
-    program = [sys.executable, "-c", "from cabs_core.router.main import main; main()", *start[1:]]
+    program = [sys.executable, "-c", "from cabs_server.main import main; main()", *start[1:]]
     settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
     settings |= {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
     settings |= {"CABS_SERVER_KEYS": "team=12345678", "CABS_HOME": str(tmp_path / "home")}

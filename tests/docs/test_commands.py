@@ -12,8 +12,8 @@ import click
 import pytest
 
 from benchmarks.arena.__main__ import arena
-from cabs_core.router.main import main as router_main
 from cabs_dagster.cli.main import main
+from cabs_server.main import main as router_main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

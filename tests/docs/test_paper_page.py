@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from cabs_core.policies.cabs import LITERAL_D, CabsC, CabsCOptions, CabsDOptions
+from cabs_core.algorithms.policies.cabs import LITERAL_D, CabsC, CabsCOptions, CabsDOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
 

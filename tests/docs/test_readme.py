@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cabs_core.policies.base import Policy
-from cabs_core.pool_files import ModelPool
-from cabs_core.problem.synthetic import synthetic_problem
+from cabs_core.algorithms.policies.base import Policy
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.data.pool_files import ModelPool
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

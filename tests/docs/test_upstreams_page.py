@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from cabs_core.endpoints.upstreams import BreakerSettings, Upstream, Upstreams
-from cabs_core.endpoints.usage import CallPrice
+from cabs_core.data.endpoints.upstreams import BreakerSettings, Upstream, Upstreams
+from cabs_core.data.endpoints.usage import CallPrice
 
 PAGE = (Path(__file__).parents[2] / "docs" / "upstreams.md").read_text(encoding="utf-8")
 

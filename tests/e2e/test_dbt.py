@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from fake_replays import build_artifacts
 
-from cabs_core.paths import project_root
+from cabs_core.base.paths import project_root
 from dbt_like_sql import list_models
 from dbt_like_sql.execute import model_path
 from dbt_like_sql.project import ROOT

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from tests_support import TINY, home_with
 
 from benchmarks.speed.servers import free_port, wait_for
-from cabs_core.router.main import main as router_main
 from cabs_dagster.cli import main
+from cabs_server.main import main as router_main
 
 POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
 COLLECT = {
@@ -107,7 +107,7 @@ def test_no_command_is_left_out() -> None:
 def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     port = free_port()
-    stand_in = [sys.executable, "-m", "cabs_core.collect.stand_in", "--port", str(port)]
+    stand_in = [sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)]
     subprocess.run([*stand_in, "--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"], check=True)
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))
     (tmp_path / "home").mkdir()

@@ -23,7 +23,7 @@ from e2e_support import ROOT, environment, patience
 from hub_server import HubServer
 from published_files import openllm_files, sprout_part
 
-from cabs_core.outcomes.sources import openllm_v2, sprout
+from cabs_core.data.outcomes.sources import openllm_v2, sprout
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -33,7 +33,7 @@ source: {{kind: {kind}}}
 """
 
 #: the published matrix has a pin in the code; the small one needs its own
-PINNED = "from cabs_core.outcomes.sources import openllm_v2; openllm_v2.MATRIX = {pin!r}; "
+PINNED = "from cabs_core.data.outcomes.sources import openllm_v2; openllm_v2.MATRIX = {pin!r}; "
 
 
 @pytest.fixture

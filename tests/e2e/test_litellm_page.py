@@ -18,7 +18,7 @@ import yaml
 from e2e_support import wait_for
 
 from benchmarks.speed.servers import free_port, start_echo
-from cabs_core.endpoints.upstreams import Upstreams
+from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.router import EventLog
 from cabs_core.router.cold import build_cold
 
@@ -40,7 +40,7 @@ def block(language: str) -> str:
 
 def checkout(folder: Path) -> Path:
     """A copy of what makes the wheel: building leaves files behind."""
-    for name in ("cabs_core", "cabs_dagster", "dbt_like_sql", "assets"):
+    for name in ("cabs_core", "cabs_server", "cabs_dagster", "dbt_like_sql", "assets"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)

@@ -11,8 +11,8 @@ import pytest
 from e2e_support import cabs, drop_pool, patience
 
 from benchmarks.postgres import Postgres, program
-from cabs_core.artifacts import ArtifactStore
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.build import build_defs
 from cabs_dagster.instance import open_instance, template
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag, recover

@@ -14,12 +14,12 @@ from e2e_support import patience
 from test_router_killed import shared
 
 from benchmarks.postgres import PASSWORD, Postgres, program
-from cabs_core.errors import RouterError
-from cabs_core.pool_files import ModelPool
+from cabs_core.base.errors import RouterError
+from cabs_core.data.events.log import EventLog
+from cabs_core.data.events.retention import compact, retract
+from cabs_core.data.pool_files import ModelPool
 from cabs_core.router import Router, build_bundle
 from cabs_core.router.doctor import examine
-from cabs_core.router.events import EventLog
-from cabs_core.router.retention import compact, retract
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 #: folder of the repository: name of the package
-PACKAGES = {name: name for name in ("cabs_core", "cabs_dagster", "dbt_like_sql")} | {"assets": "cabs_assets"}
+PACKAGES = {name: name for name in ("cabs_core", "cabs_server", "cabs_dagster", "dbt_like_sql")} | {
+    "assets": "cabs_assets"
+}
 
 
 @pytest.fixture(scope="module")

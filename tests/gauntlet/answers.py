@@ -195,7 +195,7 @@ def doctor_knows(stage: Stage) -> Seen:
         for _ in range(6):
             server.ask()
         server.rows()
-    command = "from cabs_core.router.main import main; main()"
+    command = "from cabs_server.main import main; main()"
     arguments = ["doctor", "--router", str(server.router), "--log", server.log, "--json"]
     out = subprocess.run(
         [sys.executable, "-c", command, *arguments], capture_output=True, text=True, cwd=ROOT

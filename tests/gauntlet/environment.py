@@ -9,8 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cabs_core.atomic import write_text
-from cabs_core.pool_files import ModelPool
+from cabs_core.base.atomic import write_text
+from cabs_core.data.pool_files import ModelPool
 from cabs_core.router import build_bundle
 from cabs_core.router.requirements import OWN
 

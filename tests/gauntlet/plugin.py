@@ -10,15 +10,15 @@ from typing import Any
 
 import requests
 
+from cabs_core.data.events.rows import Logged
 from cabs_core.router import promote, read_manifest
-from cabs_core.router.event_rows import Logged
 
 from .play import Seen, behaviour
 from .stage import PRICE, ROOT, TEXT, USUAL, Served, Stage, near, user, wait
 
 KEY = "sk-of-the-gauntlet-0123456789abcdef"
 NEEDS = ("litellm", "fastapi")
-_PROXY = """from cabs_core.router.litellm import CabsLogger
+_PROXY = """from cabs_server.litellm import CabsLogger
 
 router = CabsLogger("router", log="router.events.sqlite")
 router.add_feedback_endpoint()

@@ -88,7 +88,7 @@ def taken_back_from_a_shell(stage: Stage) -> Seen:
     command = [
         sys.executable,
         "-c",
-        "from cabs_core.router.main import main; main()",
+        "from cabs_server.main import main; main()",
         "feedback",
         names[0],
         "--retract",

@@ -18,15 +18,15 @@ from typing import Any
 import requests
 
 from benchmarks.speed.servers import free_port, start_echo
+from cabs_core.data.events.rows import Logged
 from cabs_core.router import EventLog, read_manifest
-from cabs_core.router.event_rows import Logged
 
 ROOT = Path(__file__).parents[2]
 #: USD of a usual call of the stand-in, 10 tokens in and 5 out, at these prices
 PRICE = {"input": 100.0, "output": 200.0}
 USUAL = (10 * PRICE["input"] + 5 * PRICE["output"]) / 1e6
 TEXT = "What is two plus two?"
-_MAIN = "from cabs_core.router.main import main; main()"
+_MAIN = "from cabs_server.main import main; main()"
 
 
 def wait(test: Callable[[], Any], seconds: float = 20.0, step: float = 0.05) -> Any:

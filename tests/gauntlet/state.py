@@ -329,7 +329,7 @@ def compacted(stage: Stage) -> Seen:
     command = [
         sys.executable,
         "-c",
-        "from cabs_core.router.main import main; main()",
+        "from cabs_server.main import main; main()",
         "log",
         "compact",
         "--older-than",

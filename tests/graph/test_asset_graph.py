@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 import yaml
 
-from cabs_core.artifacts import POOL_STAGES
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
+from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_dagster.build import build_defs
 from cabs_dagster.executors import passed
 from cabs_dagster.instance import template

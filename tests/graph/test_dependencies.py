@@ -15,7 +15,7 @@ import yaml
 import cabs_core
 
 ROOT = Path(__file__).resolve().parents[2]
-OWN = {"cabs_core", "cabs_dagster", "cabs_assets", "dbt_like_sql", "assets"}
+OWN = {"cabs_core", "cabs_server", "cabs_dagster", "cabs_assets", "dbt_like_sql", "assets"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -27,7 +27,7 @@ def plain(requirement: str) -> str:
 def imported() -> dict[str, Path]:
     """{top-level module: a file that imports it}, of what the wheel holds."""
     found: dict[str, Path] = {}
-    for folder in ("cabs_core", "cabs_dagster", "assets", "dbt_like_sql"):
+    for folder in ("cabs_core", "cabs_server", "cabs_dagster", "assets", "dbt_like_sql"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 
 import cabs_core
-from cabs_core.artifacts.stages import POOL_STAGES, REPLAY
-from cabs_core.hashing import hash_folder
-from cabs_core.paths import project_root
+from cabs_core.base.hashing import hash_folder
+from cabs_core.base.paths import project_root
+from cabs_core.pipeline.artifacts.stages import POOL_STAGES, REPLAY
 
 from .runner import Nonsense
 

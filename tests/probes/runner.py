@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cabs_core.errors import CabsError
+from cabs_core.base.errors import CabsError
 
 from . import families
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.errors import PolicyError
+from cabs_core.base.errors import PolicyError
 
 from . import runner
 

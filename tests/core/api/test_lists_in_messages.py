@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.errors import listed
+from cabs_core.base.errors import listed
 
 
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_characters=", "), min_size=1, max_size=30)))

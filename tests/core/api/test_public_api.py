@@ -23,10 +23,10 @@ from cabs_core import (
     replay_many,
     synthetic_problem,
 )
-from cabs_core.catalog import policies as catalog_policies
-from cabs_core.errors import DataError, PolicyError
-from cabs_core.policies import classes
-from cabs_core.replay import ReplayProblem, replay
+from cabs_core.algorithms.policies import classes
+from cabs_core.base.catalog import policies as catalog_policies
+from cabs_core.base.errors import DataError, PolicyError
+from cabs_core.evaluation.replay import ReplayProblem, replay
 
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 
@@ -58,8 +58,8 @@ def test_import_is_light():
         "spent = time.perf_counter() - begin\n"
         "loaded = [m for m in ('numpy', 'pandas', 'torch', 'dagster', 'numba') if m in sys.modules]\n"
         "assert not loaded and spent < 0.5, (loaded, spent)\n"  # 4 ms on an idle machine
-        "import cabs_core.router.router, cabs_core.replay\nassert 'dagster' not in sys.modules\n"
-        "import cabs_core.router.server.app\n"
+        "import cabs_core.router.router, cabs_core.evaluation.replay\nassert 'dagster' not in sys.modules\n"
+        "import cabs_server.app\n"
         "heavy = 'scipy.stats', 'scipy.optimize', 'scipy.sparse', 'torch'\n"
         "loaded = [m for m in heavy if m in sys.modules]\n"
         "assert not loaded, loaded\n"  # 40 MB that a server does without
@@ -89,14 +89,14 @@ def test_every_name_has_an_example_that_runs(name):
 @pytest.mark.parametrize("name", sorted(catalog_policies()))
 def test_every_policy_is_a_class_that_is_its_name(name):
     title = next(key for key, value in classes.class_names().items() if value == name)
-    made = getattr(cabs_core.policies, title)
+    made = getattr(cabs_core.algorithms.policies, title)
     assert made.__name__ == title and made.__doc__ and "Options" in made.__doc__
     names = list(inspect.signature(made).parameters)
     assert names[0] == "arms" and len(set(names)) == len(names)
 
 
 def test_a_class_decides_as_its_name_does(tmp_path):
-    from cabs_core.policies import LinTS, LinUCB
+    from cabs_core.algorithms.policies import LinTS, LinUCB
 
     a = LinUCB(arms=["a", "b"], dim=3, rho=10.0, alpha=2.0)
     b = build_policy("lin_ucb", arms=["a", "b"], dim=3, rho=10.0, alpha=2.0)

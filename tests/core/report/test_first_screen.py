@@ -12,7 +12,8 @@ import pytest
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 from scipy.stats import norm, t
 
-from cabs_core.errors import round_up
+from cabs_core.base.errors import round_up
+from cabs_core.base.statistics import Error
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
 from cabs_core.report import verdict as verdicts
@@ -21,7 +22,6 @@ from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import saving_span, saving_text
-from cabs_core.statistics import Error
 from dbt_like_sql import build_all
 
 RHOS = (0, 300, 500, 900)

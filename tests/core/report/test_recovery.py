@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cabs_core.base.statistics import half_width
 from cabs_core.report.banners import limits
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
 from cabs_core.report.recovery import recovery
-from cabs_core.statistics import half_width
 
 
 def changed(artifacts, condition="none", later=None) -> PoolData:

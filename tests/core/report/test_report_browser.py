@@ -13,8 +13,8 @@ SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
     """A profile page."""
-    from cabs_core.outcomes import Outcomes, make_splits
-    from cabs_core.validation.profile import write_profile
+    from cabs_core.data.outcomes import Outcomes, make_splits
+    from cabs_core.report.profile.page import write_profile
 
     problem, pool = fake_problem(n=200), fake_pool("one")
     n = len(problem.scores)
@@ -35,7 +35,7 @@ def profile(tmp_path_factory):
 @pytest.fixture(scope="module")
 def log(pages):
     """The page of a pool whose source is a log, without scores of a part of its calls."""
-    from cabs_core.outcomes import Outcomes
+    from cabs_core.data.outcomes import Outcomes
     from cabs_core.report import build_logged_report
 
     artifacts, problem = pages[0], fake_problem(n=90)
@@ -66,8 +66,8 @@ def log(pages):
 @pytest.fixture(scope="module")
 def theory(tmp_path_factory):
     """The page of the theorems, from quick experiments."""
-    from cabs_core.theory import experiments
-    from cabs_core.theory.page import fill
+    from cabs_core.pipeline.theory import experiments
+    from cabs_core.pipeline.theory.page import fill
 
     folder = tmp_path_factory.mktemp("theory")
     fill(experiments.run(2, quick=True), folder)

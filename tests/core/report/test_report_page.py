@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 from fake_replays import fake_pool, fake_problem, fake_result, write_pool
 
-from cabs_core.errors import PoolError, ResultError
-from cabs_core.replay.storage import save_replay_result
+from cabs_core.base.errors import PoolError, ResultError
+from cabs_core.evaluation.replay.storage import save_replay_result
 from cabs_core.report import build_leaderboard, build_report, findings
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label

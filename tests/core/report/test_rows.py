@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 
-from cabs_core.chain.trace_cli import trace
-from cabs_core.errors import ResultError
-from cabs_core.paths import project_root
+from cabs_core.base.errors import ResultError
+from cabs_core.base.paths import project_root
+from cabs_core.pipeline.commands.trace_cli import trace
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS

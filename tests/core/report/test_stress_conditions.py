@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from fake_replays import fake_pool, write_pool
 
-from cabs_core.catalog import CONDITIONS, asset_name
-from cabs_core.chain.replay import play
-from cabs_core.outcomes.conditions import NOISE
-from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay import conditions
-from cabs_core.replay.storage import save_replay_result
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.catalog import CONDITIONS, asset_name
+from cabs_core.data.outcomes.conditions import NOISE
+from cabs_core.evaluation.replay import conditions
+from cabs_core.evaluation.replay.storage import save_replay_result
+from cabs_core.pipeline.stages.replay import play
 from cabs_core.report import build_leaderboard, build_report
 from cabs_core.report.evidence import load_evidence, routing_by_task, single_models
 from cabs_core.report.names import condition_name, condition_text

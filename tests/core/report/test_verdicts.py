@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
+from cabs_core.base.statistics import Error
 from cabs_core.report import logged
 from cabs_core.report.verdict import Estimate, estimate
-from cabs_core.statistics import Error
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
 SEEDS = (1, 3, 4, 11, 12, 13)

@@ -21,7 +21,7 @@ from benchmarks.arena.submission import (
     score,
     write_submission,
 )
-from cabs_core.errors import DataError, StorageError
+from cabs_core.base.errors import DataError, StorageError
 
 NAMES = {"gpt-4-1106-preview": "gpt-4-turbo", "claude-v1": "claude-3-haiku-20240307"}
 

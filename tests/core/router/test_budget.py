@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabs_core.errors import RouterError
-from cabs_core.problem import ReplayProblem
-from cabs_core.problem.synthetic import synthetic_problem
-from cabs_core.replay import replay
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.errors import RouterError
+from cabs_core.evaluation.replay import replay
 from cabs_core.router.budget import port_price, replay_budget, replay_budgets, replay_port, spending
 from cabs_core.router.pacer import first_rho
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cabs_core.atomic import write_text
-from cabs_core.errors import ProvenanceError, RouterError, StorageError
-from cabs_core.problem import ReplayProblem
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.router import (
     Router,
     build_bundle,
@@ -58,7 +58,7 @@ def _resign(folder):
     """Give an altered bundle hashes that fit, as an attacker or a fault in `build` would."""
     from dataclasses import asdict, replace
 
-    from cabs_core.hashing import hash_file
+    from cabs_core.base.hashing import hash_file
     from cabs_core.router.bundle import Manifest
 
     manifest = Manifest(**json.loads((folder / HEADER).read_text()))
@@ -139,7 +139,7 @@ def test_replay_only_policies_and_unpriced_arms_are_refused(tmp_path, pool, arti
 def test_an_arm_of_no_cost_needs_a_word(artifacts):
     from dataclasses import replace
 
-    from cabs_core.outcomes import Outcomes
+    from cabs_core.data.outcomes import Outcomes
     from cabs_core.router.build import arms_of
 
     table = Outcomes.load(artifacts["outcomes"])
@@ -153,7 +153,7 @@ def test_an_arm_of_no_cost_needs_a_word(artifacts):
 
 def test_the_best_on_validation_is_chosen(artifacts):
     """Against the slow way: the largest mean of replays; the test problem plays no part."""
-    from cabs_core.replay import replay
+    from cabs_core.evaluation.replay import replay
 
     validation = ReplayProblem.load(artifacts["replay_problem"] / "validation")
     names = ["random", "carrot", "kernel_ridge", "lin_ucb_full", "oracle_best"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
 from cabs_core.router import Router
 from cabs_core.router.charges import LARGEST, PRIOR, Charges, Prices
 

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cabs_core.chain.export_cli import export
-from cabs_core.endpoints.upstreams import Upstream
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.upstreams import Upstream
+from cabs_core.pipeline.commands.export_cli import export
 from cabs_core.router import Router, read_manifest
 from cabs_core.router.cold import HIGHEST, LOWEST, build_cold, prior_scores
 from cabs_core.router.decidable import FEWEST, in_words, reach

@@ -14,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.artifacts import make_artifact
-from cabs_core.chain.deployment import deploy, held_out_rows
-from cabs_core.chain.router import RouterSummary, examine_again
-from cabs_core.chain.router import test_prompts as prompts_of
-from cabs_core.chain.router_findings import verdicts
-from cabs_core.errors import EncoderError, ProvenanceError
-from cabs_core.oracles import Oracles
-from cabs_core.paths import default_log, deployed_folder
+from cabs_core.algorithms.oracles import Oracles
+from cabs_core.base.errors import EncoderError, ProvenanceError
+from cabs_core.base.paths import default_log, deployed_folder
+from cabs_core.pipeline.artifacts import make_artifact
+from cabs_core.pipeline.router_findings import verdicts
+from cabs_core.pipeline.stages.deployment import deploy, held_out_rows
+from cabs_core.pipeline.stages.router import RouterSummary, examine_again
+from cabs_core.pipeline.stages.router import test_prompts as prompts_of
 from cabs_core.router import Router, read_manifest, roll_back
 from cabs_core.router.bundle import prompt_hashes, seen_prompts
 from cabs_dagster.checks import deployment_results
@@ -102,7 +102,7 @@ def test_an_encoder_that_cannot_be_had_stops_no_replay(home: Path, monkeypatch: 
     def nowhere(*arguments, **keywords):
         raise EncoderError("the encoder is not on this machine")
 
-    monkeypatch.setattr("cabs_core.chain.router.measure_latency", nowhere)
+    monkeypatch.setattr("cabs_core.pipeline.stages.router.measure_latency", nowhere)
     set_pool(home, "router: {epsilon: 0.3}")
     summary = RouterSummary.of(chain_of().store.record(("router", "tiny")))
     assert summary.not_made == "the encoder is not on this machine" and not bundle(home).exists()
@@ -163,7 +163,7 @@ def test_the_champion_is_compared_with_what_it_learnt_on_prompts_that_nobody_saw
 def test_too_few_unseen_prompts_leave_the_champion(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deploy(chain_of())
     set_pool(home, "router: {epsilon: 0.2}")
-    monkeypatch.setattr("cabs_core.chain.deployment.FEWEST", 10_000)
+    monkeypatch.setattr("cabs_core.pipeline.stages.deployment.FEWEST", 10_000)
     found = deploy(chain_of())
     assert not found["passed"] and "10000 are needed" in found["reason"]
     not_worse, comparable = deployment_results(found)

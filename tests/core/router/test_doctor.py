@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
+from cabs_core.data.events.bills import read_invoice
+from cabs_core.data.events.log import BUDGET
 from cabs_core.router import EventLog, Router, promote
-from cabs_core.router.bills import read_invoice
 from cabs_core.router.doctor import examine
 from cabs_core.router.doctor_cli import doctor
-from cabs_core.router.events import BUDGET
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from cabs_core.errors import PolicyError, RouterError
-from cabs_core.ope.pool import as_table, evaluate_pool, read_decisions
-from cabs_core.policies.static import Carrot
-from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.algorithms.policies.static import Carrot
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import PolicyError, RouterError
 from cabs_core.router import Router, choose_policy
+from cabs_core.router.policies_on_log import as_table, evaluate_pool, read_decisions
 
 
 def test_a_policy_that_fails_is_an_error_of_its_own(monkeypatch, pool, artifacts) -> None:

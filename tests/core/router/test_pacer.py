@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_support import ASK, client
 
-from cabs_core.errors import RouterError
+from cabs_core.base.errors import RouterError
 from cabs_core.router import Pacer, Router, read_manifest
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.pacer import highest_rho
-from cabs_core.router.serve_cli import serve
+from cabs_server.cli import serve
 
 
 def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:

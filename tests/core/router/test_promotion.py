@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.ope.compare import compare_policies
-from cabs_core.ope.data import LoggedData
-from cabs_core.ope.intervals import sequence_half_width
-from cabs_core.pool_files.sections import MARGIN
+from cabs_core.data.pool_files.sections import MARGIN
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.intervals import sequence_half_width
+from cabs_core.router.compare_on_log import compare_policies
 from cabs_core.router.promotion import judge
 
 

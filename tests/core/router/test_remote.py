@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from server_support import wait
 from starlette.testclient import TestClient
 
-from cabs_core.errors import ProvenanceError, RouterError, StorageError
+from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.router import read_manifest, remote
-from cabs_core.router.main import main
 from cabs_core.router.remote import Follower, fetch, fetch_or_keep, local_folder, publish
-from cabs_core.router.server.app import make_app
+from cabs_server.app import make_app
+from cabs_server.main import main
 
 URL = "s3://cabs/routers/tiny"
 
@@ -34,7 +34,7 @@ def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, mo
     first = publish(old, URL)
     folder = fetch(URL)
     assert read_manifest(folder).id == first and fetch(URL) == folder
-    monkeypatch.setattr("cabs_core.router.server.app.Follower", lambda url: Follower(url, 0.1))
+    monkeypatch.setattr("cabs_server.app.Follower", lambda url: Follower(url, 0.1))
     with TestClient(
         make_app(folder, None, source=URL, log=":memory:", every=0.05), base_url="http://127.0.0.1"
     ) as client:
@@ -115,7 +115,7 @@ def test_a_slow_store_holds_up_no_request(make_bundle, monkeypatch) -> None:
         raise StorageError("at last")
 
     monkeypatch.setattr(remote, "fetch", slow)
-    monkeypatch.setattr("cabs_core.router.server.app.Follower", lambda url: Follower(url, 0.01))
+    monkeypatch.setattr("cabs_server.app.Follower", lambda url: Follower(url, 0.01))
     with TestClient(
         make_app(make_bundle("ridge"), None, source=URL, log=":memory:"), base_url="http://127.0.0.1"
     ) as client:

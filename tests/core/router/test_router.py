@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cabs_core.errors import PolicyError, RouterError
-from cabs_core.policies import load_policy
-from cabs_core.policies.requests import Decision
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.base.errors import PolicyError, RouterError
 from cabs_core.router import Router
 
 

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_support import client, log, settle
 
-from cabs_core.endpoints.request import LONGEST, Request, session_key
-from cabs_core.errors import RouterError
-from cabs_core.ope import read_events
+from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.request import LONGEST, Request, session_key
+from cabs_core.data.events.retention import compact
+from cabs_core.evaluation.ope import read_events
 from cabs_core.router import Router, options, sessions
-from cabs_core.router.retention import compact
 from cabs_core.router.sessions import route_conversation
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}

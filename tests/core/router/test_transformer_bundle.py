@@ -8,8 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from cabs_core.errors import ProvenanceError, RouterError
-from cabs_core.problem.replay_problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import ProvenanceError, RouterError
 from cabs_core.router import Router, build_bundle, check_bundle_matches_replay, read_manifest, write_encoder
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 import dagster as dg
 
 from benchmarks.backfill import DevServer
-from cabs_core.artifacts import POOL_STAGES
+from cabs_core.pipeline.artifacts import POOL_STAGES
 
 from .. import homes
 from ..homes import MINE

@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cabs_core.artifacts import POOL_STAGES
+from cabs_core.pipeline.artifacts import POOL_STAGES
 
 from .. import homes
 from ..homes import MINE

@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.outcomes import Outcomes, load_outcomes
-from cabs_core.pools import load_pool_file
+from cabs_core.data.outcomes import Outcomes, load_outcomes
+from cabs_core.data.pools import load_pool_file
 
 COUNT, QUICK = 6000, 150
 

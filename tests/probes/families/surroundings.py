@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cabs_core.artifacts.provenance import RECORD_NAME, Record
+from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Record
 
 from .. import homes
 from ..homes import MINE, OTHER

@@ -1,0 +1,132 @@
+"""Replay problems from arrays of your own: scores, costs, and embeddings or features; texts if you like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.errors import DataError
+from cabs_core.data.outcomes import Outcomes, make_splits, validation_rows
+from cabs_core.data.outcomes.splits import SPLITS
+from cabs_core.data.pool_files.config import ModelPool
+from cabs_core.data.pool_files.sections import Features, Oracle, Source, Split
+
+
+def problems_from_arrays(
+    scores: ArrayLike,
+    costs: ArrayLike,
+    *,
+    embeddings: ArrayLike | None = None,
+    contexts: ArrayLike | None = None,
+    arms: Sequence[str] | None = None,
+    prompts: Sequence[str] | None = None,
+    tasks: Sequence[str] | None = None,
+    split: Sequence[str] | None = None,
+    fractions: tuple[float, float, float] = (0.7, 0.1, 0.2),
+    seed: int = 0,
+    dim: int = 32,
+    oracle: str = "ridge",
+    name: str = "arrays",
+) -> dict[str, ReplayProblem]:
+    """The problems 'test' and 'validation' of an outcome table in memory, oracles trained on its train split.
+
+    Of more than 5,000 validation queries, 'validation' holds a seeded 5,000.
+
+    Args:
+        scores: [n, K] in [0, 1]; costs: [n, K] in USD, >= 0: of every model on every query.
+        embeddings: [n, e] of the prompts, of any encoder. Oracles and static predictors learn from them; the
+            policies' contexts are their first `dim` principal components on the train split, scaled, and a
+            constant.
+        contexts: [n, d] features for the policies, used as they are in place of components (add a constant
+            column if you want one). Without embeddings, oracles learn from them too. At least one of the two
+            must be given.
+        arms: names of the K models; default model-0, model-1, ...
+        prompts: n texts. Without them every row is a prompt of its own, and nothing learns from a prompt's
+            length.
+        tasks: n names, for conditions that shift between tasks; default: one task.
+        split: n of train, validation and test; default: drawn by `seed` with these `fractions`, whole prompts
+            together.
+        dim: number of components; oracle: ridge, network or auto, as `oracle.kind` of a pool file; name: of
+            the pool, which the replays' random streams depend on.
+
+    Raises:
+        DataError: shapes disagree, a value is not finite or out of range, or a split is empty.
+
+    Examples:
+        >>> import numpy as np
+        >>> from cabs_core import problems_from_arrays
+        >>> from cabs_core.evaluation.replay import replay
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=(300, 16))
+        >>> scores = (rng.random((300, 3)) < 1 / (1 + np.exp(-x[:, :3]))).astype(float)
+        >>> problem = problems_from_arrays(scores, np.full((300, 3), 1e-4), embeddings=x, dim=8)["test"]
+        >>> problem.n, problem.K, problem.dim, replay(problem, "lin_ts", trials=2).rounds
+        (60, 3, 9, 60)
+    """
+    y = np.asarray(scores, dtype=np.float64)
+    if y.ndim != 2 or not y.size:
+        raise DataError(f"scores have shape {y.shape}, expected [n, K]")
+    n, k = y.shape
+    features = _matrix("contexts", contexts, n)
+    vectors = _matrix("embeddings", embeddings, n)
+    if vectors is None:
+        vectors = features
+    if vectors is None:
+        raise DataError("give embeddings [n, e], contexts [n, d], or both")
+    width = len(str(n))  # ids of one length: it says nothing of the row
+    ids = np.array([f"query-{i:0{width}d}" for i in range(n)])
+    outcomes = Outcomes(
+        query_ids=ids,
+        prompts=ids.tolist() if prompts is None else [str(text) for text in prompts],
+        tasks=np.array(["all"] * n if tasks is None else [str(task) for task in tasks]),
+        arms=[f"model-{j}" for j in range(k)] if arms is None else [str(arm) for arm in arms],
+        scores=y,
+        costs=np.asarray(costs, dtype=np.float64),
+    )
+    pool = ModelPool(
+        name=name,
+        source=Source(kind="synthetic"),
+        split=Split(fractions=fractions, split_seed=seed),
+        oracle=Oracle.model_validate({"kind": oracle, "oracle_seed": seed}),
+        features=Features(dim=min(dim, vectors.shape[1])),
+    )
+    parts = make_splits(outcomes, pool.split) if split is None else _given_split(split, n)
+    oracles = train_oracles(vectors, outcomes, parts, pool.oracle, features=pool.features)
+    problems = build_problems(outcomes, parts, vectors, oracles, pool)
+    if features is None:
+        return problems
+    rows = {"test": parts == "test", "validation": validation_rows(parts)}
+    train = features[parts == "train"]
+    return {key: problem.with_contexts(features[rows[key]], train) for key, problem in problems.items()}
+
+
+def _matrix(name: str, value: ArrayLike | None, n: int) -> np.ndarray | None:
+    if value is None:
+        return None
+    try:
+        matrix = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are no numbers: {error}") from None
+    if matrix.ndim != 2 or len(matrix) != n or not matrix.shape[1]:
+        raise DataError(
+            f"{name} have shape {matrix.shape}, expected [{n}, features]: one row a query, as scores"
+        )
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise DataError(f"{name}[{row}, {column}] is {matrix[row, column]}, expected a finite number")
+    return matrix
+
+
+def _given_split(split: Sequence[str], n: int) -> np.ndarray:
+    parts = np.asarray([str(part) for part in split])
+    if len(parts) != n or set(parts) != set(SPLITS):
+        raise DataError(
+            f"split has {len(parts)} entries and the names {sorted(set(parts))[:5]}: expected {n} of "
+            f"{', '.join(SPLITS)}, each at least once"
+        )
+    return parts

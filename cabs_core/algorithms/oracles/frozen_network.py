@@ -1,0 +1,169 @@
+"""The trained oracle network as arrays: its outputs by NumPy: neither problems nor routers need torch.
+
+The same layers as `network.OracleNetwork` in evaluation mode (no dropout), in float32, one BLAS thread; the
+tests hold it against torch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from scipy.special import erf
+
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.threads import one_blas_thread
+
+#: prompts, and pairs of a prompt and an anchor, that are computed at once
+_ROWS = 2048
+_PAIRS = 16_384
+
+#: torch's LayerNorm adds it to the variance
+_EPSILON = np.float32(1e-5)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the network learns from: inputs `[n, inputs]`, scores `[n, K]`, z-scored costs `[n, K]`."""
+
+    inputs: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+
+
+def rows_of_pairs(arms: int) -> int:
+    """Prompts whose surrogates for all anchors are computed at once: there is a state for every pair."""
+    return max(1, min(_ROWS, _PAIRS // arms))
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """Sizes of the network. `inputs`: embedding and length features; `propagation`: width of u."""
+
+    inputs: int
+    arms: int
+    hidden: int = 256
+    propagation: int = 64
+    features: int = 128
+    dropout: float = 0.3
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every array, by the name that torch gives it."""
+        n, k, h, p, f = self.inputs, self.arms, self.hidden, self.propagation, self.features
+        layers = {
+            "trunk.0": (h, n),
+            "trunk.4": (h, h),
+            "accuracy": (k, h),
+            "cost": (k, h),
+            "cost_skip": (k, n),
+            "features.0": (f, h),
+            "readout": (k, f),
+            "to_u": (p, h),
+            "from_u": (k, p),
+        }
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, shape in layers.items():
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        for name in ("trunk.1", "trunk.5"):
+            shapes |= {f"{name}.weight": (h,), f"{name}.bias": (h,)}
+        return shapes | {"anchor": (k, p), "anchor_surprise": (k, p), "direct": (k, k)}
+
+
+class FrozenNetwork:
+    """A network that only answers.
+
+    Args:
+        shape: its sizes.
+        weights: float32 arrays by the names of `OracleNetwork.state_dict()`.
+
+    Raises:
+        ProvenanceError: an array is missing, unknown, or of another shape; it is named.
+    """
+
+    def __init__(self, shape: NetworkShape, weights: Mapping[str, np.ndarray]):
+        self.shape = shape
+        expected = shape.weights()
+        if odd := sorted(set(expected) ^ set(weights)):
+            raise ProvenanceError(f"array {odd[0]!r} is {'missing' if odd[0] in expected else 'unknown'}")
+        for name, size in expected.items():
+            if weights[name].shape != size:
+                raise ProvenanceError(f"array {name!r} is {weights[name].shape}, expected {size}")
+        self.weights = {name: np.ascontiguousarray(weights[name], dtype=np.float32) for name in expected}
+
+    @one_blas_thread()
+    def outputs(self, inputs: np.ndarray, head: str, scores: np.ndarray | None = None) -> np.ndarray:
+        """Output of one head, float32, for inputs `[n, inputs]`.
+
+        Args:
+            head: 'scores' `[n, K]`, 'costs' `[n, K]` (z-scored), 'features' `[n, 128]`, or 'surrogates'
+                `[n, K anchors, K]`, for which the anchors' scores `[n, K]` are given.
+        """
+        parts = []
+        size = rows_of_pairs(self.shape.arms) if head == "surrogates" else _ROWS
+        for start in range(0, max(len(inputs), 1), size):
+            rows = slice(start, start + size)
+            given = None if scores is None else np.asarray(scores[rows], dtype=np.float32)
+            parts.append(self._rows(np.asarray(inputs[rows], dtype=np.float32), head, given))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _rows(self, x: np.ndarray, head: str, scores: np.ndarray | None) -> np.ndarray:
+        h = _gelu(self._norm("trunk.1", self._linear("trunk.0", x)))
+        h = _gelu(self._norm("trunk.5", self._linear("trunk.4", h)))
+        if head == "costs":
+            costs: np.ndarray = self._linear("cost", h) + self._linear("cost_skip", x)
+            return costs
+        if head == "features":
+            features: np.ndarray = np.tanh(self._linear("features.0", h))
+            return features
+        ybar = self._linear("accuracy", h)
+        if head == "scores":
+            return ybar
+        assert head == "surrogates" and scores is not None
+        surprise = (scores - ybar)[:, :, None]
+        u = self._linear("to_u", h)[:, None] + self.weights["anchor"]
+        u = _gelu(u + surprise * self.weights["anchor_surprise"])
+        surrogates: np.ndarray = ybar[:, None] + surprise * self.weights["direct"] + self._linear("from_u", u)
+        return surrogates
+
+    def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        product: np.ndarray = x @ self.weights[f"{name}.weight"].T
+        product += self.weights[f"{name}.bias"]
+        return product
+
+    def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+        x = x - x.mean(axis=1, keepdims=True)
+        x /= np.sqrt(np.square(x).mean(axis=1, keepdims=True) + _EPSILON)
+        values: np.ndarray = x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+        return values
+
+    def save(self, path: str | Path) -> None:
+        """Write the arrays as safetensors, by torch's names."""
+        save_file(self.weights, path)
+
+    @classmethod
+    def load(cls, path: str | Path, shape: Mapping[str, Any]) -> Self:
+        """Read what `save` wrote, for a shape as `NetworkShape.to_dict` gave it.
+
+        Raises:
+            ProvenanceError: the file is absent or damaged, or holds another network.
+        """
+        try:
+            return cls(NetworkShape(**shape), load_file(path))
+        except (OSError, TypeError, SafetensorError, ProvenanceError) as error:
+            raise ProvenanceError(
+                f"{path}: not the weights of this network ({error}). Train it again."
+            ) from None
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    """x times the standard normal distribution function of x, as torch's default."""
+    values: np.ndarray = np.float32(0.5) * x * (np.float32(1.0) + erf(x * np.float32(2.0**-0.5)))
+    return values

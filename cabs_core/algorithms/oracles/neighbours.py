@@ -1,0 +1,29 @@
+"""Neighbours of the prompts that a pool asks about: searched once for all that read the same prompts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.algorithms.predictors.neighbour_lists import MANY, NeighbourLists
+from cabs_core.base.paths import cabs_home
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.data.outcomes import validation_rows
+
+
+@one_blas_thread()
+def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists | None:
+    """Lists of train prompts for the validation and test prompts; None where a search costs no more than
+    reading them.
+
+    They lie beside the stored embeddings, under the hash of all vectors.
+
+    Args:
+        embeddings: `[n, e]` float32. split: `[n]` of train, validation and test.
+    """
+    train = split == "train"
+    if train.sum() <= MANY:
+        return None
+    rows = np.concatenate([validation_rows(split), np.flatnonzero(split == "test")])
+    return NeighbourLists.cached(
+        embeddings[train], embeddings[rows], cabs_home() / "embeddings" / "neighbours"
+    )

@@ -1,0 +1,96 @@
+"""The oracle network of the paper (appendix, Implementation Details): a shared trunk and four heads.
+
+* accuracy: ybar_j(x), from the context alone (the affinity oracle);
+* propagation: g(x, i, y_i) -> surrogate score of every arm once anchor i scored y_i (the reward oracle);
+* cost: z-scored cost of every arm;
+* features: a 128-d representation for the bandits, trained through a linear read-out of the scores.
+
+The propagation head works on the surprise s = y_i - ybar_i(x): surrogate_j = ybar_j + s G_ij + (V u)_j with
+u = gelu(W h + E_i + s F_i). G starts at the regression of one arm's residual on another's, so that training
+begins at the best context-free propagation instead of at none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from cabs_core.algorithms.oracles.frozen_network import FrozenNetwork, NetworkShape
+
+
+@dataclass
+class NetworkHeads:
+    """Outputs for a batch: scores `[B, K]`, surrogates `[B, K anchors, K]` or None, costs z `[B, K]`,
+    features `[B, 128]` and the scores read from them `[B, K]`."""
+
+    scores: torch.Tensor
+    surrogates: torch.Tensor | None
+    costs: torch.Tensor
+    features: torch.Tensor
+    readout: torch.Tensor
+
+
+class OracleNetwork(nn.Module):
+    """The network of the module's docstring: a shared trunk and four heads."""
+
+    def __init__(self, shape: NetworkShape):
+        super().__init__()
+        self.shape = shape
+        k, h, p = shape.arms, shape.hidden, shape.propagation
+        first, second = (
+            [nn.Linear(width, h), nn.LayerNorm(h), nn.GELU(), nn.Dropout(shape.dropout)]
+            for width in (shape.inputs, h)
+        )
+        self.trunk = nn.Sequential(*first, *second)
+        self.accuracy = nn.Linear(h, k)
+        self.cost = nn.Linear(h, k)
+        self.cost_skip = nn.Linear(shape.inputs, k)
+        self.features = nn.Sequential(nn.Linear(h, shape.features), nn.Tanh())
+        self.readout = nn.Linear(shape.features, k)
+        self.to_u = nn.Linear(h, p)
+        self.anchor = nn.Parameter(torch.randn(k, p) * p**-0.5)
+        self.anchor_surprise = nn.Parameter(torch.randn(k, p) * p**-0.5)
+        self.direct = nn.Parameter(torch.zeros(k, k))
+        self.from_u = nn.Linear(p, k)
+        for layer in (self.accuracy, self.cost, self.cost_skip, self.readout, self.from_u):
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
+
+    def start_at(self, means: torch.Tensor, slopes: torch.Tensor) -> None:
+        """Begin at the arms' mean scores `[K]` and at residual regression slopes `[K anchors, K]`."""
+        with torch.no_grad():
+            self.accuracy.bias.copy_(means)
+            self.readout.bias.copy_(means)
+            self.direct.copy_(slopes)
+
+    def forward(self, x: torch.Tensor, scores: torch.Tensor | None = None) -> NetworkHeads:
+        """Heads for inputs `[B, inputs]`; surrogates for every anchor where the scores `[B, K]` are given."""
+        h = self.trunk(x)
+        ybar = self.accuracy(h)
+        features = self.features(h)
+        surrogates = None
+        if scores is not None:
+            surrogates = self.propagate(h, ybar, scores)
+        return NetworkHeads(ybar, surrogates, self.costs(x, h), features, self.readout(features))
+
+    def costs(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """Cost head `[B, K]` for inputs and trunk states."""
+        costs: torch.Tensor = self.cost(h) + self.cost_skip(x)
+        return costs
+
+    def propagate(self, h: torch.Tensor, ybar: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Surrogate scores `[B, K anchors, K]` from trunk states, accuracy head, anchors' scores `[B, K]`."""
+        # the propagation loss must not bend the context-only prediction towards what needs an anchor
+        ybar = ybar.detach()
+        surprise = (scores - ybar).unsqueeze(-1)
+        u = nn.functional.gelu(self.to_u(h).unsqueeze(1) + self.anchor + surprise * self.anchor_surprise)
+        surrogates: torch.Tensor = ybar.unsqueeze(1) + surprise * self.direct + self.from_u(u)
+        return surrogates
+
+    def freeze(self) -> FrozenNetwork:
+        """The same network as arrays, for everything that comes after training."""
+        return FrozenNetwork(
+            self.shape, {name: value.cpu().numpy() for name, value in self.state_dict().items()}
+        )

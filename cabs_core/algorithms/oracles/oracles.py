@@ -1,0 +1,310 @@
+"""Trained oracles: the chosen head for each purpose, what it was chosen from, and their files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from cabs_core.algorithms.oracles.card import model_card
+from cabs_core.algorithms.oracles.frozen_network import FrozenNetwork, rows_of_pairs
+from cabs_core.algorithms.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
+from cabs_core.algorithms.predictors import STATIC, CostPredictor, load_score_predictor
+from cabs_core.algorithms.predictors.base import ScorePredictor, without_prefix
+from cabs_core.algorithms.predictors.costs import ContextCostPredictor
+from cabs_core.algorithms.predictors.features import ROWS, PcaFeatures, length_features
+from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
+from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists
+from cabs_core.algorithms.predictors.simple import KnnPredictor
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.errors import DataError, ProvenanceError
+
+FORMAT = 1
+CONTENTS = Contents(
+    "saved oracles",
+    "oracles.json",
+    ("README.md", "*.safetensors", "predictors/*/predictor.json", "predictors/*/predictor.npz"),
+    ("arms", "chosen"),
+)
+
+
+@dataclass
+class Oracles:
+    """Everything learned offline, from the train split (validation: early stopping and choices only).
+
+    Attributes:
+        arms: names of the K arms. inputs: width of the embeddings.
+        predictors: fitted static score predictors by name.
+        costs: cost from the prompt's length. context_costs: from length and content.
+        correlation: propagation by residual correlation.
+        pca, head_pca: contexts of the linear policies, from the embedding and from the network's feature
+            head.
+        network: the trained network; None where the pool's `oracle` and `features` need none, or a router's
+            policy needs none.
+        scaling: what the network's inputs and cost outputs are standardised with.
+        chosen: head -> the model used for it: accuracy, propagation, cost, features.
+        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the
+            share of the task predictor in the candidate 'tasks' (the rest of either is kernel_ridge).
+        metrics: validation errors per head and candidate, training log, data hash, settings.
+    """
+
+    arms: list[str]
+    inputs: int
+    predictors: dict[str, ScorePredictor]
+    costs: CostPredictor
+    context_costs: ContextCostPredictor
+    correlation: CorrelationPropagation
+    pca: PcaFeatures
+    chosen: dict[str, str]
+    network: FrozenNetwork | None = None
+    head_pca: PcaFeatures | None = None
+    scaling: dict[str, np.ndarray | np.float64] = field(default_factory=dict)
+    blend: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Take neighbours among the train prompts from these lists, where they are known."""
+        for predictor in self.predictors.values():
+            predictor.use(lists)
+
+    # ---- predictions ----------------------------------------------------------------------------------
+    def predict_scores(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
+        """Expected scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
+        model = model or self.chosen["accuracy"]
+        if model == "network":
+            return self._network("scores", embeddings, prompt_lengths)
+        if model in ("blend", "tasks"):
+            share = self.blend["accuracy" if model == "blend" else "tasks"]
+            first = (
+                self._network("scores", embeddings, prompt_lengths)
+                if model == "blend"
+                else self._predictor("tasks").predict(embeddings, prompt_lengths)
+            )
+            kernel = self._predictor("kernel_ridge").predict(embeddings, prompt_lengths)
+            return share * first + (1.0 - share) * kernel
+        return self._predictor(model).predict(embeddings, prompt_lengths)
+
+    def predict_costs(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
+        """Expected costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
+        model = model or self.chosen["cost"]
+        if model == "network":
+            return self._network("costs", embeddings, prompt_lengths)
+        if model == "ridge":
+            return self.context_costs.predict(embeddings, prompt_lengths)
+        return self.costs.predict(prompt_lengths)
+
+    def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
+        """`predict_scores` of every static predictor, the network and the mixtures."""
+        scores = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
+        if "tasks" in self.predictors:
+            scores["tasks"] = self.predict_scores(embeddings, prompt_lengths, model="tasks")
+        if self.network is not None:
+            scores["network"] = self._network("scores", embeddings, prompt_lengths)
+        if "accuracy" in self.blend:
+            share = self.blend["accuracy"]
+            scores["blend"] = share * scores["network"] + (1.0 - share) * scores["kernel_ridge"]
+        return scores
+
+    def surrogate_scores(
+        self,
+        embeddings: np.ndarray,
+        prompt_lengths: np.ndarray,
+        scores: np.ndarray,
+        model: str | None = None,
+        *,
+        predicted: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known.
+
+        Args:
+            predicted: `predict_scores` of these rows, where it is known.
+        """
+        model = model or self.chosen["propagation"]
+        share = {**self.blend, "network": 1.0, "correlation": 0.0}[
+            "propagation" if model == "blend" else model
+        ]
+        out: np.ndarray = np.zeros(())
+        if share > 0.0:
+            network = self._network("surrogates", embeddings, prompt_lengths, scores)
+            out = share * np.clip(network, 0.0, 1.0)
+        if share < 1.0:
+            base = self.predict_scores(embeddings, prompt_lengths) if predicted is None else predicted
+            out = out + (1.0 - share) * self.correlation.surrogates(
+                base, np.asarray(scores, dtype=np.float64)
+            )
+        return out
+
+    def surrogate_deltas(
+        self,
+        embeddings: np.ndarray,
+        prompt_lengths: np.ndarray,
+        scores: np.ndarray,
+        predicted: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
+        scores = np.asarray(scores, dtype=np.float64)
+        out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
+        size = rows_of_pairs(len(self.arms))
+        for start in range(0, len(scores), size):
+            rows = slice(start, start + size)
+            base = None if predicted is None else predicted[rows]
+            parts = self.surrogate_scores(
+                embeddings[rows], prompt_lengths[rows], scores[rows], predicted=base
+            )
+            out[rows] = deltas_from_surrogates(parts, scores[rows])
+        return out
+
+    def contexts(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, kind: str | None = None
+    ) -> np.ndarray:
+        """Contexts `[n, d]` of the linear policies: scaled components of the embedding ('pca') or of the
+        network's feature head ('head'), and a constant.
+
+        Raises:
+            DataError: there is no feature head.
+        """
+        if (kind or self.chosen["features"]) == "head":
+            if self.head_pca is None:
+                raise DataError("these oracles have no contexts from the network's feature head")
+            parts = [slice(start, start + ROWS) for start in range(0, max(len(embeddings), 1), ROWS)]
+            return np.concatenate(
+                [
+                    self.head_pca.transform(self._network("features", embeddings[p], prompt_lengths[p]))
+                    for p in parts
+                ]
+            )
+        return self.pca.transform(embeddings)
+
+    def _predictor(self, name: str) -> ScorePredictor:
+        if name == "knn_literal":
+            near = self.predictors["knn"]
+            assert isinstance(near, KnnPredictor)
+            return near.with_k(3)  # as published
+        if name not in self.predictors:
+            raise DataError(f"oracles hold no predictor {name!r}; they hold {', '.join(self.predictors)}")
+        return self.predictors[name]
+
+    def network_inputs(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
+        """Standardised inputs `[n, e + 3]` float32 of the network."""
+        s, x = self.scaling, np.asarray(embeddings)
+        out = np.empty((len(x), x.shape[1] + 3), dtype=np.float32)
+        for start in range(0, len(x), ROWS):
+            rows = slice(start, start + ROWS)
+            out[rows, :-3] = (x[rows] - s["input_center"]) / s["input_scale"]
+        out[:, -3:] = length_features(prompt_lengths, float(s["log_center"]), float(s["log_scale"]))
+        return out
+
+    def _network(
+        self, head: str, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Output of a head of the network, float64, in its own units: scores, surrogates, costs, features."""
+        if self.network is None:
+            raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
+        inputs = self.network_inputs(embeddings, prompt_lengths)
+        out = self.network.outputs(inputs, head, None if scores is None else np.asarray(scores))
+        out = out.astype(np.float64)
+        if head == "scores":
+            out = np.clip(out, 0.0, 1.0)
+        if head == "costs":
+            mean = self.scaling["cost_center"]
+            out = np.clip(mean + out * self.scaling["cost_scale"], 0.25 * mean, 4.0 * mean)
+        return out
+
+    # ---- files ----------------------------------------------------------------------------------------
+    def save(self, folder: str | Path) -> Path:
+        """Write everything into `folder` (replaced as a whole): oracles.json, README.md (the model card),
+        network.safetensors, arrays.safetensors and one folder per static predictor."""
+        arrays = {
+            "pca.center": self.pca.center,
+            "pca.basis": self.pca.basis,
+            "correlation": self.correlation.correlation,
+            **(
+                {}
+                if self.head_pca is None
+                else {"head.center": self.head_pca.center, "head.basis": self.head_pca.basis}
+            ),
+            **{f"context_costs.{name}": value for name, value in self.context_costs.state().items()},
+            **{f"scaling.{name}": np.atleast_1d(value) for name, value in self.scaling.items()},
+        }
+        arrays = {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}
+        settings = {
+            "format": FORMAT,
+            "arms": self.arms,
+            "inputs": self.inputs,
+            "chosen": self.chosen,
+            "blend": self.blend,
+            "predictors": sorted(self.predictors),
+            "network": None if self.network is None else self.network.shape.to_dict(),
+            "metrics": self.metrics,
+        }
+        with atomic_directory(folder, CONTENTS) as temporary:
+            (temporary / "oracles.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
+            (temporary / "README.md").write_text(
+                model_card(self.arms, self.chosen, self.metrics), encoding="utf-8"
+            )
+            save_file(arrays, temporary / "arrays.safetensors")
+            if self.network is not None:
+                self.network.save(temporary / "network.safetensors")
+            for name, predictor in self.predictors.items():
+                predictor.save(temporary / "predictors" / name)
+            self.costs.save(temporary / "predictors" / "cost")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            ProvenanceError: a file is absent, unreadable or of another format.
+        """
+        folder = Path(folder)
+        try:
+            settings = json.loads((folder / "oracles.json").read_text(encoding="utf-8"))
+            arrays = load_file(folder / "arrays.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            raise ProvenanceError(
+                f"{folder} holds no readable oracles ({error}). Train them again."
+            ) from None
+        if settings.get("format") != FORMAT:
+            raise ProvenanceError(
+                f"{folder}: oracles of format {settings.get('format')!r}, this version reads {FORMAT}. "
+                "Train again."
+            )
+        network = None
+        if settings["network"] is not None:
+            network = FrozenNetwork.load(folder / "network.safetensors", settings["network"])
+        scaling = {
+            k: v[0] if k.startswith("log_") or k == "input_scale" else v
+            for k, v in without_prefix("scaling", arrays).items()
+        }
+        pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
+        predictors = {n: load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]}
+        near, kernel = predictors.get("knn"), predictors.get("kernel_ridge")
+        if isinstance(near, KnnPredictor) and isinstance(kernel, KernelPredictor):
+            kernel.knn_.share(near)
+        return cls(
+            arms=settings["arms"],
+            inputs=settings["inputs"],
+            predictors=predictors,
+            costs=CostPredictor.load(folder / "predictors" / "cost"),
+            context_costs=ContextCostPredictor.restore(pca, without_prefix("context_costs", arrays)),
+            correlation=CorrelationPropagation(arrays["correlation"]),
+            pca=pca,
+            chosen=settings["chosen"],
+            blend=settings["blend"],
+            network=network,
+            head_pca=PcaFeatures(arrays["head.center"], arrays["head.basis"])
+            if "head.basis" in arrays
+            else None,
+            scaling=scaling,
+            metrics=settings["metrics"],
+        )

@@ -1,0 +1,311 @@
+"""Static routers that learn decisions, not scores: a linear rule on the embeddings, fitted to a loss of the
+choice itself.
+
+`equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478): learn the ranking of the arms. A pairwise
+              logistic loss over the pairs of a prompt in which one arm is better, and of equally good arms
+              the cheaper one; every prompt counts the same. Here "better" is the larger utility at rho, so
+              that the learnt ranking is the decision; at rho = 0 it is the source's order (quality, then
+              cost). Read: the abstract and others' accounts of its section 4.3, for the text was not at hand.
+              Its encoder of prompt and model (FiLM) is replaced by one linear head an arm.
+`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037): minimise regret on
+              doubly robust utilities where the train split is a log: q + 1{played} (u - q) / p, q a
+              cross-fitted ridge regression an arm, p the logged probability (a cross-fitted logistic
+              regression where the log does not say). Where every arm was measured the targets are the
+              utilities: cost-sensitive classification. Read: the abstract and accounts of its two surrogates
+              of the regret. This is the one by classification, as a log loss weighted by utility, which is
+              convex; the regret of a softmax is not, and ended at one arm for all prompts on two tables of
+              three.
+
+Both are fitted for one rho by L-BFGS, on the principal axes of the points, every weight in the unit in which
+the loss bends about as much as in any other; the L2 penalty is the one of largest mean target on a held-out
+tenth.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from scipy.optimize import minimize
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.base import PolicyOptions
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.neighbours import PointPolicy
+from cabs_core.algorithms.predictors.base import held_out_part
+from cabs_core.algorithms.predictors.simple import RidgePredictor
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.threads import one_blas_thread
+
+PENALTIES = (1e-2, 3e-3, 1e-3, 3e-4)
+FOLDS = 5
+#: rows of a product; steps at most, and the relative fall of the loss below which they end
+_ROWS, _ITERATIONS, _TOLERANCE = 2048, 60, 1e-8
+#: value of an arm that was added later: below all that a fitted rule gives
+_NEVER = -1e9
+
+#: scores [B, K] and rows of the train split -> (sum of the losses, its gradient [B, K])
+Loss = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+
+
+def ranking_loss(
+    scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, pairs: str = "equal"
+) -> tuple[float, np.ndarray]:
+    """(sum over rows of the logistic loss of the row's ordered pairs, gradient [B, K]).
+
+    Arm i stands before j where its utility is larger, or equal and its cost smaller. pairs: `equal` takes the
+    mean of a row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of utilities, and
+    divides by K - 1.
+    """
+    gradient = np.zeros_like(scores)
+    return _ordered_pairs(scores, utilities, costs, pairs == "equal", gradient), gradient
+
+
+@kernel
+def _ordered_pairs(
+    scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, equal: bool, gradient: np.ndarray
+) -> float:
+    total, arms = 0.0, scores.shape[1]
+    for row in range(len(scores)):
+        weight = 1.0 / max(arms - 1, 1)
+        if equal:
+            count = 0
+            for i in range(arms):
+                for j in range(arms):
+                    gap = utilities[row, i] - utilities[row, j]
+                    count += gap > 0.0 or (gap == 0.0 and costs[row, i] < costs[row, j])
+            weight = 1.0 / max(count, 1)
+        for i in range(arms):
+            for j in range(arms):
+                gap = utilities[row, i] - utilities[row, j]
+                if gap > 0.0 or (equal and gap == 0.0 and costs[row, i] < costs[row, j]):
+                    share = weight if equal else weight * gap
+                    lead = scores[row, i] - scores[row, j]
+                    small = np.exp(-abs(lead))
+                    total += share * (np.log1p(small) + max(-lead, 0.0))
+                    pull = share * (small / (1.0 + small) if lead > 0.0 else 1.0 / (1.0 + small))
+                    gradient[row, i] -= pull
+                    gradient[row, j] += pull
+    return total
+
+
+def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
+    """(sum over rows of -sum_a w_a log softmax(scores)_a with w = targets less the row's least, gradient [B,
+    K]).
+
+    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], whose largest entry is the arm of largest
+    mean target.
+    """
+    gradient = np.empty_like(scores)
+    return _weighted_log(scores, targets, gradient), gradient
+
+
+@kernel
+def _weighted_log(scores: np.ndarray, targets: np.ndarray, gradient: np.ndarray) -> float:
+    total = 0.0
+    for row in range(len(scores)):
+        least, most = targets[row].min(), scores[row].max()
+        normaliser, weights = 0.0, 0.0
+        for j in range(scores.shape[1]):
+            gradient[row, j] = np.exp(scores[row, j] - most)
+            normaliser += gradient[row, j]
+            weights += targets[row, j] - least
+        for j in range(scores.shape[1]):
+            weight = targets[row, j] - least
+            total -= weight * (scores[row, j] - most - np.log(normaliser))
+            gradient[row, j] *= weights / normaliser
+            gradient[row, j] -= weight
+    return total
+
+
+@one_blas_thread()
+def fit_linear(
+    points: np.ndarray,
+    loss: Loss,
+    rows: np.ndarray,
+    penalty: float,
+    curvature: np.ndarray,
+    start: np.ndarray | None = None,
+) -> np.ndarray:
+    """Weights [e + 1, K] (the last row: constants) of least mean loss over `rows` plus penalty / 2 times
+    their squares.
+
+    Constants are not penalised. curvature: [e + 1, K], about the second derivative of the mean loss by every
+    weight. It sets the units in which steps are taken, not where they end; off the diagonal it should be
+    small, as it is where the columns of the points are uncorrelated. Without it there are three times as many
+    steps. start: weights to begin at, zeros by default. Products with the points are in single precision,
+    which halves their time; sums are in double.
+    """
+    x = points[rows].astype(np.float32)
+    unit = 1.0 / np.sqrt(curvature + penalty)
+
+    def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w = flat.reshape(unit.shape) * unit
+        total, gradient = 0.0, np.zeros_like(w)
+        for first in range(0, len(rows), _ROWS):
+            part = slice(first, first + _ROWS)
+            scores = (x[part] @ w[:-1].astype(np.float32)).astype(np.float64)
+            summed, slope = loss(scores + w[-1], rows[part])
+            total += summed
+            gradient[:-1] += x[part].T @ slope.astype(np.float32)
+            gradient[-1] += slope.sum(axis=0)
+        gradient /= len(rows)
+        gradient[:-1] += penalty * w[:-1]
+        return total / len(rows) + 0.5 * penalty * float((w[:-1] ** 2).sum()), (gradient * unit).ravel()
+
+    first = np.zeros_like(unit) if start is None else start / unit
+    options = {"maxiter": _ITERATIONS, "gtol": 1e-8, "ftol": _TOLERANCE}
+    fit = minimize(value, first.ravel(), jac=True, method="L-BFGS-B", options=options)
+    weights: np.ndarray = fit.x.reshape(unit.shape) * unit
+    return weights
+
+
+class DecisionOptions(PolicyOptions):
+    """Settings of `equirouter` and `dr_policy`."""
+
+    penalty: float | None = Field(
+        None,
+        gt=0,
+        description="L2; None: the one of PENALTIES with the largest mean target on a held-out tenth",
+    )
+
+
+class EquiOptions(DecisionOptions):
+    """Settings of `equirouter`."""
+
+    pairs: Literal["equal", "gap"] = Field(
+        "gap", description="Weight of a pair of models: 1 (the source), or its difference of utilities"
+    )
+
+
+class DecisionPolicy(PointPolicy):
+    """Argmax of a linear rule; subclasses give the loss, its bend, and targets that choose the penalty."""
+
+    weights: np.ndarray
+    constants: np.ndarray
+
+    Settings = DecisionOptions
+    _ARRAYS: ClassVar = ("weights", "constants")
+
+    @abstractmethod
+    def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
+        """(loss, targets [N, K] whose mean under the argmax chooses the penalty, its rough curvatures)."""
+
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Weights [K, e] and constants [K]."""
+        loss, targets, bend = self._problem(points, offline)
+        every = np.arange(len(points))
+        moments, axes = np.linalg.eigh(points.T @ points / len(points))
+        points, curvature = points @ axes, np.append(np.maximum(moments, 0.0), 1.0)[:, None] * bend
+        penalty, start = self.settings.penalty, None
+        if penalty is None:
+            held = held_out_part(len(points), 0)
+            rows, left_out = every[~held], every[held]
+            best, weights = -np.inf, None
+            for strength in PENALTIES:  # from the largest: each starts where the one before ended
+                weights = fit_linear(points, loss, rows, strength, curvature, weights)
+                played = np.argmax(points[left_out] @ weights[:-1] + weights[-1], axis=1)
+                value = targets[left_out, played].mean()
+                if value > best:
+                    best, penalty, start = value, strength, weights
+        assert penalty is not None
+        solution = fit_linear(points, loss, every, penalty, curvature, start)
+        return (axes @ solution[:-1]).T, solution[-1]
+
+    def score(self, points: np.ndarray) -> np.ndarray:
+        """The linear rule."""
+        values: np.ndarray = points @ self.weights.T + self.constants
+        return values
+
+    def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
+        """Weights and constants, or none where there was no train split."""
+        k = len(self.arms)
+        return ({"weights": checks.state(k, "width"), "constants": checks.state(k, low=-np.inf)},)
+
+    def _add_last(self) -> None:
+        # nothing is known of it: it stands behind all others
+        self.weights = np.vstack([self.weights, np.zeros((1, self.weights.shape[1]))])
+        self.constants = np.append(self.constants, _NEVER)
+
+    def _drop(self, index: int) -> None:
+        self.weights = np.delete(self.weights, index, axis=0)
+        self.constants = np.delete(self.constants, index)
+
+
+class EquiRouter(DecisionPolicy):
+    """See the module."""
+
+    Settings = EquiOptions
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"literal": {"pairs": "equal"}}
+
+    def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
+        utilities, costs, pairs = offline.utilities, offline.costs, self.settings.pairs
+        # of a logistic loss it is a quarter of the weight, at most
+        gaps = [np.abs(utilities - of_arm[:, None]).sum(axis=1).mean() for of_arm in utilities.T]
+        bend = np.array(gaps) / (4 * max(len(gaps) - 1, 1))
+        return lambda scores, rows: ranking_loss(scores, utilities[rows], costs[rows], pairs), utilities, bend
+
+
+class DrPolicy(DecisionPolicy):
+    """See the module."""
+
+    def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
+        targets = offline.utilities
+        if offline.answered is not None:
+            targets = doubly_robust(points, targets, offline.answered > 0, offline.propensities)
+        weights = (targets - targets.min(axis=1, keepdims=True)).mean(axis=0)
+        bend = weights * (1.0 - weights / max(weights.sum(), 1e-12))  # at the constants that fit best
+        return lambda scores, rows: weighted_log_loss(scores, targets[rows]), targets, bend
+
+
+def doubly_robust(
+    points: np.ndarray, outcomes: np.ndarray, answered: np.ndarray, propensities: np.ndarray | None
+) -> np.ndarray:
+    """q + 1{answered} (outcome - q) / p, [N, K]: unbiased for every cell where p is right (Dudik et al.
+    2011).
+
+    Args:
+        points: [N, e]. outcomes: [N, K], read where answered, bool [N, K], one an arm's row.
+        propensities: [N, K], of the answered cells; None: multinomial logistic regression, cross-fitted.
+    """
+    played, every = answered.argmax(axis=1), np.arange(len(points))
+    fold = np.random.default_rng([0, 61]).permutation(len(points)) % min(FOLDS, len(points))
+    q = np.empty(outcomes.shape)
+    for f in np.unique(fold):
+        rest, out = fold != f, fold == f
+        q[out] = outcomes[rest][answered[rest]].mean()
+        for arm in range(outcomes.shape[1]):
+            rows = np.flatnonzero(rest & answered[:, arm])
+            if len(rows) >= 2:
+                model = RidgePredictor()
+                none = np.zeros(len(points))  # prompt lengths, which a ridge does not read
+                model.fit(points[rows], none[rows], np.clip(outcomes[rows][:, [arm]], 0.0, 1.0))
+                q[out, arm] = model.predict(points[out], none[out])[:, 0]
+    if propensities is None:
+        chance = _estimated(points, played, outcomes.shape[1], fold)[every, played]
+    else:
+        chance = propensities[every, played]
+    targets = q.copy()
+    targets[every, played] += (outcomes[every, played] - q[every, played]) / chance
+    return targets
+
+
+def _estimated(points: np.ndarray, played: np.ndarray, arms: int, fold: np.ndarray) -> np.ndarray:
+    """[N, K]: how the log seems to have played; an assumption, not a measurement."""
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
+
+    shares = np.full((len(points), arms), 1.0 / arms)
+    for f in np.unique(fold):
+        rest, out = fold != f, fold == f
+        if len(np.unique(played[rest])) > 1:
+            model = LogisticRegression(max_iter=1000).fit(points[rest], played[rest])
+            shares[out] = 0.0
+            shares[np.ix_(np.flatnonzero(out), model.classes_)] = model.predict_proba(points[out])
+    bounded: np.ndarray = np.maximum(shares, 0.01)
+    return bounded
+
+
+__all__ = ["DrPolicy", "EquiRouter", "doubly_robust", "fit_linear", "ranking_loss", "weighted_log_loss"]

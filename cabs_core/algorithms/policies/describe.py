@@ -1,0 +1,90 @@
+"""What can be set of a policy, in words: its presets, and every option with default, range and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.base.catalog import policy_record, split_name
+
+_BOUNDS = (
+    ("exclusiveMinimum", "> {}"),
+    ("minimum", ">= {}"),
+    ("exclusiveMaximum", "< {}"),
+    ("maximum", "<= {}"),
+)
+
+
+@dataclass(frozen=True)
+class PolicyOption:
+    """An option of a policy.
+
+    Attributes:
+        name: as in `build_policy(..., name=value)`.
+        type: of its values, such as `number`, `integer or none`.
+        default: of the policy's default preset.
+        range: such as `>= 0, <= 1`, the choices, or empty where any value of the type is taken.
+        presets: {preset: value} where a preset sets another value.
+        description: what it means; empty where the class's docstring says so.
+    """
+
+    name: str
+    type: str
+    default: Any
+    range: str
+    presets: Mapping[str, Any]
+    description: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def policy_options(name: str) -> list[PolicyOption]:
+    """The options of a policy, in the order in which its class declares them.
+
+    Args:
+        name: of the catalog or of a plug-in; a preset in it changes nothing.
+
+    Raises:
+        PolicyError: there is no such policy.
+    """
+    base, _ = split_name(name)
+    record, cls = policy_record(base), policy_class(base)
+    schema = cls.settings_for(base).model_json_schema()
+    values = {preset: cls.parse(f"{base}@{preset}", {}).model_dump(mode="json") for preset in record.presets}
+    first = values[record.presets[0]]
+    options = []
+    for key, entry in schema.get("properties", {}).items():
+        kind, limits = _type_and_range(entry, schema.get("$defs", {}))
+        others = {preset: v[key] for preset, v in values.items() if v[key] != first[key]}
+        options.append(PolicyOption(key, kind, first[key], limits, others, entry.get("description", "")))
+    return options
+
+
+def _type_and_range(entry: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[str, str]:
+    """(`number or none`, `>= 0`) of a field in a JSON schema."""
+    parts = entry.get("anyOf") or [entry]
+    kinds, limits = [], []
+    for part in parts:
+        if "$ref" in part:
+            part = named.get(part["$ref"].rpartition("/")[2], {})
+        kinds.append(
+            {"null": "none", "object": "mapping", "array": "list"}.get(
+                kind := part.get("type", "value"), kind
+            )
+        )
+        if "enum" in part or "const" in part:
+            limits.append(" | ".join(str(choice) for choice in part.get("enum", [part.get("const")])))
+        limits += [text.format(f"{part[key]:g}") for key, text in _BOUNDS if key in part]
+    return " or ".join(dict.fromkeys(kinds)), ", ".join(dict.fromkeys(limits))
+
+
+def signature_text(option: PolicyOption) -> str:
+    """`alpha: number = 0.4, >= 0. Description` on one line."""
+    text = f"{option.name}: {option.type} = {option.default!r}"
+    text += f" ({option.range})" if option.range else ""
+    text += "".join(f"; {preset}: {value!r}" for preset, value in option.presets.items())
+    return f"{text}. {option.description}".rstrip(" .") + "."

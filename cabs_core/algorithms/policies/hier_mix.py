@@ -1,0 +1,549 @@
+"""`hier_mix`: Bayesian linear models of the score, one for every simple router that it is judged against, and
+their mixture.
+
+docs/hier-mix.md has it all in equations; `hier_model` has the models, `hier_loop` the rounds: its `decide`
+and `learn`.
+
+    anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared
+                corrections of its level, slope and dependence on the context, and a small one per arm;
+    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and
+                context. The offset o_j (`Correction`) is mu_j with the prompt's ease (arms differ by a
+                constant: the best single model), half way between that and f0, the ease alone, or a ridge
+                regression on the train split; the ease is the mean over arms of f0 - mu;
+    cold        the same with o_j = 1/2: no offline label in it.
+
+z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. The
+prior of the ridge is a power prior (Ibrahim and Chen 2000), the posterior of b_j and delta_j after the train
+split with its likelihood to the power `power`: tight where train prompts lie, wide where only new ones do,
+which no isotropic prior is.
+
+Each model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its
+prediction (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less
+than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary they are
+(`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). Prior weights: over n rounds a
+Bayesian mixture loses at most log(1 / w_m) nats to model m, so a loss of l nats a round is accepted with w_m
+>= exp(-l n) for every m: with l = .0046 and n = 500 rounds .1. What these least weights leave is the anchored
+model's. No weight depends on a table.
+
+Models that trust the offline order of the arms are averaged by weight, for averages of good predictors are
+good. Models that distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms
+that the others like: every round either the average or one of them is drawn, in proportion to their weights.
+While the anchored model is likelier than each of these, weights are raised to the power `inverse_temperature`
+first; otherwise not, for a rival that is ahead after a few bad outcomes of a good arm might never be left.
+With g the greedy arm of a model, the value of arm j under it is its expected utility plus `exploration` times
+the margin times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in
+common costs no exploration.
+
+The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of
+its favourite arm by a shift and goes on playing it, so each such model needs a rival with the same freedom
+that distrusts the labels.
+
+The model behind an arm's name may change. A CUSUM (Page 1954) watches for it: every round adds the mixture's
+surprise beyond what it expects, less an allowance, to a sum that never falls below 0. When the sum passes
+`restart`, everything learnt online is forgotten. A model that became better is another matter, for an arm
+that is not played teaches nothing: `changes` buys probes, at a price that is bounded, and what they find
+moves an arm's level in all models.
+
+Scores are learnt, not utilities: one model serves every rho. Costs are learnt too. The propensity is exact up
+to quadrature: the probabilities of winning, mixed by those of being drawn and, where a probe is bought, by
+its coin; 1 in a forced round.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.base import DEFAULT_HORIZON, PolicyOptions
+from cabs_core.algorithms.policies.hier_loop import (
+    Constants,
+    Data,
+    Parts,
+    Scratch,
+    decide,
+    fill_weights,
+    learn,
+)
+from cabs_core.algorithms.policies.hier_model import (
+    OFFSETS,
+    STEPS,
+    Anchored,
+    Changes,
+    Residual,
+    eases,
+    forget_changes,
+    new_fit,
+    power_prior,
+    scaling_of,
+)
+from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Request
+from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+
+LEAST_DISPERSION = 0.02
+#: bytes of state from which on it warns: a decision reads all of it
+LARGE_STATE = 100e6
+logger = logging.getLogger(__name__)
+
+#: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
+WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
+#: the policy without corrections
+TWO_MODELS = {
+    "corrections": (),
+    "anchor_weight": 0.9,
+    "dispersion": False,
+    "cold_level": 0.3,
+    "exploration": 0.5,
+    "cost_prior": None,
+    "inverse_temperature": 1.0,
+    "force_above": 100.0,
+}
+
+
+class Correction(PolicyOptions):
+    """A model beside the anchored and the cold one: it predicts what `offset` leaves, by arm and context.
+
+    Deviations are prior standard deviations, in units of the score.
+    """
+
+    offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease", "ridge"] = Field(
+        description="What is known before. none: 1/2; mean: the arm's mean score in the train split; static: "
+        "the static prediction; parallel: the mean score and how much easier the prompt is for the arms' "
+        "mean; shrunk: half way between parallel and static; ease: 1/2 and how much easier the prompt is, "
+        "nothing of the arm; ridge: a ridge regression on the contexts of the train split, whose posterior "
+        "is the prior of b_j and delta_j"
+    )
+    weight: float = Field(gt=0, lt=1, description="Prior weight")
+    level: float = Field(0.3, gt=0, description="Deviation of alpha")
+    arm: float = Field(gt=0, description="Deviation of b_j")
+    context: float = Field(0.1, gt=0, description="Deviation of eta")
+    arm_context: float = Field(gt=0, description="Deviation of delta_j")
+    power: float = Field(
+        0.3,
+        ge=0,
+        le=1,
+        description="For offset ridge, whose arm and arm_context are the deviations before the train split "
+        "is seen: the power of the train split's likelihood in the prior",
+    )
+
+
+#: prior weight of a model: a mix pays log(1 / weight) once for a rival that is right, so 500 rounds, about as
+#: many as the shortest streams worth routing have, at .0046 nats a round: exp(-.0046 x 500). The ease model
+#: is none of the simple routers that the mix is judged against and has half of it
+LEAST_WEIGHT = 0.1
+
+#: deviation of the shared level in the models that distrust the order of the arms: with a free one, an arm
+#: that was not yet played is expected to be as good as those that were, and these are favourites
+DISTRUSTING_LEVEL = 0.02
+
+#: of what the offline labels say of the arms: half, their order alone (the best single model is one of
+#: these), nothing but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
+CORRECTIONS = (
+    Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
+    Correction(offset="parallel", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
+    Correction(
+        offset="ease",
+        weight=LEAST_WEIGHT / 2,
+        level=DISTRUSTING_LEVEL,
+        arm=0.2,
+        context=0.05,
+        arm_context=0.05,
+    ),
+    Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
+)
+#: what they leave is the anchored model's, but for the cold model's least weight
+ANCHOR_WEIGHT = round(1.0 - LEAST_WEIGHT / (1.0 - sum(c.weight for c in CORRECTIONS)), 4)
+
+
+class HierOptions(PolicyOptions):
+    """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
+
+    base: str = Field(
+        "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
+    )
+    anchor_weight: float = Field(
+        ANCHOR_WEIGHT,
+        gt=0,
+        lt=1,
+        description="Prior weight of the anchored model, of what the corrections leave",
+    )
+    anchor_level: float = Field(0.03, gt=0, description="Deviation of alpha")
+    anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
+    anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
+    anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
+    cold_level: float = Field(DISTRUSTING_LEVEL, gt=0)
+    cold_arm: float = Field(0.2, gt=0)
+    cold_context: float = Field(0.2, gt=0)
+    cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j")
+    corrections: tuple[Correction, ...] = Field(CORRECTIONS, max_length=8)
+    noise: float = Field(0.2, gt=0, description="Variance of a score given its expectation")
+    dispersion: bool = Field(
+        True,
+        description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
+    )
+    exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
+    clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
+    share: float = Field(1e-4, ge=0, lt=1, description="Fixed share: weight moved back to the prior a round")
+    inverse_temperature: float = Field(
+        3.0,
+        gt=0,
+        description="While the anchored model is likelier than every model that distrusts the order of the "
+        "arms, what a round is played by is drawn in proportion to its weight to this power; otherwise in "
+        "proportion to its weight",
+    )
+    force_above: float | None = Field(
+        None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"
+    )
+
+    cost_prior: float | None = Field(
+        10.0,
+        ge=0,
+        description="Plays that a predicted cost counts for against what the arm has cost; "
+        "None: as predicted",
+    )
+
+    changes: float = Field(
+        0.0,
+        ge=0,
+        le=0.05,
+        description="Look for models that became better: expected utility a round that probes of other arms "
+        "may cost, 0: none",
+    )
+    restart: float | None = Field(
+        40.0,
+        gt=0,
+        description="Forget what was learnt online once outcomes were this much more surprising than "
+        "expected (nats); None: never",
+    )
+    propensity: Literal["integral", "sampled"] = Field(
+        "integral",
+        description="Logged: the probability of the arm, or 1 given the draws (quicker, same plays)",
+    )
+
+    @property
+    def trusting(self) -> tuple[bool, ...]:
+        """Of the anchored model, the corrections and the cold model: whether it starts from the offline order
+        of arms."""
+        return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
+
+    @model_validator(mode="after")
+    def _known_base(self) -> Self:
+        bases = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
+        if self.base not in bases:
+            raise ValueError(f"base must be one of {', '.join(bases)}")
+        if sum(c.weight for c in self.corrections) >= 1.0:
+            raise ValueError("the weights of the corrections must add up to less than 1")
+        return self
+
+
+class HierMix(CompiledPolicy):
+    """See the module. Needs contexts, static predictions of scores (option `base`) and costs; serves any rho.
+
+    Where a problem or request has no prediction of that name, the accuracy head takes its place. The latency
+    term of the utility plays no part in its choice: nothing predicts latencies.
+    """
+
+    Settings: ClassVar = HierOptions
+    PRESETS: ClassVar = {"two_models": TWO_MODELS}
+    any_rho: ClassVar[bool] = True
+    needs_context: ClassVar[bool] = True
+    corrects_costs: ClassVar[bool] = True
+    loop = staticmethod(round_loop(decide, learn))
+
+    def start(self, offline: Offline | None) -> None:
+        """Priors; the scaling of the contexts and the mean prediction of every arm come from the train
+        split."""
+        o, k, d = self.settings, len(self.arms), self.dim
+        self.scaling = np.stack([np.zeros(d), np.ones(d)])
+        level = np.full(k, 0.5)
+        if offline is not None and len(offline):
+            self.scaling = offline.once("hier_mix scaling", lambda: scaling_of(offline.contexts)).copy()
+            level = offline.scores.mean(axis=0)
+        shared = np.array([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d]) ** 2
+        nothing = np.zeros((k, d + 2)), np.zeros(k)
+        self.anchored = Anchored(
+            np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), *nothing, level
+        )
+        self.residual = self._residual_priors(k, offline)
+        self.log_weights = np.log(self.prior_weights())
+        self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
+        self.alarm = np.zeros(1)
+        self.changes = Changes(np.zeros((k, STEPS.size)), np.zeros(k), np.zeros(1))
+        forget_changes(self.changes.chance, self.changes.shift)
+        self.work = self._scratch()
+
+    def _models(self) -> tuple[Correction, ...]:
+        """The residual models: the corrections, and the cold model last."""
+        o = self.settings
+        cold = {name: getattr(o, f"cold_{name}") for name in ("level", "arm", "context", "arm_context")}
+        return (*o.corrections, Correction(offset="none", weight=0.5, **cold))
+
+    def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
+        d, models = self.dim, self._models()
+        size = 8.0 * len(models) * k * (d + 1) ** 2
+        if size > LARGE_STATE:
+            logger.warning(
+                "hier_mix keeps %.0f MB for %d models and %d features, and every decision reads them: "
+                "give fewer features (features: {dim: 32}), or take another policy",
+                *(size / 1e6, k, d),
+            )
+        shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
+        arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
+        kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
+        ridge = np.zeros((k, d + 1))
+        ridge[:, 0] = 0.5
+        for m in np.flatnonzero(kinds == OFFSETS.index("ridge")):
+            if offline is not None and len(offline):
+                key = ("hier_mix ridge", *arm[m, :2], models[m].power, self.spread)
+                weight = models[m].power / (self.settings.noise * self.spread)
+                compute = partial(power_prior, offline, self.scaling, arm[m].copy(), weight)
+                ridge, seen = offline.once(key, compute)
+                arm[m] = 1.0 / (1.0 / arm[m] + seen)
+        covariance = np.stack([np.diag(v) for v in shared])
+        own = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])
+        start = np.zeros((len(models), k, d + 1))
+        return Residual(np.zeros_like(shared), covariance, own, start, arm, kinds, ridge.copy())
+
+    def prior_weights(self) -> np.ndarray:
+        """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum
+        1."""
+        o = self.settings
+        corrections = [m.weight for m in o.corrections]
+        rest = 1.0 - sum(corrections)
+        return np.array([rest * o.anchor_weight, *corrections, rest * (1.0 - o.anchor_weight)])
+
+    @property
+    def spread(self) -> float:
+        """What noise and log likelihoods are scaled by."""
+        return float(max(self.share, LEAST_DISPERSION)) if self.settings.dispersion else 1.0
+
+    @property
+    def experts(self) -> int:
+        """Weights of the models."""
+        return len(self.settings.corrections) + 2
+
+    def weights(self) -> np.ndarray:
+        """Current weights of the anchored model, the corrections and the cold model."""
+        out = np.empty(self.experts)
+        fill_weights(self.log_weights, 1.0, out)
+        return out
+
+    def constants(self, rho: float) -> Constants:
+        """The settings as the kernels take them, at a rho."""
+        o, models, spread = self.settings, self._models(), self.spread
+        trusting = np.array(o.trusting)
+        return Constants(
+            rho=float(rho),
+            share=float(self.share),
+            noise=o.noise * spread,
+            clip=o.clip,
+            fixed_share=o.share,
+            dispersion=spread,
+            cost_prior=-1.0 if o.cost_prior is None else o.cost_prior,
+            inverse_temperature=o.inverse_temperature,
+            integral=o.propensity == "integral",
+            alarm=math.inf if o.restart is None else o.restart,
+            changes=o.changes,
+            group=np.flatnonzero(trusting),
+            singles=np.flatnonzero(~trusting),
+            prior_weights=self.prior_weights(),
+            exploration=o.exploration,
+            anchored_variances=np.square([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm]),
+            residual_variances=np.array([[m.level, m.context] for m in models]) ** 2,
+        )
+
+    def _force(self) -> bool:
+        horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
+        above = self.settings.force_above
+        return above is not None and horizon > above * len(self.arms)
+
+    def _base(self, request: Request) -> np.ndarray:
+        values = self.static_scores_of(request, self.settings.base)
+        return self.need(request, "predicted_scores", len(self.arms)) if values is None else values
+
+    def reads(self) -> Reads:
+        """Context, predicted costs, and the scores that the anchored model starts from."""
+        anchor = self.settings.base
+        of_head = anchor == "carrot"
+        return Reads(context=True, costs=True, scores=of_head, static=None if of_head else anchor)
+
+    def choose(self, request: Request) -> Choice:
+        """Sample a model, then an arm."""
+        rho, mask = self.rho_of(request), self.mask(request)
+        x, base = self.need(request, "context", self.dim), self._base(request)
+        name = "predicted_costs" if request.static_costs is None else "static_costs"
+        costs = self.need(request, name, len(self.arms), 0.0)
+        z = (x - self.scaling[0]) * self.scaling[1]
+        checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
+        row, trace = self._row(z, base, costs), self.new_trace()
+        arm, probability = decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
+        memory = {"z": z, "base": base.copy(), "ease": row.ease, "costs": costs.copy(), "weights": trace[2:]}
+        return Choice(int(arm), float(probability), self.work.pmf.copy(), rho, memory)
+
+    def _row(
+        self, z: np.ndarray, base: np.ndarray, costs: np.ndarray, ease: np.ndarray | None = None
+    ) -> Data:
+        """A request as a table of one row; ease: as it was at the decision, None: computed now."""
+        base, nothing = base[None], np.zeros((1, len(base)))
+        ease = eases(base, self.anchored.level) if ease is None else ease
+        return Data(z[None], base, costs[None], ease, nothing, nothing)
+
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """Learn from the realised score of the played arm."""
+        kept, k = outcome.memory, len(self.arms)
+        # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays
+        # no part
+        places = np.arange(k) if outcome.places is None else outcome.places
+        row = self._row(kept["z"], kept["base"][places], kept["costs"][places], kept["ease"])
+        row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
+        learn(self.parts(), row, 0, outcome.arm, 0)
+
+    def count(self, arm: str) -> None:
+        """A copy of this policy played `arm`: count it, so that the arm is not forced later."""
+        super().count(arm)
+        if arm in self.arms:
+            self.plays[self.arms.index(arm)] += 1
+
+    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
+        """Weights before the round."""
+        if lane.meta_weights is not None:
+            lane.meta_weights[t] = decision.memory["weights"]
+
+    def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
+        """Settings, at the policy's rho or another, posteriors and work space."""
+        constants = self.constants(self.rho if rho is None else rho)
+        learnt = (self.log_weights, self.plays, self.paid, self.alarm)
+        models = (self.changes, self.anchored, self.residual)
+        return Parts(self.keys, self._force(), constants, *learnt, *models, self.work)
+
+    def data(self, stream: Stream) -> Data:
+        """Scaled contexts, static predictions, outcomes."""
+        base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
+        z = (stream.contexts - self.scaling[0]) * self.scaling[1]
+        ease = eases(base, self.anchored.level)
+        return Data(z, base, stream.static_costs, ease, stream.scores, stream.costs)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Posteriors, model weights, plays, scaling of the contexts."""
+        arrays = {
+            "scaling": self.scaling,
+            "log_weights": self.log_weights,
+            "played": self.plays,
+            "paid": self.paid,
+            "alarm": self.alarm,
+        }
+        arrays |= {f"c_{name}": value for name, value in self.changes._asdict().items()}
+        arrays |= {f"a_{name}": value for name, value in self.anchored._asdict().items()}
+        return arrays | {f"r_{name}": value for name, value in self.residual._asdict().items()}, {}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
+        self.plays, self.paid = np.array(arrays["played"]), np.array(arrays["paid"])
+        self.alarm = np.array(arrays["alarm"])
+        self.changes = Changes(*(np.array(arrays[f"c_{name}"]) for name in Changes._fields))
+        self.anchored = Anchored(*(np.array(arrays[f"a_{name}"]) for name in Anchored._fields))
+        self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
+        self.resized()
+
+    def layout(self) -> dict[str, checks.Field]:
+        """Variances are positive: they are divided by."""
+        m, k, d, s, low = len(self._models()), len(self.arms), self.dim, checks.state, checks.POSITIVE
+        rounds, kinds = checks.MOST_ROUNDS, len(OFFSETS) - 1
+        return {
+            "scaling": s(2, d),
+            "log_weights": s(self.experts),
+            "played": s(k, low=0, high=rounds, dtype=checks.I8),
+            "paid": s(3, k, low=0.0),
+            "alarm": s(1, low=0.0),
+            "c_chance": s(k, STEPS.size, low=0.0, high=1.0),
+            "c_shift": s(k, low=-1.0, high=1.0),
+            "c_purse": s(1, low=0.0),
+            "a_mean": s(d + 2),
+            "a_cov": s(d + 2, d + 2),
+            "a_var": s(k, low=low),
+            "a_cross": s(k, d + 2),
+            "a_total": s(k),
+            "a_level": s(k),
+            "r_mean": s(m, d + 1),
+            "r_cov": s(m, d + 1, d + 1),
+            "r_cov_arm": s(m, k, d + 1, d + 1),
+            "r_mean_arm": s(m, k, d + 1),
+            "r_prior": s(m, d + 1, low=low),
+            "r_kind": s(m, low=0, high=kinds, dtype=checks.I8),
+            "r_ridge": s(k, d + 1),
+        }
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError for negative variances."""
+        for name in ("a_cov", "r_cov", "r_cov_arm"):
+            checks.check_variances(where, name, arrays[name])
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `choose` keeps."""
+        return {
+            "z": checks.Field((self.dim,)),
+            "base": checks.Field((arms,)),
+            "ease": checks.Field((1,)),
+            "costs": checks.Field((arms,), 0.0),
+            "weights": checks.probabilities(self.experts),
+        }
+
+    def _scratch(self) -> Scratch:
+        k, choices = len(self.arms), 1 + self.settings.trusting.count(False)
+        return Scratch(
+            fit=new_fit(k, self.dim),
+            sd=np.zeros(k),
+            mean=np.zeros(k),
+            pmf=np.zeros(k),
+            part=np.zeros(k),
+            cost=np.zeros(k),
+            below=np.zeros((2, k)),
+            weights=np.zeros(self.experts),
+            chances=np.zeros(choices),
+            logs=np.zeros(choices),
+            group=np.zeros((2, k)),
+        )
+
+    def resized(self) -> None:
+        self.work = self._scratch()
+
+    def grow(self) -> None:
+        """The new arm's deviations start at their priors; it uses at once what the arms share."""
+        a, r = self.anchored, self.residual
+        m, d = len(r.prior), self.dim
+        self.anchored = a._replace(
+            var=np.append(a.var, self.settings.anchor_arm**2),
+            cross=np.vstack([a.cross, np.zeros(self.dim + 2)]),
+            total=np.append(a.total, 0.0),
+            level=np.append(a.level, a.level.mean()),
+        )
+        self.residual = r._replace(
+            cov_arm=np.concatenate([r.cov_arm, np.stack([np.diag(v) for v in r.prior])[:, None]], axis=1),
+            mean_arm=np.concatenate([r.mean_arm, np.zeros((m, 1, d + 1))], axis=1),
+            ridge=np.vstack([r.ridge, r.ridge.mean(axis=0)]),
+        )
+        chance, shift = np.zeros((1, STEPS.size)), np.zeros(1)
+        forget_changes(chance, shift)
+        c = self.changes
+        self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
+        self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
+
+    def shrink(self, index: int) -> None:
+        a, r = self.anchored, self.residual
+        self.anchored = Anchored(a.mean, a.cov, *(np.delete(v, index, axis=0) for v in a[2:]))
+        self.residual = r._replace(
+            cov_arm=np.delete(r.cov_arm, index, axis=1),
+            mean_arm=np.delete(r.mean_arm, index, axis=1),
+            ridge=np.delete(r.ridge, index, axis=0),
+        )
+        c = self.changes
+        self.changes = Changes(np.delete(c.chance, index, axis=0), np.delete(c.shift, index), c.purse)
+        self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)

@@ -1,0 +1,416 @@
+"""The two hierarchical Bayesian linear models of `hier_mix`, and the one of arms that changed: arrays,
+priors, kernels.
+
+Written out, such a model has a coefficient for every (arm, feature) and a dense covariance: 627 x 627 at K =
+18 and d = 32. But given the shared coefficients w0 the arms are independent, so the posterior is kept as a
+Gaussian of w0 and, per arm, a Gaussian of its deviation given w0; one observation changes the former and one
+of the latter by a rank-one update, exactly and in O(K d^2) a round. With C_j the conditional covariance of
+arm j's deviation, m_j its conditional mean at w0 = 0 and V the prior variances, a score is y = u_j'w0 + x'm_j
++ noise of variance noise + x'C_j x, where u_j = V^-1 C_j x; this is a row for w0, and (x, y) is a row for arm
+j.
+
+    residual: y = o_j + w0'x + v_j'x,                     x = [1, z], v_j per arm, o_j an offset (`OFFSETS`)
+    anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,    f0 a static prediction, b_j per arm
+
+**Has the model behind an arm's name become better?** (option `changes`) An arm's level may have moved by one
+of the `STEPS` at any of its plays (the first step is no move, `PRIOR` is the probability of all others
+together, `HAZARD` that of a move between two plays). The posterior is exact Bayes on that grid: after an
+outcome y of arm j, whose mixture predicts p without a move,
+
+    chance_jg <- chance_jg p_g^y (1 - p_g)^(1 - y) / sum,    p_g = clip(p + STEPS_g)
+    chance_j  <- (1 - HAZARD) chance_j + HAZARD prior
+
+and every model's prediction of arm j moves by sum_g chance_jg STEPS_g. An arm that is never played teaches
+nothing, so a round may be a **probe**. It is for the arm with the most information for its price,
+
+    index_j = (chance that j moved by LARGE or more) KL(p_j + STEP || p_j) / (gap_j + LEAST_GAP),
+
+gap_j being the expected utility that the round loses by it. Hard prompts are cheap and tell most: all arms
+are expected to fail them. A round adds `changes` to a purse and a probe takes its gap from it. Where the best
+probe costs more than the purse holds, the round saves: a cheaper one would go to an arm that is nearly played
+anyway. So probes cost at most `changes` a round in expected utility. Whether a probe that can be paid is
+played is a fair coin, and the propensity counts it.
+
+K arms, d features, C residual models. Covariances are lower triangles. Kernels take an array out of a tuple
+once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.regression import dot, product, quadratic
+from cabs_core.base.compiled.jit import kernel
+
+#: what a residual model knows of an arm before (`hier_mix.Correction`), by the number that the kernels know
+OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease", "ridge")
+#: moves of an arm's level, in units of the score; the first is none
+STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
+#: prior probability that an arm has moved
+PRIOR = 0.05
+#: probability of a move between two plays of an arm
+HAZARD = 0.001
+#: the move that a probe is chosen for, and the least that is looked for: less is found by exploring near
+#: rivals
+STEP, LARGE = 0.35, 0.3
+LEAST_GAP = 0.01
+#: of probabilities of the moves
+CLIP = 0.02
+#: most that the purse holds: one right answer
+MOST = 1.0
+
+
+class Anchored(NamedTuple):
+    """The anchored model.
+
+    Attributes:
+        mean / cov: [d + 2] and [d + 2, d + 2] of the shared coefficients.
+        var: [K], of b_j given the shared coefficients.
+        cross / total: [K, d + 2] and [K], sums of every arm's past rows and residuals over the noise.
+        level: [K], mean static prediction in the train split.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    var: np.ndarray
+    cross: np.ndarray
+    total: np.ndarray
+    level: np.ndarray
+
+
+class Residual(NamedTuple):
+    """The residual models.
+
+    Attributes:
+        mean / cov: [C, d + 1] and [C, d + 1, d + 1] of the shared coefficients.
+        cov_arm / mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1] of the arms' deviations.
+        prior: [C, d + 1], prior variances of the deviations.
+        kind: [C], number of the offset in `OFFSETS`.
+        ridge: [K, d + 1], the ridge regression of every arm's score on the train split.
+    """
+
+    mean: np.ndarray
+    cov: np.ndarray
+    cov_arm: np.ndarray
+    mean_arm: np.ndarray
+    prior: np.ndarray
+    kind: np.ndarray
+    ridge: np.ndarray
+
+
+class Changes(NamedTuple):
+    """Whether the model behind each arm's name has become another one.
+
+    Attributes:
+        chance: [K, G], probability that the arm's level has moved by each of the STEPS.
+        shift: [K], the expected move, which every model's prediction is moved by.
+        purse: [1], expected utility that may still be spent on probes.
+    """
+
+    chance: np.ndarray
+    shift: np.ndarray
+    purse: np.ndarray
+
+
+class Fit(NamedTuple):
+    """What a prediction and an update write to; rows of unused length are cut.
+
+    Attributes:
+        f / v: [K], predicted score and its conditional variance. offset: [K], of a residual model.
+        x: [d + 1]. difference, row, gain: [d + 2]. u_anchored: [K, d + 2] and u_residual: [K, d + 1], rows on
+            w0.
+    """
+
+    f: np.ndarray
+    v: np.ndarray
+    offset: np.ndarray
+    x: np.ndarray
+    difference: np.ndarray
+    row: np.ndarray
+    gain: np.ndarray
+    u_anchored: np.ndarray
+    u_residual: np.ndarray
+
+
+def new_fit(k: int, d: int) -> Fit:
+    """Arrays of zeros for k arms and d features."""
+    return Fit(
+        f=np.zeros(k),
+        v=np.zeros(k),
+        offset=np.zeros(k),
+        x=np.zeros(d + 1),
+        difference=np.zeros(d + 2),
+        row=np.zeros(d + 2),
+        gain=np.zeros(d + 2),
+        u_anchored=np.zeros((k, d + 2)),
+        u_residual=np.zeros((k, d + 1)),
+    )
+
+
+def scaling_of(contexts: np.ndarray) -> np.ndarray:
+    """[2, d]: centre and factor that make mean |z|^2 = 1; the factor of constant features is 0."""
+    x = np.asarray(contexts, dtype=np.float64)
+    center, variance = x.mean(axis=0), x.var(axis=0)
+    variance = np.where(variance > 1e-12 * (1.0 + center**2), variance, 0.0)
+    factor = 1.0 / np.sqrt(variance.sum()) if variance.sum() > 0 else 0.0
+    return np.stack([center, np.where(variance > 0, factor, 0.0)])
+
+
+def power_prior(
+    offline: Offline, scaling: np.ndarray, prior: np.ndarray, weight: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """(ridge [K, d + 1], precision [d + 1] that the train split adds) of a Bayesian regression of every arm's
+    score on x = [1, z], with prior variances [d + 1] around the arm's mean score and `weight` for every train
+    row.
+
+    The contexts are principal components of the train split, so X'X is diagonal; what is off its diagonal in
+    contexts of another kind counts for the coefficients and not for the precision.
+    """
+    x = np.hstack([np.ones((len(offline), 1)), (offline.contexts - scaling[0]) * scaling[1]])
+    mean = offline.scores.mean(axis=0)
+    gram = weight * (x.T @ x)
+    theta = np.linalg.solve(gram + np.diag(1.0 / prior), weight * (x.T @ (offline.scores - mean)))
+    theta[0] += mean
+    return np.ascontiguousarray(theta.T), np.diag(gram).copy()
+
+
+@kernel
+def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarray, x: np.ndarray) -> float:
+    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score.
+
+    ridge [d + 1] of the arm; x [d + 1] = [1, z].
+    """
+    if kind == 0:
+        return 0.5
+    if kind == 1:
+        return level
+    if kind == 2:
+        return base
+    if kind == 3:
+        return level + ease
+    if kind == 4:
+        return level + ease + 0.5 * (base - level - ease)
+    if kind == 5:
+        return 0.5 + ease
+    value: float = dot(ridge, x)
+    return value
+
+
+@kernel
+def ease_of(base: np.ndarray, level: np.ndarray) -> float:
+    """How much easier than the train prompts this one is, for the mean of all arms."""
+    total = 0.0
+    for j in range(base.size):
+        total += base[j] - level[j]
+    return total / base.size
+
+
+@kernel
+def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """`ease_of` every row of base [N, K]: [N]."""
+    out = np.empty(base.shape[0])
+    for row in range(out.size):
+        out[row] = ease_of(base[row], level)
+    return out
+
+
+@kernel
+def fill_x(z: np.ndarray, x: np.ndarray) -> None:
+    """x [d + 1] = [1, z]."""
+    x[0] = 1.0
+    for i in range(z.size):
+        x[i + 1] = z[i]
+
+
+@kernel
+def residual_predict(
+    m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
+) -> None:
+    """Fill f, v and u_residual of every available arm under residual model m; base, level: [K], as in
+    `Anchored`."""
+    f, v, u, x, offset = fit.f, fit.v, fit.u_residual, fit.x, fit.offset
+    prior, mean0 = residual.prior[m], residual.mean[m]
+    cov_arm, mean_arm = residual.cov_arm[m], residual.mean_arm[m]
+    fill_x(z, x)
+    ease = ease_of(base, level)
+    for j in range(f.size):
+        offset[j] = offset_of(residual.kind[m], base[j], level[j], ease, residual.ridge[j], x)
+    for j in range(f.size):
+        if mask[j]:
+            v[j] = product(cov_arm[j], x, u[j])
+            for i in range(x.size):
+                u[j, i] /= prior[i]
+            f[j] = offset[j] + dot(mean_arm[j], x) + dot(u[j], mean0)
+
+
+@kernel
+def residual_learn(
+    m: int, offset: float, arm: int, score: float, noise: float, residual: Residual, fit: Fit
+) -> float:
+    """Add an outcome of `arm` at the prompt `fit.x` to residual model m; returns what was predicted for
+    it."""
+    x = fit.x
+    row, gain = fit.row[: x.size], fit.gain[: x.size]
+    prior, mean0 = residual.prior[m], residual.mean[m]
+    cov_arm, mean_arm = residual.cov_arm[m, arm], residual.mean_arm[m, arm]
+    v = product(cov_arm, x, gain)
+    for i in range(x.size):
+        row[i] = gain[i] / prior[i]
+    rest = score - offset - dot(mean_arm, x)
+    predicted = dot(row, mean0)
+    variance = noise + v
+    # the arm first: gain holds C x
+    for i in range(x.size):
+        scaled = gain[i] / variance
+        mean_arm[i] += scaled * rest
+        for k in range(i + 1):
+            cov_arm[i, k] -= scaled * gain[k]
+    shared_learn(row, rest - predicted, variance, mean0, residual.cov[m], gain)
+    return offset + (score - offset - rest) + predicted
+
+
+@kernel
+def shared_learn(
+    row: np.ndarray, error: float, variance: float, mean0: np.ndarray, cov0: np.ndarray, gain: np.ndarray
+) -> None:
+    """Rank-one update of w0 by a row whose prediction was off by `error`; gain is scratch."""
+    total = variance + product(cov0, row, gain)
+    for i in range(row.size):
+        scaled = gain[i] / total
+        mean0[i] += scaled * error
+        for k in range(i + 1):
+            cov0[i, k] -= scaled * gain[k]
+
+
+@kernel
+def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, out: np.ndarray) -> None:
+    """out [d + 2] = row of one arm on w0: [1, contrast, z] less var times the sum of its past rows `cross`.
+
+    contrast: the arm's static prediction less its mean.
+    """
+    out[0] = 1.0 - var * cross[0]
+    out[1] = contrast - var * cross[1]
+    for i in range(z.size):
+        out[i + 2] = z[i] - var * cross[i + 2]
+
+
+@kernel
+def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
+    """Fill f, v and u_anchored of every available arm; base: [K], static predictions."""
+    f, v, u, level = fit.f, fit.v, fit.u_anchored, anchored.level
+    mean0, var, cross, total = anchored.mean, anchored.var, anchored.cross, anchored.total
+    for j in range(f.size):
+        if mask[j]:
+            anchored_row(z, base[j] - level[j], var[j], cross[j], u[j])
+            v[j] = var[j]
+            f[j] = base[j] + var[j] * total[j] + dot(u[j], mean0)
+
+
+@kernel
+def anchored_learn(
+    z: np.ndarray, base: float, arm: int, score: float, noise: float, anchored: Anchored, fit: Fit
+) -> float:
+    """Add an outcome of `arm`, whose static prediction is `base`; returns what was predicted for it."""
+    row, var, cross, total = fit.row, anchored.var, anchored.cross, anchored.total
+    contrast = base - anchored.level[arm]
+    anchored_row(z, contrast, var[arm], cross[arm], row)
+    deviation: float = var[arm] * total[arm]
+    predicted = dot(row, anchored.mean)
+    rest = score - base
+    shared_learn(row, rest - deviation - predicted, noise + var[arm], anchored.mean, anchored.cov, fit.gain)
+    cross[arm, 0] += 1.0 / noise
+    cross[arm, 1] += contrast / noise
+    for i in range(z.size):
+        cross[arm, i + 2] += z[i] / noise
+    total[arm] += rest / noise
+    var[arm] = 1.0 / (1.0 / var[arm] + 1.0 / noise)
+    return base + deviation + predicted
+
+
+@kernel
+def contrast_deviation(
+    u: np.ndarray, mask: np.ndarray, best: int, cov0: np.ndarray, sd: np.ndarray, fit: Fit
+) -> None:
+    """sd [K] of the posterior of (score of arm j - score of arm `best`), after a prediction with rows u on
+    w0."""
+    d, v = cov0.shape[0], fit.v
+    part = fit.difference[:d]
+    for j in range(v.size):
+        sd[j] = 0.0
+        if mask[j] and j != best:
+            for i in range(d):
+                part[i] = u[j, i] - u[best, i]
+            sd[j] = np.sqrt(max(0.0, quadratic(cov0, part) + v[j] + v[best]))
+
+
+@kernel
+def probe_of(
+    values: np.ndarray, predicted: np.ndarray, mask: np.ndarray, chance: np.ndarray, purse: float
+) -> tuple[int, float]:
+    """(the arm that a probe would play, what it loses by it); (-1, 0) where there is none, or it cannot be
+    paid.
+
+    values, predicted: [K] expected utility and score of every arm; chance: [K, G].
+    """
+    best = -np.inf
+    for j in range(mask.size):
+        if mask[j] and values[j] > best:
+            best = values[j]
+    arm, price, most = -1, 0.0, 0.0
+    for j in range(mask.size):
+        gap = best - values[j]
+        if not mask[j] or gap <= 0.0:
+            continue
+        up = 0.0
+        for g in range(STEPS.size):
+            if STEPS[g] >= LARGE:
+                up += chance[j, g]
+        index = up * information(predicted[j]) / (gap + LEAST_GAP)
+        if index > most:
+            arm, price, most = j, gap, index
+    return (-1, 0.0) if price > purse else (arm, price)
+
+
+@kernel
+def information(predicted: float) -> float:
+    """KL divergence, in nats, of an arm that is better by STEP from one that is as predicted."""
+    p = min(1.0 - CLIP, max(CLIP, predicted))
+    q = min(1.0 - CLIP, p + STEP)
+    value: float = q * np.log(q / p) + (1.0 - q) * np.log((1.0 - q) / (1.0 - p))
+    return value
+
+
+@kernel
+def prior_chance(step: int) -> float:
+    """Prior probability of a move."""
+    return 1.0 - PRIOR if step == 0 else PRIOR / (STEPS.size - 1)
+
+
+@kernel
+def forget_changes(chance: np.ndarray, shift: np.ndarray) -> None:
+    """Start from the prior."""
+    for j in range(shift.size):
+        shift[j] = 0.0
+        for g in range(STEPS.size):
+            chance[j, g] = prior_chance(g)
+
+
+@kernel
+def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion: float) -> float:
+    """Update the chances [G] of the played arm by its score; returns the expected move.
+
+    predicted: of the mixture, without a move.
+    """
+    total = 0.0
+    for g in range(STEPS.size):
+        p = min(1.0 - CLIP, max(CLIP, predicted + STEPS[g]))
+        chance[g] *= np.exp((score * np.log(p) + (1.0 - score) * np.log(1.0 - p)) / dispersion)
+        total += chance[g]
+    expected = 0.0
+    for g in range(STEPS.size):
+        chance[g] = (1.0 - HAZARD) * chance[g] / total + HAZARD * prior_chance(g)
+        expected += chance[g] * STEPS[g]
+    return expected

@@ -1,0 +1,209 @@
+"""Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the
+rounds.
+
+`ExpertPolicy` holds what linear and neural policies share. Here is what all linear policies share: decide,
+update, replay, files, arms that come and go, warm starts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies.linear import experts, kernel_arrays, learning
+from cabs_core.algorithms.policies.linear.expert_policy import ExpertPolicy
+from cabs_core.algorithms.policies.requests import Choice, Decision, Request
+from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.algorithms.regression.ridge import start_inverse, warm_start
+from cabs_core.base.errors import PolicyError
+
+
+class LinearPolicy(ExpertPolicy, CompiledPolicy):
+    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M >
+    1.
+
+    Attributes:
+        shares: whether the arms of any expert still share one matrix.
+        learn_kernel: the kernel `learn`.
+    """
+
+    learn_kernel = staticmethod(learning.learn)
+    loop = staticmethod(round_loop(experts.decide, learning.learn))
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {}}
+
+    def prepare(self) -> None:
+        """Experts and rules from the options.
+
+        Raises:
+            PolicyError: more experts than there are random streams for.
+        """
+        super().prepare()
+        self.shares = bool(self.rules.experts["shared"].any())
+        m = len(self._experts)
+        if m + 2 > len(self.keys):
+            raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
+        self._check_mu(len(self.arms))
+
+    def _check_mu(self, arms: int) -> None:
+        mu = self.rules.experts["mu"]
+        if ((mu > 0) & (mu < arms)).any():
+            raise PolicyError(
+                f"{self.name}: option mu = {mu[mu > 0].min():g} of square_cb must be at least the number of "
+                f"arms, {arms}: less would need negative probabilities"
+            )
+
+    def start(self, offline: Offline | None) -> None:
+        """Cold models, or warm ones from the train split."""
+        m, k = len(self._experts), len(self.arms)
+        inverse = np.empty((m, k, self.dim, self.dim))
+        theta = np.zeros((m, k, self.dim))
+        for i, expert in enumerate(self._experts):
+            options = expert.model
+            inverse[i] = start_inverse(k, self.dim, options.penalty)
+            if options.warm > 0 and offline is not None and len(offline):
+                key = ("warm", options.penalty, options.warm, self.target)
+                targets = offline.scores if self.target == "score" else offline.utilities
+                warm = partial(warm_start, offline.contexts, targets, options.penalty, options.warm)
+                inverse[i], theta[i] = offline.once(key, warm)
+        copies = self.rules.mixture.copies
+        self.model = kernel_arrays.LinearModel(
+            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
+        )
+        self.resized()
+
+    def resized(self) -> None:
+        """Scratch for the present number of arms."""
+        super().resized()
+        m, k, d = len(self._experts), len(self.arms), self.dim
+        copies = self.rules.mixture.copies
+        self.scratch = kernel_arrays.scratch(m, k, d, copies, self.uses_surrogates)
+        self._memory = self._slots(1)
+
+    def _slots(self, slots: int) -> kernel_arrays.Memory:
+        return kernel_arrays.slots((slots,), len(self._experts), len(self.arms))
+
+    def _unshare(self) -> None:
+        """Give every arm its own matrix: from now on arms may see different rows."""
+        for m in np.flatnonzero(self.rules.experts["shared"]):
+            self.model.inverse[m, 1:] = self.model.inverse[m, 0]
+        self.rules.experts["shared"] = 0
+        self.shares = False
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Models, biases and weights; parameters are rebuilt from the options."""
+        shared = [bool(x) for x in self.rules.experts["shared"]]
+        return self.model._asdict(), {"shared": shared, "gamma_ix": self.rules.mixture.gamma_ix}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`.
+
+        Raises:
+            PolicyError: the arrays do not fit the experts.
+        """
+        self.model = kernel_arrays.LinearModel(
+            *(np.array(arrays[name], dtype=np.float64) for name in kernel_arrays.LinearModel._fields)
+        )
+        shared, fresh = values["shared"], [e.options.shared == 1 for e in self._experts]
+        if len(shared) != len(fresh) or any(
+            x is not False and not (x is True and f) for x, f in zip(shared, fresh)
+        ):
+            raise PolicyError(
+                f"{self.name}: shared {checks.excerpt(shared, 80)} does not fit experts {fresh}"
+            )
+        self.rules.experts["shared"] = shared
+        self.shares = any(shared)
+        self._set_gamma(values)
+
+    def layout(self) -> dict[str, checks.Field]:
+        """`kernel_arrays.LinearModel` for these arms, features and experts."""
+        m, k, d = len(self._experts), len(self.arms), self.dim
+        copies = self.rules.mixture.copies
+        return {
+            "inverse": checks.state(m, k, d, d),
+            "theta": checks.state(m, k, d),
+            "bias": checks.state(m, k),
+            "bias_count": checks.state(m, k, low=0.0),
+            "log_weights": checks.state(m * copies, high=0.0),
+            "scalars": checks.state(2, low=0.0),
+        }
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError unless the variances of all features are >= 0."""
+        checks.check_variances(where, "inverse", arrays["inverse"])
+
+    def grow(self) -> None:
+        self._check_mu(len(self.arms) + 1)
+        self._unshare()
+        fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
+        zeros = np.zeros((len(self._experts), 1))
+        old = self.model
+        self.model = old._replace(
+            inverse=np.ascontiguousarray(np.concatenate([old.inverse, fresh], axis=1)),
+            theta=np.concatenate([old.theta, np.zeros_like(old.theta[:, :1])], axis=1),
+            bias=np.concatenate([old.bias, zeros], axis=1),
+            bias_count=np.concatenate([old.bias_count, zeros], axis=1),
+        )
+
+    def shrink(self, index: int) -> None:
+        self._unshare()
+        old = self.model
+        parts = {
+            name: np.ascontiguousarray(np.delete(getattr(old, name), index, axis=1))
+            for name in ("inverse", "theta", "bias", "bias_count")
+        }
+        self.model = old._replace(**parts)
+
+    # -- online ----------------------------------------------------------------------------------------------
+
+    def choose(self, request: Request) -> Choice:
+        """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
+        given = self._inputs(request)
+        if not given.mask.all():
+            self._unshare()
+        trace, row = self.new_trace(), self._request(given)
+        row.contexts[0] = given.x
+        arm, probability = experts.decide(self.parts(), row, 0, given.mask, self.round, 0, trace)
+        memory = [value[0] for value in self._memory]
+        pmf = np.eye(len(self.arms))[arm] if self.rules.mixture.greedy else self._memory.mixture[0].copy()
+        facts = self._facts(given, trace, memory)
+        return Choice(int(arm), float(probability), pmf, given.rho, facts, given.surrogate)
+
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """One round of `learn_kernel`."""
+        data, past = self._feedback(decision, outcome)
+        if self.shares and (past.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
+            self._unshare()  # a copy of this policy decided while an arm was away
+        data.contexts[0] = outcome.memory["context"]
+        parts = kernel_arrays.LinearParts(self.rules, self.model, self.scratch, past)
+        self.learn_kernel(parts, data, 0, outcome.arm, 0)
+
+    def deviation(self, decision: Decision, arm: int) -> float | None:
+        """As `Policy.deviation`, of a policy with one expert that has a factor for it."""
+        scale = getattr(self.settings, "alpha", getattr(self.settings, "v", None))
+        if scale is None or arm >= len(self.arms):
+            return None
+        x, lower = decision.memory["context"], np.tril(self.model.inverse[0, arm])
+        variance = float(x @ (lower + np.tril(lower, -1).T) @ x)
+        return float(scale * math.sqrt(max(variance, 0.0)))
+
+    # -- replay ----------------------------------------------------------------------------------------------
+
+    def parts(self, lane: Lane | None = None) -> kernel_arrays.LinearParts:
+        """Rules, models and scratch; the memory of a lane whose rewards are late is the lane's."""
+        memory = self._memory
+        if lane is not None and lane.arrivals is not None:
+            lane.memory = memory = lane.memory or self._slots(len(lane.order))
+        return kernel_arrays.LinearParts(self.rules, self.model, self.scratch, memory)
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Rounds start..stop-1; arms that come and go see different rows."""
+        if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
+            self._unshare()
+        super().run(stream, lane, start, stop)

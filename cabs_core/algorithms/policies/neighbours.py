@@ -1,0 +1,358 @@
+"""Routers of the field whose rule depends on rho: clusters, neighbours and ratings of the train split.
+
+`avengers_pro`  Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
+                `baselines/AvengersPro/balance_cluster_router.py`, `simple_cluster_router.py`): k-means on
+                normalised embeddings; in every cluster the arms are ranked by w (acc - min) / (max - min) +
+                (1 - w) (1 - cost / max); a prompt's nearest clusters, by a softmax of their distances, vote 1
+                / rank.
+`guarded_knn`   plays the best single arm (the fallback), unless another arm's mean advantage over it among
+                the nearest train prompts exceeds z standard errors (experientiallabs/experiential, issue
+                259).
+`eagle`         Eagle (arXiv 2409.15518): half global, half local Elo ratings, K = 32; the local ones start
+                from the global ones and see the comparisons of the 20 nearest train prompts. An arm beats
+                another on a prompt where its utility is larger; equal utilities are a draw.
+
+They know only the train split and never learn online. Points are embeddings, or contexts where the problem
+has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.base import PolicyOptions
+from cabs_core.algorithms.policies.lanes import Offline, Stream
+from cabs_core.algorithms.policies.ratings import bradley_terry, local_ratings
+from cabs_core.algorithms.policies.requests import Reads, Request
+from cabs_core.algorithms.policies.static import StaticPolicy
+from cabs_core.algorithms.predictors.clusters import (
+    cluster_means,
+    kmeans_centers,
+    nearest_center,
+    soft_membership,
+    unit_rows,
+)
+from cabs_core.base.errors import PolicyError
+
+#: values of w that `avengers_pro` tries on the train split where the option `weight` is None
+WEIGHTS = tuple(i / 20 for i in range(21))
+#: key of the train split's unit points among the fits that depend on no rho
+UNIT_POINTS = "unit points"
+
+
+class PointPolicy(StaticPolicy):
+    """Values of the arms from a prompt's point, by `fitted(points, offline)`, `score` and `_ARRAYS`."""
+
+    _ARRAYS: ClassVar[tuple[str, ...]] = ()
+
+    def start(self, offline: Offline | None) -> None:
+        """Learn from the train split. Without one the policy can only be filled by `set_state`."""
+        self.on_embeddings = True
+        for name in self._ARRAYS:
+            setattr(self, name, None)
+        if offline is not None and len(offline) >= 2:
+            self.on_embeddings = offline.embeddings is not None
+            points = offline.fit_once(UNIT_POINTS, lambda: unit_rows(offline.points))
+            key = (self.base, self.settings.model_dump_json())
+            learnt = offline.once(key, lambda: self.fitted(points, offline))
+            for name, value in zip(self._ARRAYS, learnt, strict=True):
+                # shared with other lanes: arms that come and go make new arrays
+                setattr(self, name, np.asarray(value, dtype=np.float64))
+
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Arrays in the order of `_ARRAYS`, from unit points [N, e] and the train split."""
+        raise NotImplementedError
+
+    def score(self, points: np.ndarray) -> np.ndarray:
+        """Values [n, K] for unit points [n, e]."""
+        raise NotImplementedError
+
+    def _scores(self, points: np.ndarray) -> np.ndarray:
+        if getattr(self, self._ARRAYS[0]) is None:
+            raise PolicyError(
+                f"{self.name} learns from the train split: build it with `offline` (2 rows or more)"
+            )
+        return self.score(unit_rows(np.asarray(points, dtype=np.float64)))
+
+    def reads(self) -> Reads:
+        """The point that it learnt from."""
+        return Reads(embedding=self.on_embeddings, context=not self.on_embeddings)
+
+    def values(self, request: Request) -> np.ndarray:
+        """Values for the request's embedding (its context, where the policy was built without embeddings)."""
+        point = request.embedding if self.on_embeddings else request.context
+        if point is None:
+            raise PolicyError(f"{self.name} needs Request.{'embedding' if self.on_embeddings else 'context'}")
+        part = f"Request.{'embedding' if self.on_embeddings else 'context'}"
+        first = getattr(self, self._ARRAYS[0])
+        if first is not None:
+            point = checks.array(self.name, part, point, checks.Field(first.shape[1:]))
+        scores: np.ndarray = self._scores(np.asarray(point)[None])[0]
+        return scores
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Values for all rows; lanes share them.
+
+        Raises:
+            PolicyError: it learnt from embeddings, and the problem has none.
+        """
+        points = stream.embeddings if self.on_embeddings else stream.contexts
+        if points is None:
+            raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
+        key = f"{self.name}:{self.settings.model_dump_json()}:{self.rho!r}"
+        return stream.once(key, lambda: self._stream_scores(stream, points))
+
+    def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
+        """Values [n, K] for the points [n, e] of a stream."""
+        return self._scores(points)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """What was learnt from the train split."""
+        arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
+        return arrays, {"on_embeddings": self.on_embeddings}
+
+    def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
+        """All arrays, or none where there was no train split.
+
+        The first array has a row for every train prompt or cluster.
+        """
+        k, s = len(self.arms), checks.state
+        shapes = {"ratings": (k,), self._ARRAYS[0]: ("rows", "width")}
+        return ({name: s(*shapes.get(name, ("rows", k))) for name in self._ARRAYS},)
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError where the arrays have no row."""
+        if arrays and not arrays[self._ARRAYS[0]].size:
+            raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
+
+    def grow(self) -> None:
+        if getattr(self, self._ARRAYS[0]) is not None:
+            self._add_last()
+
+    def shrink(self, index: int) -> None:
+        if getattr(self, self._ARRAYS[0]) is not None:
+            self._drop(index)
+
+    def _add_last(self) -> None:
+        """Make room in the learnt arrays for the arm that was added last."""
+        raise NotImplementedError
+
+    def _drop(self, index: int) -> None:
+        """Remove an arm from the learnt arrays."""
+        raise NotImplementedError
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.on_embeddings = bool(values["on_embeddings"])
+        for name in self._ARRAYS:
+            setattr(self, name, arrays.get(name))
+
+
+class AvengersOptions(PolicyOptions):
+    """Settings of `avengers_pro`."""
+
+    clusters: int = Field(25, ge=1, le=10_000)
+    top: int = Field(3, ge=1, description="Nearest clusters that count for a prompt")
+    beta: float = Field(9.0, ge=0, description="Of the softmax over minus the distance")
+    weight: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="w of the accuracy against the cost; None: the multiple of .05 in [0, 1] with the best "
+        "mean utility on the train split at this rho",
+    )
+    vote: Literal["rank", "score"] = Field(
+        "rank", description="What clusters vote: 1 / rank, or the score itself"
+    )
+
+
+def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray:
+    """Scores [C, K] of the arms in every cluster from mean accuracies and costs [C, K] (Avengers-Pro).
+
+    Arms of equal accuracy all have normalised accuracy 1, arms without any cost all have cost score 1.
+    """
+    low, high = accuracy.min(axis=1, keepdims=True), accuracy.max(axis=1, keepdims=True)
+    top = cost.max(axis=1, keepdims=True)
+    better = np.divide(accuracy - low, high - low, out=np.ones_like(accuracy), where=high > low)
+    cheaper = 1.0 - np.divide(cost, top, out=np.zeros_like(cost), where=top > 0)
+    scores: np.ndarray = weight * better + (1.0 - weight) * cheaper
+    return scores
+
+
+def rank_votes(scores: np.ndarray) -> np.ndarray:
+    """[C, K]: 1 / rank of every arm in its row, rank 1 for the largest (the first of equals)."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    votes = np.empty_like(scores)
+    np.put_along_axis(
+        votes, order, np.broadcast_to(1.0 / np.arange(1, scores.shape[1] + 1), scores.shape), axis=1
+    )
+    return votes
+
+
+class AvengersPro(PointPolicy):
+    """See the module."""
+
+    centers: np.ndarray
+    votes: np.ndarray
+
+    Settings = AvengersOptions
+    _ARRAYS: ClassVar = ("centers", "votes")
+
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Centres [C, e] and votes [C, K]."""
+        o = self.settings
+        centers = offline.fit_once(("k-means", o.clusters, 0), lambda: kmeans_centers(points, o.clusters, 0))
+        labels = nearest_center(points, centers)
+        accuracy, _ = cluster_means(labels, offline.scores, len(centers))
+        cost, _ = cluster_means(labels, offline.costs, len(centers))
+
+        def votes(weight: float) -> np.ndarray:
+            scores = balance(accuracy, cost, weight)
+            return rank_votes(scores) if o.vote == "rank" else scores
+
+        if o.weight is not None:
+            return centers, votes(o.weight)
+        member = soft_membership(points, centers, o.top, o.beta)
+        rows = np.arange(len(points))
+        tables = [votes(w) for w in WEIGHTS]
+        utilities = [offline.utilities[rows, np.argmax(member @ v, axis=1)].mean() for v in tables]
+        return centers, tables[int(np.argmax(utilities))]
+
+    def score(self, points: np.ndarray) -> np.ndarray:
+        """Votes of the nearest clusters."""
+        near = soft_membership(points, self.centers, self.settings.top, self.settings.beta)
+        votes: np.ndarray = near @ self.votes
+        return votes
+
+    def _add_last(self) -> None:
+        # the train split has no outcomes of the new arm: no votes
+        self.votes = np.hstack([self.votes, np.zeros((len(self.votes), 1))])
+
+    def _drop(self, index: int) -> None:
+        self.votes = np.delete(self.votes, index, axis=1)
+
+
+def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
+    """int [n, min(k, N)]: train rows by falling cosine (unit rows), the first of equals first."""
+    k = min(k, len(train))
+    out = np.empty((len(points), k), dtype=np.int64)
+    for start in range(0, len(points), 512):
+        rows = slice(start, start + 512)
+        # float32 ranks what differs visibly; equal distances are put in the order of the rows
+        near = -(points[rows].astype(np.float32) @ train.astype(np.float32).T)
+        part = np.sort(np.argpartition(near, k - 1, axis=1)[:, :k], axis=1)
+        order = np.argsort(np.take_along_axis(near, part, axis=1), axis=1, kind="stable")
+        out[rows] = np.take_along_axis(part, order, axis=1)
+    return out
+
+
+class NearestPolicy(PointPolicy):
+    """Values from the nearest train prompts; subclasses give `rate(near)` and an option `neighbours`."""
+
+    train: np.ndarray
+
+    def rate(self, near: np.ndarray) -> np.ndarray:
+        """Values [n, K] from the train rows near [n, k] of every prompt."""
+        raise NotImplementedError
+
+    def score(self, points: np.ndarray) -> np.ndarray:
+        """What the nearest train prompts say."""
+        return self.rate(nearest_rows(points, self.train, self.settings.neighbours))
+
+    def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
+        # which rows are nearest depends on no rho: looked up once for all streams of a problem
+        fits, k = stream.offline.fits, self.settings.neighbours
+        if self.train is None or fits.get(UNIT_POINTS) is not self.train:
+            return self._scores(points)  # learnt elsewhere, and loaded
+        key = ("nearest rows", k)
+        near = stream.offline.fit_once(
+            key, lambda: nearest_rows(unit_rows(np.asarray(points, dtype=np.float64)), self.train, k)
+        )
+        return self.rate(near)
+
+
+class GuardedOptions(PolicyOptions):
+    """Settings of `guarded_knn`."""
+
+    neighbours: int = Field(50, ge=2)
+    z: float = Field(1.0, ge=0, description="Standard errors by which another arm must lead the fallback")
+
+
+class GuardedKnn(NearestPolicy):
+    """See the module."""
+
+    utilities: np.ndarray
+
+    Settings = GuardedOptions
+    _ARRAYS: ClassVar = ("train", "utilities")
+
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Train points [N, e] and utilities [N, K]."""
+        return points, offline.utilities
+
+    def rate(self, near: np.ndarray) -> np.ndarray:
+        """Mean lead over the fallback of arms that pass; 0 for the fallback, below -1 for the others."""
+        fallback = int(np.argmax(self.utilities.mean(axis=0)))
+        lead = self.utilities - self.utilities[:, [fallback]]
+        out = np.empty((len(near), lead.shape[1]))
+        for start in range(0, len(near), 512):
+            part = lead[near[start : start + 512]]
+            mean, error = part.mean(axis=1), part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])
+            passes = mean > self.settings.z * error
+            out[start : start + 512] = np.where(passes, mean, mean - 2.0)
+        out[:, fallback] = 0.0
+        return out
+
+    def _add_last(self) -> None:
+        # the train split has no outcomes of the new arm: its utility counts as 0
+        self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
+
+    def _drop(self, index: int) -> None:
+        self.utilities = np.delete(self.utilities, index, axis=1)
+
+
+class EagleOptions(PolicyOptions):
+    """Settings of `eagle`."""
+
+    k_factor: float = Field(32.0, gt=0, description="K of the Elo updates of the local rating")
+    neighbours: int = Field(20, ge=1)
+    global_share: float = Field(0.5, ge=0, le=1, description="Weight of the global rating")
+
+
+class Eagle(NearestPolicy):
+    """See the module. Local ratings begin at the global ones and see the neighbours nearest first."""
+
+    utilities: np.ndarray
+    ratings: np.ndarray
+
+    Settings = EagleOptions
+    _ARRAYS: ClassVar = ("train", "utilities", "ratings")
+
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Train points [N, e], utilities [N, K] and global ratings [K]."""
+        return points, offline.utilities, bradley_terry(offline.utilities)
+
+    def rate(self, near: np.ndarray) -> np.ndarray:
+        """Global and local ratings, weighted."""
+        o = self.settings
+        local = np.empty((len(near), len(self.ratings)))
+        local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
+        ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
+        return ratings
+
+    def _add_last(self) -> None:
+        # a new arm gets the lowest rating there is
+        self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
+        self.ratings = np.append(self.ratings, self.ratings.min())
+
+    def _drop(self, index: int) -> None:
+        self.utilities = np.delete(self.utilities, index, axis=1)
+        self.ratings = np.delete(self.ratings, index)
+
+
+__all__ = ["AvengersPro", "Eagle", "GuardedKnn", "balance", "nearest_rows", "rank_votes"]

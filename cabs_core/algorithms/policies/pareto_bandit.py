@@ -1,0 +1,335 @@
+"""`pareto_bandit`: LinUCB with a prior from the train split and geometric forgetting; ParetoBandit and PILOT.
+
+Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. The arm played has the largest
+
+    x.theta + alpha sqrt(x^T A^-1 x / max(gamma^s, 1/200)) - penalty,       theta = A^-1 b,
+
+s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt,
+dt = rounds since its last update; when less than a tenth of the ridge penalty is left in A, it is filled up
+again. The prior is the ridge regression on the train split, scaled so that the last diagonal entry of A is
+`prior_rounds`: the last feature is the constant, and is taken as 1 whatever its value in the contexts, so
+that A counts rounds; the ridge penalty is then added to A, and to b so that theta does not change.
+
+Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`,
+`costs.py`); PILOT (arXiv 2508.21141) is LinUCB with a prior and a budget on top, without forgetting: preset
+`pilot`. What differs here: ties go to the first arm, not to a random one, and predictions of the prior are
+not rescaled where they exceed 1.5 (contexts here are bounded).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.base import PolicyOptions
+from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Request
+from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.algorithms.regression import dot, observe, quadratic
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.errors import PolicyError
+from cabs_core.base.utility import price
+
+#: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the
+#: penalty below which it is filled up again
+MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
+
+
+class ParetoModel(NamedTuple):
+    """What is learnt of every arm: inverse and precision [K, d, d], moment and theta [K, d]; floor [K], what
+    is left of the ridge penalty; updated and played int64 [K], the rounds of its last update and play."""
+
+    inverse: np.ndarray
+    precision: np.ndarray
+    moment: np.ndarray
+    theta: np.ndarray
+    floor: np.ndarray
+    updated: np.ndarray
+    played: np.ndarray
+
+
+class ParetoParts(NamedTuple):
+    """Options; the model; clock int64 [1], the number of rounds; gain [d], work space."""
+
+    alpha: float
+    gamma: float
+    penalty: float
+    model: ParetoModel
+    clock: np.ndarray
+    gain: np.ndarray
+
+
+class ParetoData(NamedTuple):
+    """contexts [n, d] whose last feature is 1; penalties [n, K] of the expected costs; scores [n, K]."""
+
+    contexts: np.ndarray
+    penalties: np.ndarray
+    scores: np.ndarray
+
+
+class ParetoOptions(PolicyOptions):
+    """Settings of `pareto_bandit`; defaults are the source's for a warm start."""
+
+    alpha: float = Field(0.01, ge=0, description="Scale of the confidence bonus")
+    gamma: float = Field(0.997, gt=0, le=1, description="Forgetting a round; 1: none")
+    penalty: float = Field(1.0, gt=0, description="lambda of the ridge")
+    prior_rounds: float = Field(
+        1163.9, ge=0, description="Rounds that the train split counts for (last diagonal entry of A); 0: cold"
+    )
+    cost: Literal["linear", "log"] = Field(
+        "linear",
+        description="linear: rho times the expected cost. log: lambda_c times the arm's mean cost, scaled by "
+        "logarithms to [0, 1] between the cheapest and the dearest arm, as in the source, and rho plays no "
+        "part",
+    )
+    lambda_c: float = Field(0.3, ge=0, description="Of cost 'log'")
+
+
+@kernel
+def staleness_factor(gamma: float, rounds: int) -> float:
+    """Factor by which a variance grows after `rounds` without news: 1 / max(gamma^rounds, 1/200)."""
+    if gamma >= 1.0 or rounds <= 0:
+        return 1.0
+    return 1.0 / max(gamma ** min(rounds, MAX_STALENESS), 1.0 / MAX_INFLATION)
+
+
+@kernel
+def _decide(
+    parts: ParetoParts, data: ParetoData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
+) -> tuple[int, float]:
+    """The arm of largest upper bound less penalty (the first of equals); counts the round."""
+    inverse, _, _, theta, _, updated, played = parts.model
+    x, penalties, clock = data.contexts[row], data.penalties[row], parts.clock
+    alpha, gamma = parts.alpha, parts.gamma
+    arm, best = -1, -np.inf
+    for j in range(mask.size):
+        if mask[j]:
+            idle = clock[0] - max(updated[j], played[j])
+            variance = quadratic(inverse[j], x) * staleness_factor(gamma, idle)
+            value = dot(theta[j], x) + alpha * np.sqrt(max(variance, 1e-12)) - penalties[j]
+            if arm < 0 or value > best:
+                arm, best = j, value
+    clock[0] += 1
+    played[arm] = clock[0]
+    return arm, 1.0
+
+
+@kernel
+def _forget(
+    arm: int,
+    now: int,
+    gamma: float,
+    penalty: float,
+    inverse: np.ndarray,
+    precision: np.ndarray,
+    moment: np.ndarray,
+    theta: np.ndarray,
+    floor: np.ndarray,
+    updated: np.ndarray,
+) -> None:
+    """Discount an arm's model up to now."""
+    if gamma < 1.0:
+        decay = gamma ** min(now - updated[arm], MAX_STALENESS)
+        d = theta.shape[1]
+        faded = floor[arm] * decay
+        for i in range(d):
+            moment[arm, i] *= decay
+            for k in range(d):
+                precision[arm, i, k] *= decay
+        if faded < penalty * LEAST_SHARE:
+            for i in range(d):
+                precision[arm, i, i] += penalty - faded
+            inverse[arm] = np.linalg.inv(precision[arm])
+            theta[arm] = np.dot(inverse[arm], moment[arm])
+            floor[arm] = penalty
+        else:
+            floor[arm] = faded
+            for i in range(d):
+                for k in range(d):
+                    inverse[arm, i, k] /= decay
+    updated[arm] = now
+
+
+@kernel
+def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) -> None:
+    """Learn the score of `arm`."""
+    inverse, precision, moment, theta, floor, updated, _ = parts.model
+    _forget(
+        arm, parts.clock[0], parts.gamma, parts.penalty, inverse, precision, moment, theta, floor, updated
+    )
+    x, score = data.contexts[row], data.scores[row, arm]
+    for i in range(x.size):
+        moment[arm, i] += score * x[i]
+        for k in range(x.size):
+            precision[arm, i, k] += x[i] * x[k]
+    observe(inverse[arm], theta[arm], x, score, 1.0, parts.gain)
+
+
+def log_costs(means: np.ndarray) -> np.ndarray:
+    """[K] mean costs as logarithms from 0 (the cheapest) to 1 (the dearest); .5 where all are equal."""
+    positive = means[means > 0]
+    if not len(positive) or positive.min() == positive.max():
+        return np.full(len(means), 0.5)
+    low, high = np.log(positive.min()), np.log(positive.max())
+    scaled: np.ndarray = np.clip((np.log(np.maximum(means, positive.min())) - low) / (high - low), 0.0, 1.0)
+    return scaled
+
+
+def counting(contexts: np.ndarray) -> np.ndarray:
+    """Contexts [..., d] whose last feature, the constant, is 1."""
+    inputs = np.array(contexts, dtype=np.float64)
+    inputs[..., -1] = 1.0
+    return inputs
+
+
+def _moments(offline: Offline) -> tuple[np.ndarray, np.ndarray]:
+    """X'X [d, d] and Y'X [K, d] of the train split."""
+    x = counting(offline.contexts)
+    return x.T @ x, offline.scores.T @ x
+
+
+class ParetoBandit(CompiledPolicy):
+    """See the module. Needs contexts whose last feature is constant, and predicted costs.
+
+    It learns scores, so that with cost 'linear' one model serves every rho.
+    """
+
+    Settings: ClassVar = ParetoOptions
+    PRESETS: ClassVar = {"cold": {"prior_rounds": 0.0, "alpha": 0.05}, "pilot": {"gamma": 1.0}}
+    any_rho: ClassVar[bool] = True
+    needs_context: ClassVar[bool] = True
+    loop = staticmethod(round_loop(_decide, _learn))
+
+    def start(self, offline: Offline | None) -> None:
+        """The prior of the train split; without one, cold models."""
+        o, k, d = self.settings, len(self.arms), self.dim
+        precision, moment = np.tile(o.penalty * np.eye(d), (k, 1, 1)), np.zeros((k, d))
+        self.price = np.full(k, 0.5)
+        if offline is not None and len(offline):
+            self.price = log_costs(offline.costs.mean(axis=0))
+            if o.prior_rounds > 0:
+                gram, sums = offline.once("pareto_bandit", lambda: _moments(offline))
+                gram = gram + o.penalty * np.eye(d)
+                scale = o.prior_rounds / gram[-1, -1]
+                theta = np.linalg.solve(gram, sums.T).T
+                precision = np.tile(gram * scale + o.penalty * np.eye(d), (k, 1, 1))
+                moment = sums * scale + o.penalty * theta
+        inverse = np.linalg.inv(precision)
+        theta = np.einsum("kij,kj->ki", inverse, moment)
+        stamps = [np.zeros(k, dtype=np.int64) for _ in range(2)]
+        self.model = ParetoModel(inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
+        self.clock, self.gain = np.zeros(1, dtype=np.int64), np.empty(d)
+        self.resized()
+
+    def resized(self) -> None:
+        self._no_scores = np.zeros((1, len(self.arms)))
+
+    def parts(self, lane: Lane | None = None) -> ParetoParts:
+        """Options and models."""
+        o = self.settings
+        return ParetoParts(o.alpha, o.gamma, o.penalty, self.model, self.clock, self.gain)
+
+    def data(self, stream: Stream) -> ParetoData:
+        """Contexts with their constant, penalties and scores."""
+        costs = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
+
+        def penalties() -> np.ndarray:
+            values = self._penalties(stream.static_costs, self.rho)
+            return np.ascontiguousarray(np.broadcast_to(values, stream.scores.shape))
+
+        return ParetoData(
+            stream.once("pareto_bandit", lambda: counting(stream.contexts)),
+            stream.once(costs, penalties),
+            stream.scores,
+        )
+
+    def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
+        """Penalties of the arms, for expected costs [..., K]."""
+        if self.settings.cost == "log":
+            penalties: np.ndarray = self.settings.lambda_c * self.price
+        else:
+            assert costs is not None
+            penalties = price(costs, rho)
+        return penalties
+
+    def reads(self) -> Reads:
+        """Context and predicted costs."""
+        return Reads(context=True, costs=True)
+
+    def choose(self, request: Request) -> Choice:
+        """Play the largest upper bound less penalty."""
+        k = len(self.arms)
+        rho, mask = self.rho_of(request), self.mask(request)
+        x, costs = counting(self.need(request, "context", self.dim)), None
+        if self.settings.cost == "linear":
+            costs = self.need(
+                request, "predicted_costs" if request.static_costs is None else "static_costs", k, 0.0
+            )
+        row = ParetoData(x[None], self._penalties(costs, rho)[None], self._no_scores)
+        arm = int(_decide(self.parts(), row, 0, mask, self.round, 0, self.new_trace())[0])
+        pmf = np.zeros(k)
+        pmf[arm] = 1.0
+        return Choice(arm, 1.0, pmf, rho, {"context": x})
+
+    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+        """Learn from the realised score of the played arm."""
+        row = ParetoData(
+            outcome.memory["context"][None], self._no_scores, np.full_like(self._no_scores, outcome.score)
+        )
+        _learn(self.parts(), row, 0, outcome.arm, 0)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Models, clocks and the arms' prices."""
+        return self.model._asdict() | {"clock": self.clock, "price": self.price}, {}
+
+    def layout(self) -> dict[str, checks.Field]:
+        """Rounds are counted by `clock`; `floor` is what is left of the ridge penalty."""
+        k, d, s = len(self.arms), self.dim, checks.state
+        counts = s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8)
+        return {
+            "inverse": s(k, d, d),
+            "precision": s(k, d, d),
+            "moment": s(k, d),
+            "theta": s(k, d),
+            "floor": s(k, low=checks.POSITIVE),
+            "updated": counts,
+            "played": counts,
+            "clock": counts._replace(shape=(1,)),
+            "price": s(k, low=0.0, high=1.0),
+        }
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """PolicyError for negative variances and for arms that were played after the last round."""
+        checks.check_variances(where, "inverse", arrays["inverse"])
+        if max(arrays["updated"].max(), arrays["played"].max()) > arrays["clock"][0]:
+            raise PolicyError(f"{where}: updated and played must not exceed clock")
+
+    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+        """What `choose` keeps."""
+        return {"context": checks.Field((self.dim,))}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.model = ParetoModel(*(np.array(arrays[name]) for name in ParetoModel._fields))
+        self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
+
+    def grow(self) -> None:
+        """Start with a cold model; under cost 'log' the new arm has the mean price of the others."""
+        d, penalty = self.dim, self.settings.penalty
+        now = self.clock[0]
+        fresh = (np.eye(d) / penalty, penalty * np.eye(d), np.zeros(d), np.zeros(d), penalty, now, now)
+        self.model = ParetoModel(
+            *(
+                np.append(old, np.array([new], dtype=old.dtype), axis=0)
+                for old, new in zip(self.model, fresh, strict=True)
+            )
+        )
+        self.price = np.append(self.price, self.price.mean())
+
+    def shrink(self, index: int) -> None:
+        self.model = ParetoModel(*(np.delete(a, index, axis=0) for a in self.model))
+        self.price = np.delete(self.price, index)

@@ -1,0 +1,70 @@
+"""Ratings of arms by comparisons of their results: Elo's updates, Bradley and Terry's maximum (`eagle`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.base.compiled.jit import kernel
+
+#: 10^(gap / 400) = exp(gap _ELO)
+_ELO = np.log(10.0) / 400.0
+
+
+@kernel
+def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> None:
+    """Elo (1978) updates of ratings [K] in place, by every two arms of every row of results [m, K] in order.
+
+    The larger result wins. Expected score 1 / (1 + 10^((R_b - R_a) / 400)).
+    """
+    for row in range(results.shape[0]):
+        for a in range(ratings.size):
+            for b in range(a + 1, ratings.size):
+                won = 0.5
+                if results[row, a] > results[row, b]:
+                    won = 1.0
+                elif results[row, a] < results[row, b]:
+                    won = 0.0
+                # exp takes a quarter of the time of a power of 10
+                step = k_factor * (won - 1.0 / (1.0 + np.exp((ratings[b] - ratings[a]) * _ELO)))
+                ratings[a] += step
+                ratings[b] -= step
+
+
+def bradley_terry(results: np.ndarray) -> np.ndarray:
+    """Ratings [K] on Elo's scale, mean 1000, of largest likelihood for all comparisons in results [N, K].
+
+    A tie is half a win.
+
+    One more tie of every pair keeps the rating of an arm that never lost finite. By minorisation (Hunter
+    2004, Annals of Statistics 32(1)). Unlike ratings after one pass of Elo updates, they do not depend on the
+    order of the rows.
+    """
+    k = results.shape[1]
+    if k < 2:
+        return np.full(k, 1000.0)
+    arms = np.ascontiguousarray(results.T)
+    wins = (
+        np.array([[(x > y).sum() + 0.5 * (x == y).sum() for y in arms] for x in arms], dtype=np.float64) + 0.5
+    )
+    np.fill_diagonal(wins, 0.0)
+    games, strength = wins + wins.T, np.ones(k)
+    for _ in range(10_000):
+        new = wins.sum(axis=1) / (games / (strength[:, None] + strength)).sum(axis=1)
+        new /= np.exp(np.log(new).mean())
+        close = np.abs(np.log(new / strength)).max() < 1e-12
+        strength = new
+        if close:
+            break
+    ratings: np.ndarray = 1000.0 + 400.0 * np.log10(strength)
+    return ratings
+
+
+@kernel
+def local_ratings(
+    start: np.ndarray, results: np.ndarray, near: np.ndarray, k_factor: float, out: np.ndarray
+) -> None:
+    """out [n, K] = ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
+    for i in range(near.shape[0]):
+        out[i] = start
+        for r in range(near.shape[1]):
+            elo_updates(out[i], results[near[i, r] : near[i, r] + 1], k_factor)

@@ -1,0 +1,170 @@
+"""Algorithms 1 and 2 of the paper, line by line, in plain NumPy and in the paper's symbols. Read this first.
+
+The compiled policies are held against it (`tests/core/algorithms/policies/test_cabs_reference.py`): preset
+`literal` of `cabs_c_linear` and `cabs_d_linear` is what stands here. Lines are counted as printed, `Input`
+being line 1.
+
+    x [d] context; R, A, E [K, K] affinity, sampled graph and its expectation E[A]; theta [K, d] estimates;
+    p, q [K] distributions over arms; i the played arm, r its reward; s [K] surrogate rewards; N(i) = {j: A_ij
+    = 1}
+
+Where the print leaves a choice, the comment says "reading"; docs/paper.md has them all.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from cabs_core.algorithms.solver.reference import cvxpy_paper
+
+#: reading: least probability that lines 14 and 15 divide by
+LEAST_P = 1e-3
+
+
+def affinity(ybar: np.ndarray) -> np.ndarray:
+    """R [K, K] of the context-only accuracies ybar [K] (appendix, "Affinity and Reward Oracles")."""
+    R: np.ndarray = 1.0 - 2.0 * np.abs(ybar[:, None] - ybar[None, :])
+    np.fill_diagonal(R, -np.inf)  # "to enforce self loops"
+    return R
+
+
+def expected_graph(R: np.ndarray) -> np.ndarray:
+    """E[A] [K, K]: probability of every edge (Algorithm 1, line 6)."""
+    E: np.ndarray = 1.0 / (1.0 + np.exp(-(1.0 - R) / 2.0))
+    return E
+
+
+def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
+    """A [K, K] of zeros and ones (line 6), from uniform draws [K, K] in [0, 1)."""
+    return (draws < E).astype(np.float64)
+
+
+def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
+    """argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik], which the squares are
+    weighted by.
+
+    The supremum over theta* has a closed form: v_k = x'theta*_k enters as v_k (1[k = i*] - p_k) less
+    (gamma / 4) (p'W)_k (v_k - f_k)^2, so that
+    phi(p) = max_i* { f_i* - p'f + sum_k (1[k = i*] - p_k)^2 / (gamma (p'W)_k) }: the paper's equation (5).
+    """
+    return cvxpy_paper(1.0 - f, W, gamma).p
+
+
+def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
+    """bool [K]: arms that the appendix's IQR rule retains, for predicted deltas [K] and the played arm i."""
+    others = np.delete(np.abs(delta), i)  # reading: quartiles over the other K - 1 arms
+    low, high = np.quantile(others, [0.25, 0.75])
+    retained: np.ndarray = np.abs(delta) > high + kappa * (high - low)
+    retained[i] = True
+    return retained
+
+
+class Ridge:
+    """The regression solver RS with linear models: ridge regression for every arm."""
+
+    def __init__(self, K: int, d: int, penalty: float = 10.0):
+        self.V, self.u = np.tile(penalty * np.eye(d), (K, 1, 1)), np.zeros((K, d))
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Estimates [K, d]."""
+        solved: np.ndarray = np.linalg.solve(self.V, self.u[:, :, None])[:, :, 0]
+        return solved
+
+    def predict(self, x: np.ndarray) -> np.ndarray:
+        """x'theta_j [K]; reading: clipped to [0, 1], where rewards are, before a policy uses them."""
+        predictions: np.ndarray = np.clip(self.theta @ x, 0.0, 1.0)
+        return predictions
+
+    def feed(self, j: int, x: np.ndarray, target: float) -> None:
+        """One more row of arm j."""
+        self.V[j] += np.outer(x, x)
+        self.u[j] += target * x
+
+
+class PlainCabsC:
+    """Algorithm 1: correlation-aware bandits with surrogates, coupled."""
+
+    def __init__(self, K: int, d: int, gamma: float = 4.0, kappa: float = 1.5):
+        self.rs, self.gamma, self.kappa = Ridge(K, d), gamma, kappa
+        self.n, self.b = np.zeros(K), np.zeros(K)  # line 3
+
+    def policy(self, x: np.ndarray, A: np.ndarray, E: np.ndarray) -> np.ndarray:
+        """p [K] (lines 7 and 8)."""
+        return exploration(self.rs.predict(x), A * E, self.gamma)
+
+    def update(
+        self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
+    ) -> None:
+        """Lines 11 to 16, for the surrogates s [K] of line 10 and the deltas [K] that they were made with."""
+        theta, retained = self.rs.theta, keeps(delta, i, self.kappa)
+        for j in map(int, np.flatnonzero(A[i])):
+            debiased = s[j] - self.b[j]  # line 11
+            self.n[j] += 1.0  # line 12; line 13: the other arms keep theirs
+            self.b[j] += (s[j] - x @ theta[j] - self.b[j]) / self.n[j]
+            if j == i:
+                target = r / max(p[i], LEAST_P)  # line 14
+            else:
+                target = debiased / max(A[:, j] @ p, LEAST_P)  # line 15
+            if retained[j]:  # reading: the IQR rule decides what is learnt, not the bias of line 12
+                self.rs.feed(j, x, target)  # line 16
+
+
+class SquareCB:
+    """The paper's algorithm of that name (appendix; Foster and Rakhlin 2020), mu = K."""
+
+    def __init__(self, K: int, d: int, gamma: float = 4.0):
+        self.rs, self.gamma, self.K = Ridge(K, d), gamma, K
+
+    def policy(self, x: np.ndarray) -> np.ndarray:
+        """p [K]."""
+        f = self.rs.predict(x)
+        p: np.ndarray = 1.0 / (self.K + self.gamma * (f.max() - f))
+        best = int(f.argmax())
+        p[best] = 1.0 - np.delete(p, best).sum()
+        return p
+
+    def update(self, x: np.ndarray, i: int, r: float) -> None:
+        """The reward of the played arm."""
+        self.rs.feed(i, x, r)
+
+
+class PlainCabsD:
+    """Algorithm 2: decoupled; expert 1 is SquareCB, expert 2 is CABS-C.
+
+    Args:
+        grid: Gamma [L], each value twice the one before (line 1). Reading: the first is 1 / sqrt(K T).
+    """
+
+    def __init__(self, K: int, d: int, grid: np.ndarray):
+        self.experts, self.grid = (SquareCB(K, d), PlainCabsC(K, d)), grid
+        self.w, self.Delta = np.ones((2, len(grid))), 0.0  # line 4
+
+    def policies(self, x: np.ndarray, A: np.ndarray, E: np.ndarray) -> np.ndarray:
+        """p_m [2, K] of both experts (line 8)."""
+        return np.array([self.experts[0].policy(x), self.experts[1].policy(x, A, E)])
+
+    def mixture(self, p: np.ndarray) -> np.ndarray:
+        """q [K] (line 9)."""
+        q: np.ndarray = (self.w / self.w.sum()).sum(axis=1) @ p
+        return q
+
+    def update(
+        self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
+    ) -> None:
+        """Lines 12 to 17, after arm i was drawn from q."""
+        mu, q = self.w / self.w.sum(), self.mixture(p)
+        self.experts[0].update(x, i, r)  # line 12
+        self.experts[1].update(x, A, p[1], i, r, s, delta)  # reading: importance weights of CABS-C's own p
+        loss = 1.0 - s  # line 13
+        loss[i] = 1.0 - r
+        estimates = np.empty_like(self.w)
+        for g, gamma in enumerate(self.grid):  # line 14
+            estimates[0, g] = loss[i] * p[0, i] / (q[i] + gamma)
+            estimates[1, g] = sum(loss[j] * p[1, j] / (A[:, j] @ q + gamma) for j in np.flatnonzero(A[i]))
+        M = self.w.size
+        eta = min(self.grid.min(), math.sqrt(math.log(M) / (1.0 + self.Delta)))  # line 15
+        self.Delta += float((mu * estimates**2).sum())  # line 16
+        self.w *= np.exp(-eta * estimates)  # line 17

@@ -1,0 +1,127 @@
+"""From names to policies: classes by the catalog, imported when first built; building and loading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+
+from cabs_core.algorithms.policies.base import Policy
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.safe import SafePolicy
+from cabs_core.algorithms.policies.saving import load, read_header
+from cabs_core.base.catalog import policies, policy_record, split_name
+from cabs_core.base.errors import PolicyError, ProvenanceError
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class that implements a policy name. Raises PolicyError for unknown names."""
+    cls = resolve_name(policy_record(name).path)
+    if not (isinstance(cls, type) and issubclass(cls, Policy)):
+        raise PolicyError(f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.Policy")
+    return cls
+
+
+class _Registry(Mapping[str, "type[Policy]"]):
+    """name -> class, for every policy name; presets are written name@preset and share the class."""
+
+    def __getitem__(self, name: str) -> type[Policy]:
+        try:
+            return policy_class(name)
+        except PolicyError as error:
+            raise KeyError(str(error)) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(policies())
+
+    def __len__(self) -> int:
+        return len(policies())
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            split_name(str(name))
+        except PolicyError:
+            return False
+        return True
+
+
+POLICIES = _Registry()
+
+
+def build_policy(
+    name: str,
+    *,
+    arms: Sequence[str],
+    dim: int = 0,
+    rho: float = 0.0,
+    offline: Offline | None = None,
+    horizon: int | None = None,
+    seed: int = 0,
+    keys: np.ndarray | None = None,
+    binary_share: float = 1.0,
+    **options: Any,
+) -> SafePolicy:
+    """A policy before its first round.
+
+    Args:
+        name: `name` or `name@preset`.
+        arms: names of the K arms; dim: number of context features d; rho: cost sensitivity.
+        offline: `Offline` train split, for policies that start from it (static, warm, mixtures).
+        horizon: expected number of rounds, where a setting depends on it (default 10,000).
+        seed / keys: seed of its random streams, or the keys themselves (`rng.stream_keys`).
+        binary_share: how binary the scores are (`utility.binary_share`).
+        **options: overrides of the preset's settings.
+
+    Raises:
+        PolicyError: unknown policy, preset or option, or a value out of range.
+
+    Examples:
+        >>> from cabs_core import build_policy
+        >>> policy = build_policy("lin_ucb@warm", arms=["a", "b"], dim=4, rho=300.0, alpha=0.2, warm=0.0)
+        >>> policy.name, policy.settings.alpha
+        ('lin_ucb@warm', 0.2)
+        >>> build_policy("lin_ucb", arms=["a", "b"], dim=4, alpha=-1.0)
+        Traceback (most recent call last):
+        cabs_core.base.errors.PolicyError: lin_ucb: option alpha: Input should be greater ...
+    """
+    algorithm = policy_class(name)(
+        name,
+        arms=arms,
+        dim=dim,
+        rho=rho,
+        offline=offline,
+        horizon=horizon,
+        seed=seed,
+        keys=keys,
+        binary_share=binary_share,
+        options=options,
+    )
+    return SafePolicy(algorithm)
+
+
+def load_policy(folder: str | Path) -> SafePolicy:
+    """The policy that `save` wrote into `folder`, of whichever class, with all that it learnt.
+
+    Raises:
+        ProvenanceError: the folder holds anything else, or a file was altered or is missing.
+
+    Examples:
+        >>> import tempfile
+        >>> from cabs_core import build_policy, load_policy
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     saved = build_policy("epsilon_greedy", arms=["a", "b"], dim=2).save(f"{folder}/policy")
+        ...     print(load_policy(saved).arms)
+        ['a', 'b']
+    """
+    name = read_header(folder)["name"]
+    try:
+        cls = policy_class(name)
+    except PolicyError as error:
+        raise ProvenanceError(f"{folder}: {str(error)[:400]}") from None
+    return SafePolicy(*load(cls, folder))
+
+
+__all__ = ["POLICIES", "build_policy", "load_policy", "policy_class"]

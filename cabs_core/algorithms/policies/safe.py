@@ -1,0 +1,378 @@
+"""What a router and a replay hold: a policy with everything from outside checked at its border, whatever its
+algorithm.
+
+* Every call comes alone: a lock, so that one object may be used from several threads.
+* Nothing unchecked reaches compiled code: requests, decisions, outcomes and arm names pass `checks` first,
+  and a refusal changes nothing.
+* A decision has a name, (instance, round), and belongs to a router. It is learnt once: feedback that is
+  delivered again teaches nothing, also after a restart (`ledger`).
+* Arms come and go while decisions for them wait for their rewards.
+* What was learnt is saved as a whole and read back checked (`saving`).
+
+`Policy` (`base`) is the algorithm inside: it chooses and learns, and relies on all of this.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.algorithms.policies import checks, saving
+from cabs_core.algorithms.policies.base import Policy
+from cabs_core.algorithms.policies.lane_checks import check_lane
+from cabs_core.algorithms.policies.lanes import Lane, Stream
+from cabs_core.algorithms.policies.ledger import Ledger
+from cabs_core.algorithms.policies.requests import Decision, Request
+from cabs_core.base.errors import PolicyError
+from cabs_core.base.threads import over_threads
+
+if TYPE_CHECKING:
+    from cabs_core.algorithms.policies.saving import Saved
+
+#: suffix of `SafePolicy.instance` in a forked process, whose decisions must differ in name from its parent's
+_process = ""
+
+
+def _forked() -> None:
+    global _process
+    _process = secrets.token_hex(8)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class SafePolicy:
+    """A policy as its callers see it, made by `build_policy` and `load_policy`; see the module.
+
+    Args:
+        algorithm: the policy inside; saved: what it was read from.
+
+    Attributes:
+        algorithm: the policy inside; name: its name, with the preset.
+        router: random id of this router, the same after save and load; its decisions carry it.
+        version: number of times an arm was added or removed; since: {arm: version that added it}, for added
+            arms.
+        learnt: the decisions that were learnt from (`ledger`).
+
+    Examples:
+        >>> import numpy as np
+        >>> from cabs_core import Request, SafePolicy, build_policy
+        >>> policy = build_policy("lin_ts", arms=["small", "large"], dim=3, rho=300.0)
+        >>> decision = policy.decide(Request(context=np.ones(3)))
+        >>> isinstance(policy, SafePolicy), policy.update(decision, score=1.0, cost=2e-4)
+        (True, True)
+        >>> policy.add_arm("new")
+        >>> policy.arms
+        ['small', 'large', 'new']
+    """
+
+    def __init__(self, algorithm: Policy, saved: Saved | None = None) -> None:
+        self.algorithm, self.name = algorithm, algorithm.name
+        self.version = 0
+        self.since: dict[str, int] = {}
+        self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
+        self.learnt = Ledger()
+        self._lock = threading.RLock()
+        self._memory_fields: dict[int, dict[str, tuple[Any, ...]]] = {}
+        if saved is not None:
+            header = saved.header
+            self.version, self.learnt, self.router = header.version, saved.ledger, header.router
+            self.since = {arm: at for arm, at in header.since.items() if arm in algorithm.arms}
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms, in the order of every array of K (a copy)."""
+        return list(self.algorithm.arms)
+
+    @property
+    def rho(self) -> float:
+        """Cost sensitivity that it was built for."""
+        return self.algorithm.rho
+
+    @property
+    def round(self) -> int:
+        """Decisions made so far."""
+        return self.algorithm.round
+
+    @property
+    def settings(self) -> Any:
+        """Its options."""
+        return self.algorithm.settings
+
+    @property
+    def instance(self) -> str:
+        """Id of this object in this process."""
+        return self._instance + _process
+
+    def __reduce__(self) -> NoReturn:
+        raise PolicyError(
+            f"{self.name}: a policy holds code addresses of its process and cannot be pickled or copied. Use "
+            "save(folder) and load_policy(folder)"
+        )
+
+    # -- decisions and their rewards -------------------------------------------------------------------------
+
+    def decide(self, request: Request) -> Decision:
+        """Choose an arm for a request.
+
+        Raises:
+            PolicyError: the request lacks what the policy needs, or something in it is not finite, not of the
+                right shape or out of range. Nothing has changed then.
+        """
+        if not isinstance(request, Request):
+            raise PolicyError(f"{self.name}: decide takes a Request, not {type(request).__name__}")
+        with self._lock:
+            algorithm = self.algorithm
+            arm, probability, pmf, rho, memory, surrogate = algorithm.choose(request)
+            if not 0.0 < probability <= checks.ONE:
+                raise PolicyError(
+                    f"{self.name}: its state gives arm {algorithm.arms[arm]} probability {probability}; load "
+                    "the last saved state that was sound"
+                )
+            decision = Decision(
+                arm,
+                probability,
+                pmf,
+                algorithm.round,
+                rho,
+                algorithm.arms,
+                {} if memory is None else memory,
+                surrogate,
+                self.router,
+                self._instance + _process,
+                self.version,
+            )
+            algorithm.round += 1
+            return decision
+
+    def update(
+        self,
+        decision: Decision,
+        score: float,
+        cost: float,
+        *,
+        latency_penalty: float = 0.0,
+        deltas: np.ndarray | None = None,
+        all_scores: np.ndarray | None = None,
+        all_costs: np.ndarray | None = None,
+    ) -> bool:
+        """Learn from the outcome of a decision, once; True if anything was learnt.
+
+        False: this decision was learnt before (feedback delivered a second time changes nothing, even if it
+        differs), its arm has been removed since, or the policy does not learn.
+
+        Args:
+            decision: what `decide` returned, at any earlier time, also before a restart.
+            score, cost: realised score in [0, 1] and USD of the played arm.
+            latency_penalty: rho1 times the latency, >= 0, subtracted from the utility.
+            deltas: `[K]` of the propagation head for (played arm, score), instead of the request's surrogate.
+            all_scores, all_costs: `[K]`, for policies with full feedback only.
+
+        Raises:
+            PolicyError: a decision of another router, or one that was altered; an outcome out of range.
+                Nothing has changed then.
+        """
+        with self._lock:
+            self._check_made_here(decision)
+            k = len(decision.arms)
+            fields = self._memory_fields.get(k)
+            if fields is None:
+                fields = {name: tuple(field) for name, field in self.algorithm.memory_layout(k).items()}
+                self._memory_fields[k] = fields
+            checked = checks.check_decision(self.name, decision, fields)
+            places = self._places(decision)
+            arm = decision.arm if places is None else _index(places, decision.arm)
+            outcome = checks.outcome(
+                self.name,
+                k,
+                score,
+                cost,
+                latency_penalty,
+                deltas,
+                all_scores,
+                all_costs,
+                checked,
+                arm,
+                places,
+            )
+            key = decision.instance, decision.round
+            if not self.algorithm.learns or key in self.learnt or arm < 0:
+                return False
+            self.algorithm.learn(decision, outcome)
+            self.learnt.add(*key)
+            return True
+
+    def _check_made_here(self, decision: Decision) -> None:
+        if not isinstance(decision, Decision):
+            raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
+        if not isinstance(decision.router, str) or decision.router != self.router:
+            named = isinstance(decision.router, str) and decision.router
+            maker = f"router {checks.excerpt(decision.router, 40)}" if named else "an unnamed router"
+            raise PolicyError(
+                f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its "
+                "feedback to the router that made it"
+            )
+        if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
+            raise PolicyError(
+                f"{self.name}: Decision.instance is {checks.excerpt(repr(decision.instance), 60)}"
+            )
+        checks.whole_number(self.name, "Decision.round", decision.round)
+        checks.whole_number(self.name, "Decision.version", decision.version)
+        if not isinstance(decision.arms, tuple):
+            raise PolicyError(
+                f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
+            )
+        if decision.arms is not self.algorithm.arms:
+            checks.names(f"{self.name}: Decision", decision.arms)
+
+    def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
+        """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy."""
+        memory = self.algorithm.redrawn(decision, arm, pmf)
+        return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
+
+    def take_over(self, copy: SafePolicy) -> None:
+        """Know what an idle copy of this policy has learnt; the round becomes the later of the two."""
+        with self._lock:
+            later = max(self.round, copy.round)
+            self.algorithm.set_state(*copy.algorithm.state())
+            self.algorithm.round = later
+
+    # -- arms that come and go -------------------------------------------------------------------------------
+
+    def add_arm(
+        self, name: str, embeddings: ArrayLike | None = None, scores: ArrayLike | None = None
+    ) -> None:
+        """A new arm becomes playable at the end of `arms`.
+
+        It learns nothing from earlier decisions, even if an arm of the same name was played and removed
+        before. Nothing is known of it, unless a policy that can (`uniroute`) starts it from its scores on a
+        few prompts.
+
+        Args:
+            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].
+
+        Raises:
+            PolicyError: there is an arm of that name, or the policy cannot start one from scored prompts.
+                Nothing has changed.
+            DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
+        """
+        with self._lock:
+            algorithm = self.algorithm
+            arms = checks.names(self.name, [name])
+            if name in algorithm.arms:
+                raise PolicyError(f"{self.name}: there is already an arm {name!r}")
+            if (embeddings is None) != (scores is None):
+                raise PolicyError(
+                    f"{self.name}: scored prompts of {name!r} are embeddings and scores: give both or none"
+                )
+            if embeddings is None or scores is None:
+                algorithm.grow()
+            else:
+                algorithm.grow_from(np.asarray(embeddings), np.asarray(scores))
+            algorithm.arms += arms
+            self.version += 1
+            self.since[name] = self.version
+            algorithm.resized()
+
+    def remove_arm(self, name: str) -> None:
+        """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing.
+
+        Raises:
+            PolicyError: there is no such arm, or it is the last one.
+        """
+        with self._lock:
+            algorithm = self.algorithm
+            if name not in algorithm.arms or len(algorithm.arms) == 1:
+                raise PolicyError(
+                    f"{self.name}: cannot remove {checks.excerpt(name, 80)!r} from arms {self.arms}"
+                )
+            index = algorithm.arms.index(name)
+            algorithm.shrink(index)
+            algorithm.arms = algorithm.arms[:index] + algorithm.arms[index + 1 :]
+            self.version += 1
+            self.since.pop(name, None)
+            algorithm.resized()
+
+    def _places(self, decision: Decision) -> np.ndarray | None:
+        """Index of each of today's arms among the decision's (-1: added since), or None if no arm changed."""
+        arms = self.algorithm.arms
+        if decision.version == self.version and decision.arms == arms:
+            return None
+        places = {a: i for i, a in enumerate(decision.arms)}
+        return np.array(
+            [places.get(a, -1) if self.since.get(a, 0) <= decision.version else -1 for a in arms],
+            dtype=np.int64,
+        )
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write policy.json and state.npz, and what files the algorithm adds, into `folder` (replaced as a
+        whole); no pickle.
+
+        Raises:
+            PolicyError: the state is not sound; what was saved before stays.
+        """
+        with self._lock:
+            return saving.save(self, folder)
+
+    # -- replay ----------------------------------------------------------------------------------------------
+
+    def play(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play rounds start..stop-1 of a lane by `decide` and `update`: the reference of every loop."""
+        algorithm = self.algorithm
+        check_lane(algorithm, stream, lane, start, stop)
+        for t in range(start, stop):
+            row = int(lane.order[t])
+            decision = self.decide(stream.request(row, t))
+            lane.actions[t], lane.propensities[t] = decision.arm, decision.probability
+            algorithm.trace(decision, lane, t)
+            lane.pending[t] = decision
+            for s in lane.due(t):
+                self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
+
+    def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
+        score, cost = stream.scores[row, decision.arm], stream.costs[row, decision.arm]
+        extra: dict[str, Any] = {}
+        if self.algorithm.full_feedback:
+            extra = {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
+        if stream.latency_weight:
+            extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
+        self.update(decision, float(score), float(cost), deltas=stream.deltas[row, decision.arm], **extra)
+
+
+def _index(places: np.ndarray, arm: int) -> int:
+    """Where the arm is today, -1: it has been removed."""
+    indices = np.flatnonzero(places == arm)
+    return int(indices[0]) if len(indices) else -1
+
+
+def play_lanes(
+    policies: Sequence[SafePolicy],
+    stream: Stream,
+    lanes: Sequence[Lane],
+    start: int,
+    stop: int,
+    threads: int = 1,
+) -> None:
+    """Play rounds start..stop-1 of every lane: in the algorithm's own loop, or call by call where it has
+    none.
+
+    Lanes are played over threads (compiled loops hold no GIL); results do not depend on `threads`.
+    """
+    algorithms = [policy.algorithm for policy in policies]
+    if algorithms[0].own_loop:
+        type(algorithms[0]).run_lanes(algorithms, stream, lanes, start, stop, threads)
+        return
+    jobs = [partial(p.play, stream, lane, start, stop) for p, lane in zip(policies, lanes, strict=True)]
+    over_threads(jobs, threads)

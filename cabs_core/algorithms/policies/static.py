@@ -1,0 +1,397 @@
+"""Policies that never learn online: random, best single arm, the upper bound, and argmax of predicted
+utility.
+
+Every static router plays argmax of the expected clipped utility of predicted scores and costs
+(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
+them is one argmax over the table of all rounds and needs no loop (`random`, which draws, has one).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.base import Policy, PolicyOptions
+from cabs_core.algorithms.policies.lane_checks import check_lane
+from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies.requests import Choice, Reads, Request
+from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.rng import ACTION, draw, uniform
+from cabs_core.base.errors import PolicyError
+from cabs_core.base.utility import expected_utility
+
+if TYPE_CHECKING:
+    from cabs_core.algorithms.predictors import CostPredictor, ScorePredictor
+
+
+def masked_argmax(values: np.ndarray, mask: np.ndarray) -> int:
+    """Index of the largest value among the arms that are available (the first of equals)."""
+    return int(np.argmax(np.where(mask, values, -np.inf)))
+
+
+class StaticPolicy(Policy):
+    """Plays the argmax of `values(request)`; subclasses give the values, for one request and for all rows."""
+
+    learns = False
+    own_loop: ClassVar[bool] = True
+
+    def start(self, offline: Offline | None) -> None:
+        """Nothing to prepare."""
+
+    def values(self, request: Request) -> np.ndarray:
+        """Value [K] of every arm for a request."""
+        raise NotImplementedError
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Value [n, K] of every arm for every row of a replay."""
+        raise NotImplementedError
+
+    def choose(self, request: Request) -> Choice:
+        """Play the best available arm with probability 1."""
+        rho, mask = self.rho_of(request), self.mask(request)
+        arm = masked_argmax(self.values(request), mask)
+        pmf = np.zeros(len(self.arms))
+        pmf[arm] = 1.0
+        return Choice(arm, 1.0, pmf, rho)
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """All rounds at once."""
+        check_lane(self, stream, lane, start, stop)
+        values = self.table(stream)[lane.order[start:stop]]
+        if (stream.active_from > start).any() or (stream.active_until < stop).any():
+            t = np.arange(start, stop)[:, None]
+            values = np.where((stream.active_from <= t) & (t < stream.active_until), values, -np.inf)
+        lane.actions[start:stop] = np.argmax(values, axis=1)
+        lane.propensities[start:stop] = 1.0
+        self.round += stop - start
+
+
+@kernel
+def _decide_uniformly(
+    parts: tuple[np.ndarray, np.ndarray],
+    data: None,
+    row: int,
+    mask: np.ndarray,
+    t: int,
+    slot: int,
+    trace: np.ndarray,
+) -> tuple[int, float]:
+    """Draw an available arm; parts: keys, and pmf [K] to fill."""
+    keys, pmf = parts
+    count = mask.sum()
+    for j in range(pmf.size):
+        pmf[j] = mask[j] / count
+    arm = draw(pmf, uniform(keys, ACTION, t, 0))
+    return arm, pmf[arm]
+
+
+@kernel
+def _learn_nothing(parts: tuple[np.ndarray, np.ndarray], data: None, row: int, arm: int, slot: int) -> None:
+    """Rewards change nothing."""
+
+
+class RandomPolicy(CompiledPolicy):
+    """Uniform over the available arms."""
+
+    learns = False
+    any_rho: ClassVar[bool] = True
+    loop = staticmethod(round_loop(_decide_uniformly, _learn_nothing))
+
+    def start(self, offline: Offline | None) -> None:
+        """Nothing to prepare."""
+
+    def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Keys, and room for probabilities."""
+        return self.keys, np.empty(len(self.arms))
+
+    def data(self, stream: Stream) -> None:
+        """It reads nothing."""
+
+    def reads(self) -> Reads:
+        """Nothing."""
+        return Reads()
+
+    def choose(self, request: Request) -> Choice:
+        """Draw an arm."""
+        rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
+        arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
+        return Choice(int(arm), float(probability), parts[1], rho)
+
+
+class BestSingle(StaticPolicy):
+    """Always the arm of largest mean clipped utility on the train split."""
+
+    def start(self, offline: Offline | None) -> None:
+        """Mean utilities [K] of the train split; zeros without one, so that the first arm is played."""
+        self.means = (
+            np.zeros(len(self.arms))
+            if offline is None or not len(offline)
+            else offline.utilities.mean(axis=0)
+        )
+
+    def reads(self) -> Reads:
+        """Nothing."""
+        return Reads()
+
+    def values(self, request: Request) -> np.ndarray:
+        """Mean utilities, whatever the request."""
+        return self.means
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """The same for every row."""
+        return np.broadcast_to(self.means, stream.utilities.shape)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Mean utilities."""
+        return {"means": self.means}, {}
+
+    def layout(self) -> dict[str, checks.Field]:
+        """Mean utilities, -inf for an arm that was added later."""
+        return {"means": checks.state(len(self.arms), low=-np.inf, high=1.0)}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.means = arrays["means"]
+
+    def grow(self) -> None:
+        self.means = np.append(self.means, -np.inf)  # nothing is known of it, so it is never preferred
+
+    def shrink(self, index: int) -> None:
+        self.means = np.delete(self.means, index)
+
+
+class OracleBest(StaticPolicy):
+    """The best arm of every query in hindsight: an upper bound, defined in replay only."""
+
+    needs_outcomes: ClassVar[bool] = True
+
+    def values(self, request: Request) -> np.ndarray:
+        """Raises PolicyError: outcomes are not known before a decision."""
+        raise PolicyError("oracle_best looks at the outcomes of all arms and exists in replay only")
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Realised utilities."""
+        return stream.utilities
+
+
+class Carrot(StaticPolicy):
+    """Accuracy and cost heads, argmax of the expected clipped utility (the rule of the CARROT router)."""
+
+    any_rho: ClassVar[bool] = True
+
+    def reads(self) -> Reads:
+        """Both heads."""
+        return Reads(scores=True, costs=True)
+
+    def values(self, request: Request) -> np.ndarray:
+        """Expected utilities of the heads' predictions."""
+        k = len(self.arms)
+        return expected_utility(
+            self.need(request, "predicted_scores", k),
+            self.need(request, "predicted_costs", k, 0.0),
+            self.rho_of(request),
+            self.share,
+        )
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """The same for all rows."""
+        return expected_utility(stream.predicted_scores, stream.predicted_costs, self.rho, self.share)
+
+
+class PredictedOptions(PolicyOptions):
+    """Settings of the static policies that predict scores.
+
+    predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.
+    settings: options of the predictor that differ from its defaults (and from the preset's). If there are
+        any, the predictor is fitted on the train split even where the problem has predictions of that name.
+    """
+
+    predictor: str | None = None
+    settings: dict[str, Any] = Field({})
+
+
+class Predicted(StaticPolicy):
+    """Argmax of the expected clipped utility under a score predictor that is fitted on the train split.
+
+    knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router),
+    hier_shrink (shrunken cluster means) and stack (an ensemble): see `cabs_core.algorithms.predictors` for
+    what each does and its sources.
+
+    Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is
+    saved with the policy: attached by `attach`, fitted by `fit`, or else fitted at the first request without
+    predictions, on the train split that the policy was built with.
+    """
+
+    Settings = PredictedOptions
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"literal": {}, "pair": {}}
+    any_rho: ClassVar[bool] = True
+
+    def start(self, offline: Offline | None) -> None:
+        """No predictor attached; unknown predictors and bad settings are refused now."""
+        # a third of a second, and a replay reads predictions that are there
+        from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415
+
+        self.predictor: Any = None
+        self.cost_predictor: Any = None
+        self.on_embeddings = True
+        self.offline = offline if offline is not None and len(offline) >= 2 else None
+        make_score_predictor(self.key, **self.predictor_settings)
+
+    @property
+    def key(self) -> str:
+        """Key of its predictions in `static_scores`."""
+        if self.settings.predictor is not None:
+            return str(self.settings.predictor)
+        return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
+
+    @property
+    def own_predictor(self) -> bool:
+        """Whether its predictor is its own: with options, or of a kind that the oracles do not hold."""
+        from cabs_core.algorithms.predictors import STATIC  # noqa: PLC0415  (as in `start`)
+
+        return bool(self.predictor_settings) or self.key not in STATIC
+
+    def reads(self) -> Reads:
+        """The inputs of its own predictor where it has one, else the oracles' predictions under its key."""
+        if self.own_predictor:
+            return Reads(
+                costs=True, embedding=self.on_embeddings, context=not self.on_embeddings, length=True
+            )
+        return Reads(costs=True, static=self.key)
+
+    def fit_for_serving(self, offline: Offline) -> None:
+        """Fit its own predictor, where it has one."""
+        if self.own_predictor:
+            self._adopt(offline)
+
+    @property
+    def predictor_settings(self) -> dict[str, Any]:
+        """Options of the predictor that differ from its defaults."""
+        preset = {"loss": "pair"} if self.preset == "pair" else {}
+        return {**preset, **self.settings.settings}
+
+    def _fitted(self, offline: Offline) -> ScorePredictor:
+        from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415  (as in `start`)
+
+        lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
+        predictor = make_score_predictor(self.key, **self.predictor_settings)
+        return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
+
+    def fit(self, offline: Offline) -> None:
+        """Fit its predictors on the train split (embeddings and prompt lengths) and attach them, for use
+        online.
+
+        Raises:
+            PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.
+        """
+        from cabs_core.algorithms.predictors import CostPredictor  # noqa: PLC0415  (as in `start`)
+
+        if offline.embeddings is None or offline.prompt_lengths is None or len(offline) < 2:
+            raise PolicyError(
+                f"{self.name}: to fit it needs at least 2 train rows with embeddings and prompt lengths"
+            )
+        self.attach(self._fitted(offline), CostPredictor().fit(offline.prompt_lengths, offline.costs))
+
+    def attach(self, predictor: ScorePredictor, cost_predictor: CostPredictor | None) -> None:
+        """Use these fitted predictors (of score and cost) for requests that come without predictions."""
+        self.predictor, self.cost_predictor, self.on_embeddings = predictor, cost_predictor, True
+
+    def _adopt(self, offline: Offline) -> None:
+        """Use the predictor fitted on this train split, unless the policy has one already."""
+        if self.predictor is None:
+            self.predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
+            self.on_embeddings = offline.embeddings is not None
+
+    @property
+    def _fit_key(self) -> tuple[str, str, int, bool]:
+        """Predictor, settings, seed, and that no validation is used: the key of a stack's member, too."""
+        return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
+
+    def values(self, request: Request) -> np.ndarray:
+        """Expected utilities from the request's predictions, else from the attached predictor."""
+        k = len(self.arms)
+        scores = None if self.predictor_settings else self.static_scores_of(request, self.key)
+        costs = request.static_costs
+        if scores is None:
+            if self.predictor is None and self.offline is not None:
+                self._adopt(self.offline)
+            point = request.embedding if self.on_embeddings else request.context
+            if self.predictor is None or point is None:
+                raise PolicyError(
+                    f"{self.name} needs Request.static_scores[{self.key!r}], or an attached predictor and "
+                    f"Request.{'embedding' if self.on_embeddings else 'context'} and Request.prompt_length"
+                )
+            length = np.array(
+                [checks.number(self.name, "Request.prompt_length", request.prompt_length or 0.0, 0.0)]
+            )
+            part = f"Request.{'embedding' if self.on_embeddings else 'context'}"
+            point = checks.array(self.name, part, point, checks.Field((self.predictor.width,)))
+            scores = self.predictor.predict(point[None], length)[0]
+            scores = checks.array(self.name, "the predictor's scores", scores, checks.Field((k,)))
+            if costs is None and self.cost_predictor is not None:
+                costs = self.cost_predictor.predict(length)[0]
+        if costs is None:
+            costs = self.need(request, "predicted_costs", k, 0.0)
+        costs = checks.array(self.name, "expected costs", costs, checks.Field((k,), 0.0))
+        return expected_utility(scores, costs, self.rho_of(request), self.share)
+
+    def table(self, stream: Stream) -> np.ndarray:
+        """Expected utilities of all rows from the problem's predictions.
+
+        Where it has none, or `settings` are given, from a predictor fitted on the train split (its
+        embeddings, else its contexts).
+        """
+        scores = None if self.predictor_settings else stream.static_scores.get(self.key)
+        if scores is None:
+            scores = self._predictions(stream)
+        return expected_utility(scores, stream.static_costs, self.rho, self.share)
+
+    def _predictions(self, stream: Stream) -> np.ndarray:
+        offline = stream.offline
+        if len(offline) < 2:
+            raise PolicyError(
+                f"{self.name}: the problem has no static_scores[{self.key!r}] and no train split to fit on"
+            )
+
+        self._adopt(offline)
+
+        def predict() -> np.ndarray:
+            rows = stream.contexts if offline.embeddings is None else stream.embeddings
+            assert rows is not None  # a stream has embeddings where its train split has
+            lengths = stream.prompt_lengths if offline.prompt_lengths is not None else None
+            predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
+            return predictor.predict(rows, np.zeros(len(stream.contexts)) if lengths is None else lengths)
+
+        return offline.fit_once(("predicted", *self._fit_key), predict)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Whether the predictor was fitted on embeddings; the predictor itself has files of its own."""
+        return {}, {"on_embeddings": self.on_embeddings}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`."""
+        self.on_embeddings = bool(values.get("on_embeddings", True))
+
+    def save_parts(self, folder: Path) -> None:
+        """The attached predictors, in subfolders."""
+        if self.predictor is not None:
+            self.predictor.save(folder / "predictor")
+            if self.cost_predictor is not None:
+                self.cost_predictor.save(folder / "cost_predictor")
+
+    def load_parts(self, folder: Path) -> None:
+        """Inverse of `save_parts`."""
+        if (folder / "predictor").is_dir():
+            # as in `start`
+            from cabs_core.algorithms.predictors import CostPredictor, load_score_predictor  # noqa: PLC0415
+
+            self.predictor = load_score_predictor(folder / "predictor")
+            if (folder / "cost_predictor").is_dir():
+                self.cost_predictor = CostPredictor.load(folder / "cost_predictor")

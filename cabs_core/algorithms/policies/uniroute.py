@@ -1,0 +1,66 @@
+"""`uniroute`: UniRoute (Jitkrittum et al. 2025, arXiv 2502.08773), a router whose arms may arrive after it
+was made.
+
+An arm is the vector of its errors on clusters of prompts (k-means on the embeddings; the paper's K-means
+instantiation, by the abstract and accounts of its sections 4 and 5): an arm's score on a prompt is expected
+to be its mean on the prompt's cluster, and the arm of largest expected utility is played. Clusters need no
+labels, so an arm that comes later needs outcomes on a few prompts and no training:
+`add_arm(name, embeddings, scores)`. The learnt cluster map of the paper is not here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from cabs_core.algorithms.policies.static import Predicted
+from cabs_core.algorithms.predictors import ClusterPredictor
+from cabs_core.base.errors import PolicyError
+
+
+class UniRoute(Predicted):
+    """Mean scores of the prompt's cluster. Settings are those of the predictor `clusters`."""
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    predictor: ClusterPredictor | None
+
+    @property
+    def key(self) -> str:
+        """The predictor that holds clusters and error vectors."""
+        return "clusters"
+
+    @property
+    def predictor_settings(self) -> dict[str, Any]:
+        """One cluster a prompt, unless the settings say otherwise."""
+        return {"top": 1, **self.settings.settings}
+
+    def _ready(self) -> None:
+        if self.predictor is None and self.offline is not None:
+            self._adopt(self.offline)
+
+    def grow(self) -> None:
+        """Without scored prompts an arm counts as always wrong."""
+        self._ready()
+        if self.predictor is not None:
+            means = self.predictor.means_
+            self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
+
+    def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+        """An arm with the errors of a few scored prompts; clusters without one have its mean score.
+
+        Raises:
+            PolicyError: it was not fitted yet.
+        """
+        self._ready()
+        if self.predictor is None:
+            raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
+        self.predictor = self.predictor.with_arm(embeddings, scores)
+
+    def shrink(self, index: int) -> None:
+        self._ready()
+        if self.predictor is not None:
+            self.predictor = self.predictor.with_means(np.delete(self.predictor.means_, index, axis=1))
+
+
+__all__ = ["UniRoute"]

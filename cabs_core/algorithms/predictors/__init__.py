@@ -1,0 +1,108 @@
+"""Predictors of scores and costs that are fitted on the train split and never learn online.
+
+predictor = make_score_predictor("ridge").fit(embeddings, prompt_lengths, scores, validation=(...))
+predictor.predict(embeddings, prompt_lengths)       # [n, K] in [0, 1]
+predictor.save(folder); load_score_predictor(folder)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cabs_core.algorithms.predictors.base import ScorePredictor, read_header
+from cabs_core.algorithms.predictors.bilinear import FactorisationPredictor, MirtPredictor
+from cabs_core.algorithms.predictors.clusters import ClusterPredictor, HierShrinkPredictor
+from cabs_core.algorithms.predictors.costs import ContextCostPredictor, CostPredictor
+from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
+from cabs_core.algorithms.predictors.simple import KnnPredictor, MeanPredictor, RidgePredictor
+from cabs_core.algorithms.predictors.stack import StackPredictor
+from cabs_core.algorithms.predictors.tasks import TaskPredictor
+from cabs_core.base.errors import PolicyError, ProvenanceError
+
+_CLASSES: dict[str, type[ScorePredictor]] = {
+    cls.name: cls
+    for cls in (
+        MeanPredictor,
+        RidgePredictor,
+        KnnPredictor,
+        KernelPredictor,
+        ClusterPredictor,
+        HierShrinkPredictor,
+        FactorisationPredictor,
+        MirtPredictor,
+        StackPredictor,
+        TaskPredictor,
+    )
+}
+#: those whose predictions the oracles give and every replay problem holds
+STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
+#: names of all static score predictors; `knn_literal` is kNN with the published k = 3
+SCORE_PREDICTORS = (
+    "mean",
+    "ridge",
+    "knn",
+    "knn_literal",
+    "kernel_ridge",
+    "clusters",
+    "hier_shrink",
+    "mf",
+    "mirt",
+    "stack",
+    "tasks",
+)
+
+
+def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
+    """A new, unfitted predictor by name; options are those of its class.
+
+    Raises:
+        PolicyError: unknown name; the known ones are listed.
+    """
+    if name == "knn_literal":
+        return KnnPredictor(**{"k": 3, **options})
+    return predictor_class(name)(**options)
+
+
+def predictor_class(name: str) -> type[ScorePredictor]:
+    """The class of a predictor by the name that its files carry.
+
+    Raises:
+        PolicyError: unknown name; the known ones are listed.
+    """
+    if name not in _CLASSES:
+        raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
+    return _CLASSES[name]
+
+
+def load_score_predictor(folder: str | Path) -> ScorePredictor:
+    """The score predictor that was saved in `folder`, of whichever class.
+
+    Raises:
+        ProvenanceError: there is none, or it has a format that this version does not read.
+    """
+    name = read_header(folder).get("name")
+    if name not in _CLASSES:
+        raise ProvenanceError(f"{folder} holds {name!r}, not a score predictor ({', '.join(_CLASSES)}).")
+    return _CLASSES[name].load(folder)
+
+
+__all__ = [
+    "SCORE_PREDICTORS",
+    "ClusterPredictor",
+    "ContextCostPredictor",
+    "CostPredictor",
+    "FactorisationPredictor",
+    "HierShrinkPredictor",
+    "KernelPredictor",
+    "KnnPredictor",
+    "MeanPredictor",
+    "MirtPredictor",
+    "RidgePredictor",
+    "ScorePredictor",
+    "StackPredictor",
+    "TaskPredictor",
+    "load_score_predictor",
+    "make_score_predictor",
+    "predictor_class",
+]

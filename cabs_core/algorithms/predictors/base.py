@@ -1,0 +1,254 @@
+"""The interface of a predictor of every arm's score, its checks of input, and its files.
+
+Belongs here: what all predictors of scores share. The predictors are in the other modules of this package.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.errors import DataError, ProvenanceError
+
+FORMAT = 1
+#: embeddings, prompt lengths and scores of held-out prompts
+Validation = tuple[np.ndarray, np.ndarray, np.ndarray]
+#: arrays, and settings as JSON values
+State = tuple[dict[str, np.ndarray], dict[str, Any]]
+#: (key, compute) -> the value of compute(), kept under the key by whoever keeps such values
+Once = Callable[[Hashable, Callable[[], Any]], Any]
+
+
+class ScorePredictor(ABC):
+    """Predicts the score of every arm from a prompt's embedding and length.
+
+    `fit` learns from the train split; `validation`, where given, is used only to choose settings (kNN's k,
+    the weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`). Fitted attributes end in `_`.
+    """
+
+    name: ClassVar[str]
+    #: neighbours that are known before `fit` and `predict`, for predictors that look at neighbours
+    lists: NeighbourLists | None = None
+    _once: Once = staticmethod(lambda key, compute: compute())
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Take neighbours among the train prompts from these lists instead of searching them."""
+        self.lists = lists
+
+    def fit(
+        self,
+        embeddings: np.ndarray,
+        prompt_lengths: np.ndarray,
+        scores: np.ndarray,
+        *,
+        validation: Validation | None = None,
+        seed: int = 0,
+        once: Once | None = None,
+    ) -> Self:
+        """Learn from the train split and return self.
+
+        Args:
+            embeddings: `[N, e]` finite.
+            prompt_lengths: `[N]` characters, >= 0.
+            scores: `[N, K]` in [0, 1].
+            validation: (embeddings, prompt_lengths, scores) of held-out prompts, or None: where settings have
+                to be chosen, a tenth of the train split is set aside for it.
+            seed: of all random draws (landmarks, initial weights, the part set aside).
+            once: keeps what several predictors of this train split compute alike, such as `Offline.fit_once`.
+
+        Raises:
+            DataError: shapes disagree, a value is not finite or a score is outside [0, 1].
+        """
+        x, lengths = check_inputs(embeddings, prompt_lengths)
+        y = check_scores(scores, len(x))
+        held_out = None
+        if validation is not None:
+            vx, vl = check_inputs(validation[0], validation[1], width=x.shape[1], what="validation ")
+            held_out = (vx, vl, check_scores(validation[2], len(vx), arms=y.shape[1], what="validation "))
+        if once is not None:
+            self._once = once
+        try:
+            self._fit(x, lengths, y, held_out, int(seed))
+        finally:
+            self.__dict__.pop("_once", None)  # it may hold the whole train split
+        return self
+
+    def predict(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
+        """Expected scores `[n, K]` float64 in [0, 1] for embeddings `[n, e]` and lengths `[n]`.
+
+        Raises:
+            DataError: the embeddings have another width than in `fit`, or a value is not finite.
+        """
+        x, lengths = check_inputs(embeddings, prompt_lengths, width=self.width, rows=0)
+        scores: np.ndarray = np.clip(self._predict(x, lengths), 0.0, 1.0)
+        return scores
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of columns of the embeddings it was fitted on."""
+
+    @abstractmethod
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None: ...
+
+    @abstractmethod
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
+
+    @abstractmethod
+    def state(self) -> State:
+        """(arrays, settings) from which `restore` makes the same predictor; settings are JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        """Inverse of `state`."""
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `predictor.json` and `predictor.npz` into `folder` (replaced as a whole, atomically)."""
+        arrays, settings = self.state()
+        return save_state(folder, self.name, arrays, settings)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` of the same class wrote.
+
+        Raises:
+            ProvenanceError: the files are absent, of another predictor or of another format.
+        """
+        arrays, settings = load_state(folder, cls.name)
+        return cls.restore(arrays, settings)
+
+
+def save_state(
+    folder: str | Path, name: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
+) -> Path:
+    """Write arrays (npz, no pickle) and settings (JSON) of the predictor called `name`."""
+    contents = Contents("a saved predictor", "predictor.json", ("predictor.npz",), ("name", "settings"))
+    with atomic_directory(folder, contents) as temporary:
+        np.savez(temporary / "predictor.npz", allow_pickle=False, **arrays)
+        text = json.dumps({"format": FORMAT, "name": name, "settings": dict(settings)}, indent=1)
+        (temporary / "predictor.json").write_text(text, encoding="utf-8")
+    return Path(folder)
+
+
+def read_header(folder: str | Path) -> dict[str, Any]:
+    """The JSON of a saved predictor: format, name and settings.
+
+    Raises:
+        ProvenanceError: it cannot be read, or is of another format.
+    """
+    path = Path(folder) / "predictor.json"
+    try:
+        header = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProvenanceError(f"{path}: no readable predictor ({error}). Fit it again.") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise ProvenanceError(f"{path}: expected a predictor of format {FORMAT}. Fit it again.")
+    return header
+
+
+def load_state(folder: str | Path, name: str) -> State:
+    """(arrays, settings) of the predictor called `name` in `folder`.
+
+    Raises:
+        ProvenanceError: another predictor, or not readable.
+    """
+    header = read_header(folder)
+    if header["name"] != name:
+        raise ProvenanceError(f"{folder} holds the predictor {header['name']!r}, not {name!r}.")
+    path = Path(folder) / "predictor.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ProvenanceError(f"{path}: not readable ({error}). Fit the predictor again.") from None
+    return arrays, header["settings"]
+
+
+def check_inputs(
+    embeddings: ArrayLike,
+    prompt_lengths: ArrayLike,
+    *,
+    width: int | None = None,
+    rows: int = 2,
+    what: str = "",
+) -> tuple[np.ndarray, np.ndarray]:
+    """Embeddings as float64 `[n, e]` and lengths as float64 `[n]`, or DataError saying what is wrong."""
+    x = np.asarray(embeddings)
+    if x.ndim != 2 or x.shape[1] < 1 or len(x) < rows:
+        raise DataError(f"{what}embeddings have shape {x.shape}: expected [n >= {rows}, e >= 1]")
+    if width is not None and x.shape[1] != width:
+        raise DataError(f"{what}embeddings have {x.shape[1]} columns: the predictor was fitted on {width}")
+    x = x.astype(np.float64, copy=False)
+    lengths = np.asarray(prompt_lengths, dtype=np.float64)
+    if lengths.shape != (len(x),):
+        raise DataError(f"{what}prompt_lengths have shape {lengths.shape}: expected {(len(x),)}")
+    for name, array in (("embeddings", x), ("prompt_lengths", lengths)):
+        bad = ~np.isfinite(array) if name == "embeddings" else ~(np.isfinite(array) & (array >= 0))
+        if bad.any():
+            row = int(np.argwhere(bad)[0][0])
+            raise DataError(
+                f"{what}{name}: row {row} holds {array[row][bad[row]] if bad.ndim > 1 else array[row]}"
+            )
+    return x, lengths
+
+
+def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what: str = "") -> np.ndarray:
+    """Scores as float64 `[rows, K]` in [0, 1], or DataError saying which cell is wrong."""
+    y = np.asarray(scores, dtype=np.float64)
+    if y.ndim != 2 or len(y) != rows or y.shape[1] < 1 or (arms is not None and y.shape[1] != arms):
+        raise DataError(f"{what}scores have shape {y.shape}: expected [{rows}, {arms or 'K >= 1'}]")
+    bad = ~((y >= 0) & (y <= 1))
+    if bad.any():
+        row, arm = np.argwhere(bad)[0]
+        raise DataError(f"{what}scores: row {row}, arm {arm} is {y[row, arm]}, expected a number in [0, 1]")
+    return y
+
+
+def nonnegative_weights(members: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Weights `[m]` >= 0 of members `[n, m]` with the least squared error of a target `[n]`."""
+    from scipy.optimize import nnls  # noqa: PLC0415  (a tenth of a second, where predictors are fitted)
+
+    weights: np.ndarray = nnls(members, target)[0]
+    return weights
+
+
+def contrasts(values: np.ndarray) -> np.ndarray:
+    """Scores `[n, K]` less their mean over the arms of a query; of a single arm, the scores as they are.
+
+    Which arm to play depends on these alone; how hard a prompt is for all arms together changes no decision.
+    """
+    return values - values.mean(axis=1, keepdims=True) if values.shape[1] > 1 else values
+
+
+def contrast_error(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Mean squared error of the contrasts between the arms of a query, of predictions and scores `[n, K]`."""
+    return float((contrasts(predicted - actual) ** 2).mean())
+
+
+def held_out_part(n: int, seed: int) -> np.ndarray:
+    """Boolean `[n]`: about a tenth of n rows (at least one), drawn from `seed`."""
+    part = np.zeros(n, dtype=bool)
+    part[np.random.default_rng([seed, 20]).permutation(n)[: max(1, n // 10)]] = True
+    return part
+
+
+def prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays with `prefix.` before every name."""
+    return {f"{prefix}.{key}": value for key, value in arrays.items()}
+
+
+def without_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays whose name begins with `prefix.`, without it."""
+    return {key[len(prefix) + 1 :]: value for key, value in arrays.items() if key.startswith(prefix + ".")}

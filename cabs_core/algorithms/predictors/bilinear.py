@@ -1,0 +1,359 @@
+"""Score predictors whose logit is bilinear in the prompt's embedding and a vector per arm, fitted by Adam.
+
+`mf` is the matrix factorisation of RouteLLM and EmbedLLM, s_m = w.(P_m * (W e + b)), one model with two
+losses:
+
+    cross_entropy   two-class cross-entropy of every score, with noise on the embedding and a constant in the
+                    classifier (EmbedLLM, arXiv 2410.02223; read in ynulihao/LLMRouterBench,
+                    `baselines/EmbedLLM/algorithm/mf.py`). Its loss depends only on the difference of its two
+                    logits, so only the difference is modelled here;
+    pair            -log sigmoid(s_win - s_lose) for every two arms of a prompt with different scores, P_m of
+                    unit length, no constants (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
+                    `routers/matrix_factorization`). This loss ranks arms but does not calibrate s, so the
+                    predicted score is sigmoid(u (s - mean of s over the arms) + v), with u, v fitted on the
+                    train split.
+
+`mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
+sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.
+
+Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least loss on the held-out prompts is
+kept.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import expit
+
+from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, held_out_part
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.errors import PolicyError
+
+BATCH = 64
+PATIENCE = 4
+
+
+def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """(mean of -y log p - (1 - y) log(1 - p), its gradient) at p = sigmoid(logits `[B, K]`)."""
+    loss = np.logaddexp(0.0, logits) - y * logits
+    return float(loss.mean()), (expit(logits) - y) / y.size
+
+
+def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """(mean of -log sigmoid(s_i - s_j) over pairs with y_i > y_j, its gradient `[B, K]`); 0 without any."""
+    wins = y[:, :, None] > y[:, None, :]
+    count = int(wins.sum())
+    if not count:
+        return 0.0, np.zeros_like(scores)
+    gap = scores[:, :, None] - scores[:, None, :]
+    loss = np.where(wins, np.logaddexp(0.0, -gap), 0.0).sum() / count
+    pull = np.where(wins, -expit(-gap), 0.0) / count
+    return float(loss), pull.sum(axis=2) - pull.sum(axis=1)
+
+
+@kernel
+def adam_step(
+    weights: np.ndarray,
+    gradient: np.ndarray,
+    first: np.ndarray,
+    second: np.ndarray,
+    decay: float,
+    rate: float,
+    tiny: float,
+) -> None:
+    """One step of Adam in place, all arrays flat.
+
+    One pass: half of the training was temporary arrays of numpy's.
+
+    first, second: moments. rate: the learning rate with both corrections of bias; tiny: epsilon with that of
+    the second.
+    """
+    for i in range(weights.size):
+        slope = gradient[i] + decay * weights[i]
+        first[i] += 0.1 * (slope - first[i])
+        second[i] += 0.001 * (slope * slope - second[i])
+        weights[i] -= rate * first[i] / (np.sqrt(second[i]) + tiny)
+
+
+class _Bilinear(ScorePredictor):
+    """Training and files of the two bilinear predictors. `weights_` is {name: array}."""
+
+    weights_: dict[str, np.ndarray]
+    width_: int
+    scale_: float
+    noise: float = 0.0
+
+    @abstractmethod
+    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Weights before training."""
+
+    @abstractmethod
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(logits `[B, K]`, hidden values `[B, d]`) for scaled embeddings `[B, e]`."""
+
+    @abstractmethod
+    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+        """Gradient of the loss by the weights, from hidden values and the slope by the logits `[B, K]`."""
+
+    def _logits(self, x: np.ndarray) -> np.ndarray:
+        return self._forward(x)[0]
+
+    def __init__(self, dim: int, learning_rate: float, weight_decay: float, epochs: int):
+        if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
+            raise PolicyError(
+                f"{self.name}: dim {dim} and epochs {epochs} must be >= 1, learning_rate {learning_rate} > 0 "
+                f"and weight_decay {weight_decay} >= 0"
+            )
+        self.dim, self.epochs = int(dim), int(epochs)
+        self.learning_rate, self.weight_decay = float(learning_rate), float(weight_decay)
+
+    def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+        return cross_entropy(logits, y)
+
+    def _scale(self, x: np.ndarray) -> np.ndarray:
+        # embeddings of any scale: the noise and the learning rate are for entries of about this size
+        return x * self.scale_
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        self.width_ = x.shape[1]
+        self.scale_ = float(1.0 / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
+        if validation is None:
+            part = held_out_part(len(x), seed)
+            held, train = (x[part], y[part]), (x[~part], y[~part])
+        else:
+            held, train = (validation[0], validation[2]), (x, y)
+        train, held = (self._scale(train[0]), train[1]), (self._scale(held[0]), held[1])
+        rng = np.random.default_rng([seed, 31])
+        self.weights_ = self._start(y, rng)
+        self._train(*train, *held, rng)
+        self._finish(*train)
+
+    def _train(
+        self, x: np.ndarray, y: np.ndarray, held_x: np.ndarray, held_y: np.ndarray, rng: np.random.Generator
+    ) -> None:
+        weights = self.weights_
+        first = {name: np.zeros_like(w) for name, w in weights.items()}
+        second = {name: np.zeros_like(w) for name, w in weights.items()}
+        best: dict[str, np.ndarray] | None = None
+        best_loss, waited, step = np.inf, 0, 0
+        for _ in range(self.epochs):
+            order = rng.permutation(len(x))
+            for start in range(0, len(x), BATCH):
+                rows = order[start : start + BATCH]
+                e = x[rows]
+                if self.noise > 0:
+                    e = e + self.noise * rng.standard_normal(e.shape)
+                logits, hidden = self._forward(e)
+                _, slope = self._loss(logits, y[rows])
+                step += 1
+                unbiased = np.sqrt(1.0 - 0.999**step)
+                rate = self.learning_rate * unbiased / (1.0 - 0.9**step)
+                for name, gradient in self._gradient(e, hidden, slope).items():
+                    adam_step(
+                        weights[name].reshape(-1),
+                        gradient.reshape(-1),
+                        first[name].reshape(-1),
+                        second[name].reshape(-1),
+                        self.weight_decay,
+                        rate,
+                        1e-8 * unbiased,
+                    )
+            loss, _ = self._loss(self._logits(held_x), held_y)
+            if loss < best_loss:
+                best, best_loss, waited = {name: w.copy() for name, w in weights.items()}, loss, 0
+            else:
+                waited += 1
+                if waited >= PATIENCE:
+                    break
+        self.weights_ = best or weights
+
+    def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Fit what depends on the trained weights."""
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = expit(self._logits(self._scale(x)))
+        return scores
+
+    @property
+    def width(self) -> int:
+        return self.width_
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "learning_rate": self.learning_rate,
+            "weight_decay": self.weight_decay,
+            "epochs": self.epochs,
+        }
+
+    def state(self) -> State:
+        return dict(self.weights_), {
+            "options": self._options(),
+            "width": self.width_,
+            "scale": self.scale_,
+            "extra": self._extra(),
+        }
+
+    def _extra(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(**settings["options"])
+        self.weights_ = dict(arrays)
+        self.width_, self.scale_ = int(settings["width"]), float(settings["scale"])
+        for name, value in settings["extra"].items():
+            setattr(self, name, value)
+        return self
+
+
+def _logit(mean: float) -> float:
+    p = np.clip(mean, 0.02, 0.98)
+    return float(np.log(p / (1.0 - p)))
+
+
+class FactorisationPredictor(_Bilinear):
+    """Matrix factorisation (see the module).
+
+    Args:
+        dim: length of the arms' vectors. loss: 'cross_entropy' or 'pair'.
+        noise: standard deviation added to every entry of the (normalised) embedding during training.
+        learning_rate, weight_decay, epochs: of Adam; training ends sooner where the held-out loss does not
+            fall.
+    """
+
+    name: ClassVar[str] = "mf"
+
+    def __init__(
+        self,
+        dim: int = 128,
+        loss: str = "cross_entropy",
+        noise: float = 0.05,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-5,
+        epochs: int = 30,
+    ):
+        super().__init__(dim, learning_rate, weight_decay, epochs)
+        if loss not in ("cross_entropy", "pair") or not noise >= 0:
+            raise PolicyError(f"mf: loss {loss!r} must be 'cross_entropy' or 'pair' and noise {noise} >= 0")
+        self.loss, self.noise = loss, float(noise)
+        self.calibration_ = [1.0, 0.0]
+
+    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        # as the sources: standard normal vectors per arm, uniform linear maps
+        k, e, d = y.shape[1], self.width_, self.dim
+        weights = {
+            "arms": rng.standard_normal((k, d)),
+            "projection": rng.uniform(-1, 1, (d, e)) / np.sqrt(e),
+            "classifier": rng.uniform(-1, 1, d) / np.sqrt(d),
+        }
+        if self.loss == "cross_entropy":
+            weights |= {"bias": np.zeros(d), "constant": np.full(1, _logit(y.mean()))}
+        return weights
+
+    def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+        return cross_entropy(logits, y) if self.loss == "cross_entropy" else pair_loss(logits, y)
+
+    def _vectors(self) -> np.ndarray:
+        p = self.weights_["arms"]
+        if self.loss == "pair":
+            p = p / np.linalg.norm(p, axis=1, keepdims=True)
+        return p
+
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        w = self.weights_
+        q = x @ w["projection"].T
+        if self.loss == "cross_entropy":
+            q = q + w["bias"]
+        logits = (q * w["classifier"]) @ self._vectors().T
+        return logits + w["constant"] if self.loss == "cross_entropy" else logits, q
+
+    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+        w, vectors = self.weights_, self._vectors()
+        arms = slope.T @ (hidden * w["classifier"])
+        back = slope @ vectors
+        through = back * w["classifier"]
+        out = {"classifier": (back * hidden).sum(axis=0), "projection": through.T @ x}
+        if self.loss == "pair":
+            norms = np.linalg.norm(w["arms"], axis=1, keepdims=True)
+            out["arms"] = (arms - vectors * (arms * vectors).sum(axis=1, keepdims=True)) / norms
+        else:
+            out |= {"arms": arms, "bias": through.sum(axis=0), "constant": np.atleast_1d(slope.sum())}
+        return out
+
+    def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Slope and constant that make scores of the pair loss's differences: Newton on two numbers."""
+        if self.loss != "pair":
+            return
+        s = self._logits(x)
+        rows = np.stack([(s - s.mean(axis=1, keepdims=True)).ravel(), np.ones(s.size)], axis=1)
+        coefficients = np.array([0.0, _logit(y.mean())])
+        for _ in range(30):
+            p = expit(rows @ coefficients)
+            gradient = rows.T @ (p - y.ravel()) + 1e-6 * coefficients
+            hessian = (rows * (p * (1 - p))[:, None]).T @ rows + 1e-6 * np.eye(2)
+            move = np.linalg.solve(hessian, gradient)
+            coefficients = coefficients - np.clip(move, -2.0, 2.0)
+            if np.abs(move).max() < 1e-10:
+                break
+        self.calibration_ = [float(v) for v in coefficients]
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        s = self._logits(self._scale(x))
+        if self.loss == "pair":
+            s = self.calibration_[0] * (s - s.mean(axis=1, keepdims=True)) + self.calibration_[1]
+        scores: np.ndarray = expit(s)
+        return scores
+
+    def _options(self) -> dict[str, Any]:
+        return {**super()._options(), "loss": self.loss, "noise": self.noise}
+
+    def _extra(self) -> dict[str, Any]:
+        return {"calibration_": self.calibration_}
+
+
+class MirtPredictor(_Bilinear):
+    """Multidimensional item response model (see the module).
+
+    Args:
+        dim: abilities per arm. learning_rate, weight_decay, epochs: as `FactorisationPredictor`.
+    """
+
+    name: ClassVar[str] = "mirt"
+
+    def __init__(
+        self, dim: int = 32, learning_rate: float = 3e-3, weight_decay: float = 1e-4, epochs: int = 30
+    ):
+        super().__init__(dim, learning_rate, weight_decay, epochs)
+
+    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        k, e, d = y.shape[1], self.width_, self.dim
+        return {
+            "abilities": rng.standard_normal((k, d)) / np.sqrt(d),
+            "discrimination": rng.uniform(-1, 1, (d, e)) / np.sqrt(e),
+            "discrimination_bias": rng.uniform(-1, 1, d) / np.sqrt(e),
+            "difficulty": np.zeros(e),
+            "difficulty_bias": np.full(1, -_logit(y.mean())),
+        }
+
+    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        w = self.weights_
+        a = x @ w["discrimination"].T + w["discrimination_bias"]
+        return a @ w["abilities"].T - (x @ w["difficulty"])[:, None] - w["difficulty_bias"], a
+
+    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+        w = self.weights_
+        back, total = slope @ w["abilities"], slope.sum(axis=1)
+        return {
+            "abilities": slope.T @ hidden,
+            "discrimination": back.T @ x,
+            "discrimination_bias": back.sum(axis=0),
+            "difficulty": -(x.T @ total),
+            "difficulty_bias": np.atleast_1d(-total.sum()),
+        }

@@ -1,0 +1,207 @@
+"""Score predictors that average the train scores over k-means clusters of the embeddings.
+
+`clusters` is the predictor inside Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
+`baselines/AvengersPro`): the nearest clusters of a prompt, weighted by a softmax of their distances.
+`hier_shrink` (vllm-project/semantic-router, issue 3459) shrinks the mean of a small cluster to that of a
+large cluster, and the latter to the arm's mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, check_inputs, check_scores
+from cabs_core.base.errors import PolicyError
+
+
+def unit_rows(x: np.ndarray) -> np.ndarray:
+    """Rows `[n, d]` scaled to length 1; a row of zeros stays zero."""
+    norms = np.linalg.norm(x, axis=1, keepdims=True)
+    unit = np.zeros_like(x, dtype=np.float64)
+    np.divide(x, norms, out=unit, where=norms > 0)
+    return unit
+
+
+def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    """Centres `[min(clusters, distinct points), e]` of k-means, best of 3 starts: ten are no better in what a
+    router earns (docs/measurements/tried.md). Runs on one thread: with several, the last digits of sums
+    differ between runs.
+    """
+    from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
+
+    count = min(clusters, len(np.unique(points, axis=0)))
+    with threadpool_limits(1):
+        centers: np.ndarray = KMeans(count, n_init=3, random_state=seed).fit(points).cluster_centers_
+    return centers
+
+
+def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    """int `[n]`: the centre of least Euclidean distance (the first of equals)."""
+    nearest: np.ndarray = np.argmin((centers**2).sum(axis=1) - 2.0 * (points @ centers.T), axis=1)
+    return nearest
+
+
+def cluster_means(labels: np.ndarray, values: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
+    """(means `[clusters, K]` of each cluster's rows, counts `[clusters]`); an empty cluster has mean 0."""
+    counts = np.bincount(labels, minlength=clusters).astype(np.float64)
+    sums = np.zeros((clusters, values.shape[1]))
+    np.add.at(sums, labels, values)
+    return sums / np.maximum(counts, 1.0)[:, None], counts
+
+
+def soft_membership(points: np.ndarray, centers: np.ndarray, top: int, beta: float) -> np.ndarray:
+    """`[n, clusters]` softmax of -beta (1 - x.c) over the `top` nearest centres, 0 for the others."""
+    distance = 1.0 - points @ centers.T
+    order = np.argsort(distance, axis=1, kind="stable")[:, : min(top, len(centers))]
+    near = np.take_along_axis(distance, order, axis=1)
+    share = np.exp(-beta * (near - near[:, :1]))
+    out: np.ndarray = np.zeros_like(distance)
+    np.put_along_axis(out, order, share / share.sum(axis=1, keepdims=True), axis=1)
+    return out
+
+
+class ClusterPredictor(ScorePredictor):
+    """Mean scores of the nearest clusters, weighted by a softmax of their distances (Avengers-Pro).
+
+    Args:
+        clusters: number of clusters of the normalised embeddings. top: clusters that count for a prompt.
+        beta: inverse temperature of the softmax over -distance, distance = 1 - x.centre.
+    """
+
+    name: ClassVar[str] = "clusters"
+    centers_: np.ndarray
+    means_: np.ndarray
+
+    def __init__(self, clusters: int = 25, top: int = 3, beta: float = 9.0):
+        if clusters < 1 or top < 1 or not beta >= 0:
+            raise PolicyError(
+                f"clusters: clusters {clusters} and top {top} must be >= 1 and beta {beta} >= 0"
+            )
+        self.clusters, self.top, self.beta = int(clusters), int(top), float(beta)
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        points = unit_rows(x)
+        self.centers_ = self._once(
+            ("k-means", self.clusters, seed), lambda: kmeans_centers(points, self.clusters, seed)
+        )
+        labels = nearest_center(points, self.centers_)
+        self.means_, _ = cluster_means(labels, y, len(self.centers_))
+
+    def with_means(self, means: np.ndarray) -> Self:
+        """The same clusters with other mean scores [clusters, K]; nothing else is copied."""
+        extended = copy(self)
+        extended.means_ = means
+        return extended
+
+    def with_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> Self:
+        """One more arm, from its scores `[m]` on m prompts `[m, e]`; a cluster without any has the mean
+        score.
+
+        Raises:
+            DataError: as in `fit`.
+        """
+        x, _ = check_inputs(embeddings, np.zeros(len(embeddings)), width=self.width, rows=1)
+        y = check_scores(np.asarray(scores, dtype=np.float64).reshape(-1, 1), len(x))
+        means, counts = cluster_means(nearest_center(unit_rows(x), self.centers_), y, len(self.centers_))
+        column = np.where(counts[:, None] > 0, means, y.mean())
+        return self.with_means(np.hstack([self.means_, column]))
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = soft_membership(unit_rows(x), self.centers_, self.top, self.beta) @ self.means_
+        return scores
+
+    @property
+    def width(self) -> int:
+        return int(self.centers_.shape[1])
+
+    def state(self) -> State:
+        settings = {"clusters": self.clusters, "top": self.top, "beta": self.beta}
+        return {"centers": self.centers_, "means": self.means_}, settings
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(**settings)
+        self.centers_, self.means_ = arrays["centers"], arrays["means"]
+        return self
+
+
+class HierShrinkPredictor(ScorePredictor):
+    """Means of a large and a small cluster of the prompt, shrunk in two steps.
+
+    b1 = (n1 m1 + s ybar) / (n1 + s) with n1 prompts and mean m1 of the prompt's large cluster and ybar the
+    arm's mean; prediction b2 = (n2 m2 + s b1) / (n2 + s) with its small cluster.
+
+    Args:
+        coarse, fine: numbers of clusters. strength: s, number of prompts that the coarser mean counts as.
+    """
+
+    name: ClassVar[str] = "hier_shrink"
+    mean_: np.ndarray
+    coarse_centers_: np.ndarray
+    fine_centers_: np.ndarray
+    coarse_sums_: np.ndarray
+    coarse_counts_: np.ndarray
+    fine_sums_: np.ndarray
+    fine_counts_: np.ndarray
+
+    def __init__(self, coarse: int = 20, fine: int = 100, strength: float = 24.0):
+        if coarse < 1 or fine < 1 or not strength > 0:
+            raise PolicyError(
+                f"hier_shrink: coarse {coarse} and fine {fine} must be >= 1 and strength {strength} > 0"
+            )
+        self.coarse, self.fine, self.strength = int(coarse), int(fine), float(strength)
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        points = unit_rows(x)
+        self.mean_ = y.mean(axis=0)
+        self.coarse_centers_ = kmeans_centers(points, self.coarse, seed)
+        self.fine_centers_ = kmeans_centers(points, self.fine, seed + 1)
+        self.coarse_sums_, self.coarse_counts_ = self._sums(points, y, self.coarse_centers_)
+        self.fine_sums_, self.fine_counts_ = self._sums(points, y, self.fine_centers_)
+
+    @staticmethod
+    def _sums(points: np.ndarray, y: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        means, counts = cluster_means(nearest_center(points, centers), y, len(centers))
+        return means * counts[:, None], counts
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        points, s = unit_rows(x), self.strength
+        coarse = nearest_center(points, self.coarse_centers_)
+        fine = nearest_center(points, self.fine_centers_)
+        first = (self.coarse_sums_[coarse] + s * self.mean_) / (self.coarse_counts_[coarse, None] + s)
+        second: np.ndarray = (self.fine_sums_[fine] + s * first) / (self.fine_counts_[fine, None] + s)
+        return second
+
+    @property
+    def width(self) -> int:
+        return int(self.coarse_centers_.shape[1])
+
+    _ARRAYS: ClassVar = (
+        "mean",
+        "coarse_centers",
+        "fine_centers",
+        "coarse_sums",
+        "coarse_counts",
+        "fine_sums",
+        "fine_counts",
+    )
+
+    def state(self) -> State:
+        settings = {"coarse": self.coarse, "fine": self.fine, "strength": self.strength}
+        return {name: getattr(self, name + "_") for name in self._ARRAYS}, settings
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(**settings)
+        for name in cls._ARRAYS:
+            setattr(self, name + "_", arrays[name])
+        return self

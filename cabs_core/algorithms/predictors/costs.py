@@ -1,0 +1,178 @@
+"""Expected cost of a call, by arm: from the prompt's length alone, or from its length and its embedding.
+
+The length tells what input tokens cost; how long an answer becomes depends on the kind of question, which the
+embedding shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.algorithms.predictors.base import State, load_state, save_state
+from cabs_core.algorithms.predictors.features import PcaFeatures, length_features
+from cabs_core.base.errors import DataError, PolicyError
+
+_PENALTIES = (1.0, 10.0, 100.0, 1000.0)
+
+
+class ContextCostPredictor:
+    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: ridge regression per
+    arm.
+
+    `fit` chooses the ridge penalty by leave-one-out error on the train split. Predictions are clipped to
+    [0.25, 4] times the arm's mean cost, as in `CostPredictor`.
+    """
+
+    name: ClassVar[str] = "context_cost"
+    pca_: PcaFeatures
+    log_: np.ndarray
+    length_: np.ndarray
+    center_: np.ndarray
+    mean_: np.ndarray
+    weights_: np.ndarray
+
+    def fit(self, pca: PcaFeatures, embeddings: np.ndarray, lengths: np.ndarray, costs: np.ndarray) -> Self:
+        """Learn from embeddings `[N, e]`, lengths `[N]` (characters) and costs `[N, K]`; returns self."""
+        lengths = np.asarray(lengths, dtype=np.float64)
+        logs = np.log1p(lengths)
+        self.pca_ = pca
+        self.log_ = np.array([logs.mean(), max(logs.std(), 1e-6)])
+        self.length_ = np.array([lengths.min(), lengths.max(), lengths.mean(), max(lengths.std(), 1e-9)])
+        z = self._features(embeddings, lengths)
+        self.center_ = z.mean(axis=0)
+        z = z - self.center_
+        self.mean_ = costs.mean(axis=0)
+        target = costs - self.mean_
+        scale = np.maximum(target.std(axis=0), 1e-30)
+        values, basis = np.linalg.eigh(z.T @ z)
+        values = np.maximum(values, 0.0)
+        rotated = z @ basis
+        moment = rotated.T @ target
+        best = np.inf
+        for penalty in _PENALTIES:
+            weights = moment / (values + penalty)[:, None]
+            leverage = (rotated**2 / (values + penalty)).sum(axis=1)
+            residual = (target - rotated @ weights) / np.maximum(1.0 - leverage, 1e-3)[:, None]
+            error = float(((residual / scale) ** 2).mean())
+            if error < best:
+                best, self.weights_ = error, basis @ weights
+        return self
+
+    def _features(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        low, high, center, scale = self.length_
+        linear = (np.clip(np.asarray(lengths, dtype=np.float64), low, high) - center) / scale
+        shape = length_features(lengths, *self.log_)
+        components = self.pca_.transform(embeddings)[:, :-1]
+        return np.concatenate([linear[:, None], shape, components, components * shape[:, :1]], axis=1)
+
+    def predict(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Costs `[n, K]` float64 (USD)."""
+        z = self._features(embeddings, lengths) - self.center_
+        costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
+        return costs
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Arrays from which `restore` makes the same predictor (with the same components)."""
+        names = ("log", "length", "center", "mean", "weights")
+        return {name: getattr(self, name + "_") for name in names}
+
+    @classmethod
+    def restore(cls, pca: PcaFeatures, arrays: dict[str, Any]) -> Self:
+        """Inverse of `state`."""
+        self = cls()
+        self.pca_ = pca
+        for name in ("log", "length", "center", "mean", "weights"):
+            setattr(self, name + "_", np.asarray(arrays[name], dtype=np.float64))
+        return self
+
+
+class CostPredictor:
+    """Expected cost of a call to every arm (USD) from the prompt's length: least squares per arm.
+
+    Features: length, log length and its square, standardised, lengths clipped to the range seen in training.
+    Predictions are clipped to [0.25, 4] times the arm's mean cost, so that none is ever zero or absurd.
+    """
+
+    name: ClassVar[str] = "cost"
+    range_: np.ndarray
+    center_: np.ndarray
+    scale_: np.ndarray
+    mean_: np.ndarray
+    weights_: np.ndarray
+
+    def __init__(self, penalty: float = 1.0):
+        if not penalty > 0:
+            raise PolicyError(f"cost predictor: penalty {penalty} must be > 0")
+        self.penalty = float(penalty)
+
+    def _features(self, lengths: np.ndarray) -> np.ndarray:
+        clipped = np.clip(lengths, *self.range_)
+        log = np.log1p(clipped)
+        return np.stack([clipped, log, log**2], axis=1)
+
+    def fit(self, prompt_lengths: np.ndarray, costs: np.ndarray) -> Self:
+        """Learn from lengths `[N]` (characters) and costs `[N, K]` (USD, >= 0); returns self.
+
+        Raises:
+            DataError: shapes disagree, or a value is negative or not finite.
+        """
+        lengths, c = _check_lengths(prompt_lengths), np.asarray(costs, dtype=np.float64)
+        if c.ndim != 2 or c.shape[0] != len(lengths) or not c.size:
+            raise DataError(f"costs have shape {c.shape}: expected [{len(lengths)}, K >= 1]")
+        bad = ~(np.isfinite(c) & (c >= 0))
+        if bad.any():
+            row, arm = np.argwhere(bad)[0]
+            raise DataError(f"costs: row {row}, arm {arm} is {c[row, arm]}, expected finite USD >= 0")
+        self.range_ = np.array([lengths.min(), lengths.max()])
+        raw = self._features(lengths)
+        self.center_ = raw.mean(axis=0)
+        deviation = raw.std(axis=0)
+        self.scale_ = np.where(deviation > 1e-12 * (1 + np.abs(self.center_)), deviation, np.inf)
+        z = (raw - self.center_) / self.scale_
+        self.mean_ = c.mean(axis=0)
+        gram = z.T @ z + self.penalty * np.eye(z.shape[1])
+        self.weights_ = np.linalg.solve(gram, z.T @ (c - self.mean_))
+        return self
+
+    def predict(self, prompt_lengths: np.ndarray) -> np.ndarray:
+        """Costs `[n, K]` float64 (USD) for lengths `[n]`."""
+        z = (self._features(_check_lengths(prompt_lengths, rows=0)) - self.center_) / self.scale_
+        costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
+        return costs
+
+    def state(self) -> State:
+        """(arrays, settings), as `ScorePredictor.state`."""
+        names = ("range", "center", "scale", "mean", "weights")
+        return {name: getattr(self, name + "_") for name in names}, {"penalty": self.penalty}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        """Inverse of `state`."""
+        self = cls(settings["penalty"])
+        for name in ("range", "center", "scale", "mean", "weights"):
+            setattr(self, name + "_", arrays[name])
+        return self
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `predictor.json` and `predictor.npz` into `folder`, atomically."""
+        return save_state(folder, self.name, *self.state())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` wrote. Raises ProvenanceError where that is not what the folder holds."""
+        return cls.restore(*load_state(folder, cls.name))
+
+
+def _check_lengths(prompt_lengths: ArrayLike, rows: int = 2) -> np.ndarray:
+    lengths = np.asarray(prompt_lengths, dtype=np.float64)
+    if lengths.ndim != 1 or len(lengths) < rows or not (np.isfinite(lengths) & (lengths >= 0)).all():
+        raise DataError(
+            f"prompt_lengths (shape {lengths.shape}): expected at least {rows} finite numbers of characters "
+            ">= 0"
+        )
+    return lengths

@@ -1,0 +1,240 @@
+"""`kernel_ridge`: the strongest static predictor of scores, kernel regression in rotated arm space.
+
+Arms succeed and fail together, so most of what can be predicted lies along one direction of the arms' label
+space (how hard the prompt is), and the rest needs more shrinkage. Labels minus means are rotated by the
+eigenvectors of the arms' label covariance; the first component is then regressed with a small penalty and
+the others with a large one, with an RBF kernel on [embedding; length features] and Nystrom landmarks. This is
+half of the prediction. The other half is a non-negative stack of Nystrom fits at several penalties, ridge and
+kNN, weighted on validation, with one set of weights for the first component and one for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from cabs_core.algorithms.predictors.base import (
+    ScorePredictor,
+    State,
+    Validation,
+    held_out_part,
+    nonnegative_weights,
+    prefixed,
+    without_prefix,
+)
+from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists
+from cabs_core.algorithms.predictors.simple import KnnPredictor, RidgePredictor
+from cabs_core.base.errors import PolicyError
+
+
+class KernelPredictor(ScorePredictor):
+    """See the module's docstring.
+
+    Args:
+        landmarks: Nystrom landmarks, drawn from the train prompts (all of them when there are fewer).
+        bandwidth: g of the kernel exp(-g |u - v|^2) on unit-length embeddings.
+        length_scale: weight of the features (l, l^2, tanh 2l), l = standardised log prompt length.
+        penalties: ridge penalties of the fixed half: first component, others.
+        stack_penalties: Nystrom penalties of the stack.
+        neighbours: k of the stack's kNN.
+    """
+
+    name: ClassVar[str] = "kernel_ridge"
+    log_center_: float
+    log_scale_: float
+    norm_: float
+    marks_: np.ndarray
+    marks_square_: np.ndarray
+    mean_: np.ndarray
+    rotation_: np.ndarray
+    fixed_: np.ndarray
+    nystrom_: np.ndarray
+    stack_first_: np.ndarray
+    stack_rest_: np.ndarray
+    weights_: np.ndarray
+    share_: np.ndarray
+    ridge_: RidgePredictor
+    knn_: KnnPredictor
+
+    def __init__(
+        self,
+        landmarks: int = 1000,
+        bandwidth: float = 1.0,
+        length_scale: float = 0.15,
+        penalties: tuple[float, float] = (3.0, 30.0),
+        stack_penalties: tuple[float, ...] = (3.0, 10.0, 30.0, 100.0),
+        neighbours: int = 30,
+    ):
+        numbers = (landmarks, bandwidth, neighbours, *penalties, *stack_penalties)
+        if not all(v > 0 for v in numbers) or length_scale < 0 or len(penalties) != 2 or not stack_penalties:
+            raise PolicyError(
+                f"kernel_ridge: landmarks {landmarks}, bandwidth {bandwidth}, length_scale {length_scale}, "
+                f"penalties {penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all "
+                "must be positive"
+            )
+        self.landmarks, self.bandwidth = int(landmarks), float(bandwidth)
+        self.length_scale, self.neighbours = float(length_scale), int(neighbours)
+        self.penalties = tuple(float(p) for p in penalties)
+        self.stack_penalties = tuple(float(p) for p in stack_penalties)
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Also for the kNN in the stack."""
+        super().use(lists)
+        if hasattr(self, "knn_"):
+            self.knn_.use(lists)
+
+    # ---- features -------------------------------------------------------------------------------------
+    def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        z = np.clip((np.log1p(lengths) - self.log_center_) / self.log_scale_, -4.0, 4.0)
+        extra = self.length_scale * np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)
+        return np.hstack([x / self.norm_, extra])
+
+    def _rbf(self, points: np.ndarray) -> np.ndarray:
+        cross = points @ self.marks_.T
+        square: np.ndarray = (points**2).sum(1)[:, None] + self.marks_square_ - 2.0 * cross
+        np.maximum(square, 0.0, out=square)
+        square *= -self.bandwidth
+        np.exp(square, out=square)
+        return square
+
+    def _set_marks(self, marks: np.ndarray) -> None:
+        self.marks_, self.marks_square_ = marks, (marks**2).sum(1)
+
+    # ---- fit ------------------------------------------------------------------------------------------
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        if validation is None:
+            part = held_out_part(len(x), seed)
+            self._fit_parts(x[~part], lengths[~part], y[~part], seed)
+            self._fit_stack(x[part], lengths[part], y[part])
+            stack = self.stack_first_, self.stack_rest_
+            self._fit_parts(x, lengths, y, seed)
+            self.stack_first_, self.stack_rest_ = stack
+        else:
+            self._fit_parts(x, lengths, y, seed)
+            self._fit_stack(*validation)
+        self._combine()
+
+    def _fit_parts(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, seed: int) -> None:
+        logs = np.log1p(lengths)
+        self.log_center_, self.log_scale_ = float(logs.mean()), float(max(logs.std(), 1e-6))
+        # in blocks: a copy of the train split would be as large as everything else together
+        blocks = [slice(start, start + 2048) for start in range(0, len(x), 2048)]
+        squares = np.concatenate([(x[rows] ** 2).sum(axis=1) for rows in blocks])
+        self.norm_ = float(max(np.sqrt(squares.mean()), 1e-12))
+        rng = np.random.default_rng([seed, 21])
+        chosen = rng.permutation(len(x))[: self.landmarks]
+        self._set_marks(self._points(x[chosen], lengths[chosen]))
+        m = len(self.marks_)
+        self.mean_ = y.mean(axis=0)
+        centred = y - self.mean_
+        _, vectors = np.linalg.eigh(centred.T @ centred)
+        self.rotation_ = vectors[:, ::-1]
+        targets = centred @ self.rotation_
+        # features K_nm L^-T with K_mm = L L': the ridge penalty is then the RKHS norm
+        factor = cholesky(self._rbf(self.marks_) + 1e-6 * np.eye(m), lower=True)
+        gram, moment = np.zeros((m, m)), np.zeros((m, y.shape[1]))
+        for rows in blocks:
+            block = self._rbf(self._points(x[rows], lengths[rows]))
+            gram += block.T @ block
+            moment += block.T @ targets[rows]
+        gram = solve_triangular(factor, solve_triangular(factor, gram, lower=True).T, lower=True)
+        moment = solve_triangular(factor, moment, lower=True)
+        values, basis = eigh(0.5 * (gram + gram.T))
+        values = np.maximum(values, 0.0)
+        to_marks = solve_triangular(factor, basis, lower=True, trans="T")
+        moment = basis.T @ moment
+
+        def weights(penalty: float) -> np.ndarray:
+            at_marks: np.ndarray = to_marks @ (moment / (values + penalty)[:, None])
+            return at_marks
+
+        first, rest = self.penalties
+        self.fixed_ = np.hstack([weights(first)[:, :1], weights(rest)[:, 1:]])
+        self.nystrom_ = np.stack([weights(p) for p in self.stack_penalties])
+        self.ridge_ = RidgePredictor()
+        self.ridge_._fit(x, lengths, y, None, seed)
+        self.knn_ = KnnPredictor(k=self.neighbours)
+        self.knn_.use(self.lists)
+        self.knn_._fit(x, lengths, y, None, seed)
+
+    def _others(self, x: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rotated predictions `[n, K]` of ridge and kNN."""
+        ridge = (self.ridge_._predict(x, lengths) - self.mean_) @ self.rotation_
+        knn = (self.knn_._predict(x, lengths) - self.mean_) @ self.rotation_
+        return ridge, knn
+
+    def _fit_stack(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray) -> None:
+        kernel = self._rbf(self._points(x, lengths))
+        parts = [kernel @ w for w in self.nystrom_] + list(self._others(x, lengths))
+        members = np.stack(parts, axis=-1)
+        targets = (y - self.mean_) @ self.rotation_
+        self.stack_first_ = nonnegative_weights(members[:, 0], targets[:, 0])
+        self.stack_rest_ = np.zeros(members.shape[-1])
+        if targets.shape[1] > 1:
+            rest = members[:, 1:].reshape(-1, members.shape[-1])
+            self.stack_rest_ = nonnegative_weights(rest, targets[:, 1:].ravel())
+
+    def _combine(self) -> None:
+        """One weight matrix on the landmarks for everything that is linear in the kernel."""
+        share = np.tile(self.stack_rest_[:, None], (1, len(self.mean_)))
+        share[:, 0] = self.stack_first_
+        count = len(self.stack_penalties)
+        stacked = np.einsum("pmk,pk->mk", self.nystrom_, share[:count])
+        self.weights_ = 0.5 * (self.fixed_ + stacked)
+        self.share_ = 0.5 * share[count:]
+
+    # ---- predict --------------------------------------------------------------------------------------
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        out = np.empty((len(x), len(self.mean_)))
+        for start in range(0, len(x), 2048):
+            rows = slice(start, start + 2048)
+            ridge, knn = self._others(x[rows], lengths[rows])
+            rotated = self._rbf(self._points(x[rows], lengths[rows])) @ self.weights_
+            rotated += ridge * self.share_[0] + knn * self.share_[1]
+            out[rows] = self.mean_ + rotated @ self.rotation_.T
+        return out
+
+    @property
+    def width(self) -> int:
+        return self.ridge_.width
+
+    # ---- files ----------------------------------------------------------------------------------------
+    def state(self) -> State:
+        ridge, ridge_settings = self.ridge_.state()
+        knn, knn_settings = self.knn_.state()
+        names = ("marks", "mean", "rotation", "weights", "share", "stack_first", "stack_rest")
+        arrays = {name: getattr(self, name + "_") for name in names}
+        arrays |= prefixed("ridge", ridge) | prefixed("knn", knn)
+        settings = {
+            "options": {
+                "landmarks": self.landmarks,
+                "bandwidth": self.bandwidth,
+                "length_scale": self.length_scale,
+                "penalties": list(self.penalties),
+                "stack_penalties": list(self.stack_penalties),
+                "neighbours": self.neighbours,
+            },
+            "log_center": self.log_center_,
+            "log_scale": self.log_scale_,
+            "norm": self.norm_,
+            "ridge": ridge_settings,
+            "knn": knn_settings,
+        }
+        return arrays, settings
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(**settings["options"])
+        self._set_marks(arrays["marks"])
+        for name in ("mean", "rotation", "weights", "share", "stack_first", "stack_rest"):
+            setattr(self, name + "_", arrays[name])
+        self.log_center_, self.log_scale_ = settings["log_center"], settings["log_scale"]
+        self.norm_ = settings["norm"]
+        self.ridge_ = RidgePredictor.restore(without_prefix("ridge", arrays), settings["ridge"])
+        self.knn_ = KnnPredictor.restore(without_prefix("knn", arrays), settings["knn"])
+        return self

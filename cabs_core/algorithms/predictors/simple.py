@@ -1,0 +1,202 @@
+"""The simple predictors of scores: mean, ridge and k nearest neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, contrasts, held_out_part
+from cabs_core.algorithms.predictors.features import centred
+from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists, halves, search
+from cabs_core.base.errors import PolicyError
+
+
+class MeanPredictor(ScorePredictor):
+    """The mean score of every arm, whatever the prompt."""
+
+    name: ClassVar[str] = "mean"
+    width_: int
+    mean_: np.ndarray
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        self.width_ = x.shape[1]
+        self.mean_ = y.mean(axis=0)
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        return np.tile(self.mean_, (len(x), 1))
+
+    @property
+    def width(self) -> int:
+        return self.width_
+
+    def state(self) -> State:
+        return {"mean": self.mean_}, {"width": self.width_}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls()
+        self.mean_, self.width_ = arrays["mean"], int(settings["width"])
+        return self
+
+
+class RidgePredictor(ScorePredictor):
+    """Ridge regression of every arm's score on the leading principal components of the embedding.
+
+    Components are centred, and scaled together so that their squared norm is 16 on average (the scale of the
+    bandits' contexts); `penalty` is in that scale. The mean score is not shrunk.
+    """
+
+    name: ClassVar[str] = "ridge"
+    center_: np.ndarray
+    basis_: np.ndarray
+    mean_: np.ndarray
+    weights_: np.ndarray
+
+    def __init__(self, components: int = 32, penalty: float = 10.0):
+        if components < 1 or not penalty > 0:
+            raise PolicyError(f"ridge: components {components} must be >= 1 and penalty {penalty} > 0")
+        self.components, self.penalty = int(components), float(penalty)
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        self.center_ = x.mean(axis=0)
+        values, vectors = np.linalg.eigh(sum(part.T @ part for part in centred(x, self.center_)))
+        count = min(self.components, len(x) - 1, x.shape[1])
+        basis = vectors[:, ::-1][:, :count]
+        spread = max(float(values[::-1][:count].sum()) / len(x), 1e-12)
+        self.basis_ = basis * (4.0 / np.sqrt(spread))
+        z = np.concatenate([part @ self.basis_ for part in centred(x, self.center_)])
+        self.mean_ = y.mean(axis=0)
+        gram = z.T @ z + self.penalty * np.eye(count)
+        self.weights_ = np.linalg.solve(gram, z.T @ (y - self.mean_))
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = self.mean_ + ((x - self.center_) @ self.basis_) @ self.weights_
+        return scores
+
+    @property
+    def width(self) -> int:
+        return len(self.center_)
+
+    def state(self) -> State:
+        arrays = {"center": self.center_, "basis": self.basis_, "mean": self.mean_, "weights": self.weights_}
+        return arrays, {"components": self.components, "penalty": self.penalty}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(settings["components"], settings["penalty"])
+        self.center_, self.basis_ = arrays["center"], arrays["basis"]
+        self.mean_, self.weights_ = arrays["mean"], arrays["weights"]
+        return self
+
+
+class KnnPredictor(ScorePredictor):
+    """Mean score of the k nearest train prompts (Euclidean distance between embeddings).
+
+    Args:
+        k: number of neighbours; None chooses from `grid` the k of least squared error of contrasts on
+            validation. k = 3 is the usual published setting and far too small for 0/1 scores.
+    """
+
+    name: ClassVar[str] = "knn"
+    k_: int
+    points_: np.ndarray
+    half_: np.ndarray
+    scores_: np.ndarray
+    _known = False
+
+    def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
+        if (k is not None and k < 1) or not grid or min(grid) < 1:
+            raise PolicyError(f"knn: k = {k}, grid {grid}: expected numbers of neighbours >= 1")
+        self.k, self.grid = k, tuple(int(g) for g in grid)
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        k = self.k
+        if k is None:
+            if validation is None:
+                part = held_out_part(len(x), seed)
+                self._remember(x[~part], y[~part])
+                validation = (x[part], lengths[part], y[part])
+            else:
+                self._remember(x, y)
+            ks = [min(k, len(self.scores_)) for k in self.grid]
+            errors = np.zeros(len(ks))
+            for rows, means in self._neighbour_means(validation[0], ks):
+                errors += [(contrasts(m - validation[2][rows]) ** 2).sum() for m in means]
+            k = int(ks[int(np.argmin(errors))])
+        self._remember(x, y)
+        self.k_ = min(k, len(y))
+
+    def _remember(self, x: np.ndarray, y: np.ndarray) -> None:
+        # float32 halves memory and time; neighbours at equal distance within it are interchangeable
+        self.points_ = x.astype(np.float32, copy=False)
+        # computed once: for a single prompt it would cost more than the products with all points
+        self.half_ = halves(self.points_)
+        self.scores_ = y
+        self.use(self.lists)
+
+    def use(self, lists: NeighbourLists | None) -> None:
+        """Take neighbours from these lists, if of the same train prompts, which then are held once."""
+        self.lists = lists
+        points = getattr(self, "points_", None)
+        if lists is None or points is None:
+            return
+        self._known = points is lists.points or np.array_equal(points, lists.points)
+        if self._known:
+            self.points_, self.half_ = lists.points, lists.half
+
+    def share(self, twin: KnnPredictor) -> None:
+        """Hold train prompts that another predictor holds as well only once."""
+        if np.array_equal(self.points_, twin.points_) and np.array_equal(self.scores_, twin.scores_):
+            self.points_, self.half_, self.scores_ = twin.points_, twin.half_, twin.scores_
+
+    def with_k(self, k: int) -> Self:
+        """The same train prompts with another k; nothing is copied."""
+        near = copy(self)
+        near.k = near.k_ = min(k, len(self.scores_))
+        return near
+
+    def _neighbour_means(self, x: np.ndarray, ks: Sequence[int]) -> Iterator[tuple[slice, np.ndarray]]:
+        """For chunks of rows: (slice, means of the k nearest for every k in ks `[len(ks), rows, K]`)."""
+        for rows, near in self._neighbours(x, max(ks)):
+            totals = np.cumsum(self.scores_[near], axis=1)
+            yield rows, np.stack([totals[:, k - 1] / k for k in ks])
+
+    def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), by the lists if complete."""
+        listed = self.lists.of(x, top) if self.lists is not None and self._known else None
+        if listed is None:
+            yield from search(self.points_, self.half_, x, top)
+            return
+        for start in range(0, len(x), 512):
+            rows = slice(start, min(start + 512, len(x)))
+            yield rows, listed[rows]
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        out = np.empty((len(x), self.scores_.shape[1]))
+        for rows, means in self._neighbour_means(x, [self.k_]):
+            out[rows] = means[0]
+        return out
+
+    @property
+    def width(self) -> int:
+        return int(self.points_.shape[1])
+
+    def state(self) -> State:
+        settings = {"k": self.k, "grid": list(self.grid), "chosen": self.k_}
+        return {"points": self.points_, "scores": self.scores_}, settings
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(settings["k"], tuple(settings["grid"]))
+        self._remember(arrays["points"], arrays["scores"])
+        self.k_ = int(settings["chosen"])
+        return self

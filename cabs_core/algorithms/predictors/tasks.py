@@ -1,0 +1,138 @@
+"""`tasks`: the task is predicted from the prompt, and every arm's score is its mean on the tasks by their
+probabilities.
+
+Task labels are known offline only: a multinomial logistic regression on the embedding learns them from the
+train split, and a prompt to be routed is never asked for its own. Means of small tasks are shrunk to the
+arm's mean. On its own this knows nothing within a task; `oracles.train` mixes it with kernel regression by a
+weight fitted on cross-fitted predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.special import softmax
+
+from cabs_core.algorithms.predictors.base import Once, ScorePredictor, State, Validation
+from cabs_core.algorithms.predictors.features import centred
+from cabs_core.base.errors import DataError, PolicyError
+
+#: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty
+#: does
+MOST = 8192
+STEPS = 1000
+#: constant of a task that no row is of
+_NEVER = -50.0
+
+
+class TaskPredictor(ScorePredictor):
+    """See the module. Without task labels all prompts are one task, and it predicts the arms' means.
+
+    Args:
+        penalty: of the squared weights of the logistic regression, on features with mean square 1. pull:
+            prompts that the arm's mean counts as in the mean of a task.
+    """
+
+    name: ClassVar[str] = "tasks"
+    center_: np.ndarray
+    scale_: float
+    weights_: np.ndarray
+    means_: np.ndarray
+    _labels: np.ndarray | None = None
+
+    def __init__(self, penalty: float = 1.0, pull: float = 10.0):
+        if not penalty > 0 or not pull >= 0:
+            raise PolicyError(f"tasks: penalty {penalty} must be > 0 and pull {pull} >= 0")
+        self.penalty, self.pull = float(penalty), float(pull)
+
+    def fit(
+        self,
+        embeddings: np.ndarray,
+        prompt_lengths: np.ndarray,
+        scores: np.ndarray,
+        *,
+        validation: Validation | None = None,
+        seed: int = 0,
+        once: Once | None = None,
+        tasks: np.ndarray | None = None,
+    ) -> Self:
+        """As `ScorePredictor.fit`; tasks `[N]`: the label of every train prompt.
+
+        Raises:
+            DataError: also where there is not one label a prompt.
+        """
+        if tasks is not None and np.shape(tasks) != (len(scores),):
+            raise DataError(f"tasks have shape {np.shape(tasks)}: expected ({len(scores)},)")
+        self._labels = tasks
+        try:
+            return super().fit(
+                embeddings, prompt_lengths, scores, validation=validation, seed=seed, once=once
+            )
+        finally:
+            self._labels = None
+
+    def _fit(
+        self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
+    ) -> None:
+        labels = np.zeros(len(x)) if self._labels is None else self._labels
+        _, which = np.unique(labels, return_inverse=True)
+        count = int(which.max()) + 1
+        mean, sizes = y.mean(axis=0), np.bincount(which, minlength=count)
+        totals = np.zeros((count, y.shape[1]))
+        np.add.at(totals, which, y)
+        self.means_ = (totals + self.pull * mean) / (sizes + self.pull)[:, None]
+        self.center_ = x.mean(axis=0)
+        squares = sum(float((part**2).sum()) for part in centred(x, self.center_))
+        self.scale_ = float(max(np.sqrt(squares / x.size), 1e-12))
+        rows = np.random.default_rng([seed, 51]).permutation(len(x))[:MOST]
+        self.weights_ = self._logistic(self._features(x[rows]), which[rows], count)
+
+    def _features(self, x: np.ndarray) -> np.ndarray:
+        features: np.ndarray = (x - self.center_) / self.scale_
+        return features
+
+    def _logistic(self, features: np.ndarray, which: np.ndarray, count: int) -> np.ndarray:
+        """Weights `[e + 1, tasks]`; those of a task that no row is of give it no chance."""
+        from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
+
+        weights = np.zeros((features.shape[1] + 1, count))
+        seen = np.unique(which)
+        if len(seen) < 2:
+            return weights
+        model = LogisticRegression(C=1.0 / self.penalty, max_iter=STEPS).fit(features, which)
+        fitted = np.vstack([model.coef_.T, model.intercept_])
+        weights[-1] = _NEVER
+        weights[:, seen] = fitted if len(seen) > 2 else np.hstack([np.zeros_like(fitted), fitted])
+        return weights
+
+    def task_probabilities(self, embeddings: np.ndarray) -> np.ndarray:
+        """Probability `[n, tasks]` of every task of the train split, in the order of `numpy.unique`."""
+        features = self._features(np.asarray(embeddings, dtype=np.float64))
+        probabilities: np.ndarray = softmax(features @ self.weights_[:-1] + self.weights_[-1], axis=1)
+        return probabilities
+
+    def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = self.task_probabilities(x) @ self.means_
+        return scores
+
+    @property
+    def width(self) -> int:
+        return len(self.center_)
+
+    def state(self) -> State:
+        arrays = {
+            "center": self.center_,
+            "scale": np.asarray(self.scale_),
+            "weights": self.weights_,
+            "means": self.means_,
+        }
+        return arrays, {"penalty": self.penalty, "pull": self.pull}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        self = cls(settings["penalty"], settings["pull"])
+        self.center_, self.scale_ = arrays["center"], float(arrays["scale"])
+        self.weights_, self.means_ = arrays["weights"], arrays["means"]
+        return self

@@ -1,0 +1,84 @@
+"""What answers are worth in a table with gaps: estimates that rest on the real cells, and bounds where
+nothing can be known.
+
+    cells = real_values(problem, rho)                       # mean over queries: doubly robust
+    low = real_values(problem, rho, "low", reference=2)     # the worst for a router, compared with model 2
+
+Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
+predictions on the real cells (divided by their share). Predictions are the oracles', which know the train
+split alone. Where gaps are not at random (`metadata["unknown"]`), a missing answer counts as wrong; for the
+bounds it is wrong in every model but the reference and right in that, or the other way round.
+
+Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds without
+assumptions, Manski 1990.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.utility import clipped_utility
+
+End = Literal["middle", "low", "high"]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Values `[n, K]` whose means over queries are estimates: clipped utility, score, cost in USD.
+
+    Single values mean little.
+    """
+
+    utility: np.ndarray
+    score: np.ndarray
+    cost: np.ndarray
+
+
+def unknown_arms(problem: ReplayProblem) -> list[int]:
+    """Arms with missing answers that no prediction fits: gaps not at random, or no real answer at all."""
+    if problem.observed is None:
+        return []
+    named = problem.metadata.get("unknown", [])
+    gaps = problem.observed.mean(axis=0)
+    return [j for j, arm in enumerate(problem.arms) if gaps[j] < 1 and (arm in named or gaps[j] == 0)]
+
+
+def real_values(
+    problem: ReplayProblem, rho: float, end: End = "middle", reference: int | None = None
+) -> Cells:
+    """Values at a rho. Without gaps they are what the problem holds.
+
+    Args:
+        end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: the other way
+            round.
+        reference: index of the model that others are compared with.
+    """
+    score, cost = problem.scores, problem.costs
+    if problem.observed is None:
+        return Cells(clipped_utility(score, cost, rho), score, cost)
+    seen, arms = problem.observed > 0, unknown_arms(problem)
+    if end != "middle" and arms:
+        right = np.full(problem.K, end == "high")
+        if reference is not None:
+            right[reference] = end == "low"
+        score = score.copy()
+        score[:, arms] = np.where(seen[:, arms], score[:, arms], right[arms])
+    predicted = np.clip(problem.predicted_scores, 0.0, 1.0)
+    weight = seen / np.maximum(seen.mean(axis=0), 1 / len(seen))
+
+    def corrected(real: np.ndarray, guess: np.ndarray) -> np.ndarray:
+        value: np.ndarray = guess + weight * (real - guess)
+        value[:, arms] = real[:, arms]
+        return value
+
+    return Cells(
+        corrected(
+            clipped_utility(score, cost, rho), clipped_utility(predicted, problem.predicted_costs, rho)
+        ),
+        corrected(score, predicted),
+        corrected(cost, problem.predicted_costs),
+    )

@@ -1,0 +1,100 @@
+"""The files of a replay problem: one .npy per array, and meta.json with a hash of each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.errors import ProvenanceError
+
+FORMAT = 1
+_META = {"arms": list, "name": str, "pool": str, "metadata": dict, "content_hash": str, "arrays": dict}
+
+
+def base_array(array: ArrayLike) -> np.ndarray:
+    """The same memory and shape [...] as a base-class ndarray: compiled code does not know memory maps, a
+    subclass."""
+    return np.asarray(array).view(np.ndarray)
+
+
+def array_hash(array: np.ndarray) -> str:
+    """SHA-256 (hex) of an array: its kind, shape and entries."""
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()
+
+
+def write(
+    folder: str | Path, names: Collection[str], arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
+) -> Path:
+    """Write the arrays and what is said of them into `folder`, replaced as a whole.
+
+    Args:
+        names: of all arrays that a problem can have; arrays: {name, or static_scores.NAME: array}.
+        about: the other entries of meta.json.
+    """
+    files = (*(f"{name}.npy" for name in names), "static_scores.*.npy")
+    contents = Contents("a saved replay problem", "meta.json", files, ("content_hash", "arrays"))
+    with atomic_directory(folder, contents) as temporary:
+        for name, value in arrays.items():
+            np.save(temporary / f"{name}.npy", value, allow_pickle=False)
+        text = json.dumps({"format": FORMAT, **about}, indent=1, sort_keys=True)
+        (temporary / "meta.json").write_text(text, encoding="utf-8")
+    return Path(folder)
+
+
+def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(meta.json, {name: array mapped into memory, "static_scores": {name: array}}) of what `write` wrote.
+
+    Args:
+        names: of all arrays that a problem can have; verify: hash every array and compare.
+
+    Raises:
+        ProvenanceError: something is missing, unreadable or not what was written.
+    """
+    meta = _read_meta(folder)
+    values: dict[str, Any] = {"static_scores": {}}
+    for name, digest in meta["arrays"].items():
+        base, _, key = name.partition(".")
+        if base not in names and base != "static_scores":
+            raise ProvenanceError(f"{folder}/meta.json names an array {name!r} that no problem has")
+        path = folder / f"{base}.{key}.npy" if key else folder / f"{base}.npy"
+        if path.parent != folder:
+            raise ProvenanceError(f"{folder}/meta.json names a file outside the folder: {name!r}")
+        try:
+            array = base_array(np.load(path, mmap_mode="c", allow_pickle=False))
+        except (OSError, ValueError, EOFError, SyntaxError, TokenError) as error:
+            raise ProvenanceError(
+                f"{path}: cannot be read ({str(error)[:200]}); build the problem again"
+            ) from None
+        if verify and array_hash(array) != digest:
+            raise ProvenanceError(f"{path}: content differs from what was saved; build the problem again")
+        if key:
+            values["static_scores"][key] = array
+        else:
+            values[base] = array
+    return meta, values
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProvenanceError(
+            f"{folder}: cannot be read as a replay problem ({str(error)[:200]}); build it again"
+        ) from None
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        version = str(meta.get("format") if isinstance(meta, dict) else meta)[:80]
+        raise ProvenanceError(f"{folder}: format {version}, this version reads {FORMAT}; build it again")
+    for key, kind in _META.items():
+        if not isinstance(meta.get(key), kind):
+            raise ProvenanceError(f"{folder}/meta.json: {key} is no {kind.__name__}; build the problem again")
+    return meta

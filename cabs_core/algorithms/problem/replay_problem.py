@@ -1,0 +1,380 @@
+"""The replay problem: everything a replay needs as arrays, computed once, so that no encoder or oracle runs
+online.
+
+Belongs here: the arrays, their checks, their files. `replay.engine` plays them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.algorithms.problem import problem_files
+from cabs_core.base.errors import DataError, ProvenanceError
+
+#: largest absolute value of a feature, prediction or delta. Features are scaled to about 1; beyond this
+#: limit, squares in the ridge models' matrices exhaust float64's precision
+LIMIT = 1e6
+
+
+class _Array(NamedTuple):
+    """What an array of a problem is: a size per letter of `shape` (e: any), text or numbers in [low, high].
+
+    outcome: of outcomes and splits, which no encoder, oracle or feature map changes. single: float32, enough
+    for what is large and only read; what is summed or compared is float64.
+    """
+
+    shape: str
+    low: float = -np.inf
+    high: float = np.inf
+    outcome: bool = False
+    single: bool = False
+    text: bool = False
+
+
+_ARRAYS = {
+    "query_ids": _Array("n", outcome=True, text=True),
+    "tasks": _Array("n", outcome=True, text=True),
+    "contexts": _Array("nd", -LIMIT, LIMIT),
+    "scores": _Array("nK", 0.0, 1.0, outcome=True),
+    "costs": _Array("nK", 0.0, outcome=True),
+    "predicted_scores": _Array("nK", -LIMIT, LIMIT),
+    "predicted_costs": _Array("nK", 0.0, LIMIT),
+    "surrogate_deltas": _Array("nKK", -LIMIT, LIMIT, single=True),
+    "offline_contexts": _Array("Nd", -LIMIT, LIMIT),
+    "offline_scores": _Array("NK", 0.0, 1.0, outcome=True),
+    "offline_costs": _Array("NK", 0.0, outcome=True),
+    "latencies": _Array("nK", 0.0, outcome=True),
+    "embeddings": _Array("ne", single=True),
+    "offline_embeddings": _Array("Ne", single=True),
+    "prompt_lengths": _Array("n"),
+    "offline_prompt_lengths": _Array("N"),
+    "offline_answered": _Array("NK", 0.0, 1.0, outcome=True),
+    "offline_propensities": _Array("NK", 0.0, 1.0, outcome=True),
+    "static_costs": _Array("nK", 0.0, LIMIT),
+    "times": _Array("n", outcome=True),
+    "input_tokens": _Array("nK", 0.0, outcome=True, single=True),
+    "output_tokens": _Array("nK", 0.0, outcome=True, single=True),
+    "input_prices": _Array("K", 0.0, LIMIT, outcome=True),
+    "observed": _Array("nK", 0.0, 1.0, outcome=True),
+    "clusters": _Array("n", outcome=True),
+}
+_STATIC = _Array("nK", -LIMIT, LIMIT)
+
+
+def _numbers(name: str, value: ArrayLike) -> np.ndarray:
+    """Real numbers as float64 or float32 (`_ARRAYS`); TypeError for text, dates, complex, masked."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
+        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {array.dtype}"
+        raise TypeError(f"{name} is {kind}, expected real numbers")
+    single = name in _ARRAYS and _ARRAYS[name].single
+    return problem_files.base_array(np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
+
+
+@dataclass(frozen=True)
+class ReplayProblem:
+    """Queries, outcomes and predictions of one split, and the train split that policies may learn from
+    offline.
+
+    n queries, K arms, d context features, N train queries, e embedding dimensions.
+
+    Attributes:
+        arms: names of the K arms.
+        query_ids, tasks: text `[n]`.
+        contexts: `[n, d]` features of the linear policies.
+        scores, costs: `[n, K]` realised scores in [0, 1] and costs in USD >= 0.
+        latencies: `[n, K]` seconds, or None.
+        predicted_scores, predicted_costs: `[n, K]` of the accuracy head (also the affinity oracle) and cost
+            head.
+        surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti):
+            the surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
+        offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
+        embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
+        prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
+        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 where it is predicted; None: all
+            are measured.
+        offline_propensities: `[N, K]`, of a log: probability of the cell that was played, 0 elsewhere; None:
+            not known.
+        static_scores: predictions `[n, K]` of the score by the static predictors, by name
+            (knn, knn_literal, ridge, kernel_ridge).
+        static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
+        times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in
+            random order; None: all in random order.
+        input_tokens, output_tokens: `[n, K]` float32 >= 0, what each arm reads and writes on each query, and
+        input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
+        observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are
+            predicted; None: all are real. `metadata["unknown"]` names the models whose gaps no prediction
+            fits (`problem.gaps`).
+        clusters: `[n]` equal numbers for queries that are one independent observation
+            (`statistics.clusters`); None: all differ, which is also what clusters of one query each become.
+        name: of the split (test, validation, ...); pool: of the model pool.
+        metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the
+            share that is computed from offline_scores.
+
+    Raises:
+        DataError: shapes disagree, or a value is not finite or out of range; array, place and value are
+            named.
+
+    Examples:
+        >>> from cabs_core import synthetic_problem
+        >>> problem = synthetic_problem(n=50, K=3, d=4)  # or ReplayProblem.load, problems_from_arrays
+        >>> problem.n, problem.K, problem.dim, problem.surrogate_deltas.shape
+        (50, 3, 4, (50, 3, 3))
+    """
+
+    arms: list[str]
+    query_ids: np.ndarray
+    tasks: np.ndarray
+    contexts: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+    predicted_scores: np.ndarray
+    predicted_costs: np.ndarray
+    surrogate_deltas: np.ndarray
+    offline_contexts: np.ndarray
+    offline_scores: np.ndarray
+    offline_costs: np.ndarray
+    latencies: np.ndarray | None = None
+    embeddings: np.ndarray | None = None
+    offline_embeddings: np.ndarray | None = None
+    prompt_lengths: np.ndarray | None = None
+    offline_prompt_lengths: np.ndarray | None = None
+    offline_answered: np.ndarray | None = None
+    offline_propensities: np.ndarray | None = None
+    static_scores: dict[str, np.ndarray] = field(default_factory=dict)
+    static_costs: np.ndarray | None = None
+    times: np.ndarray | None = None
+    input_tokens: np.ndarray | None = None
+    output_tokens: np.ndarray | None = None
+    input_prices: np.ndarray | None = None
+    observed: np.ndarray | None = None
+    clusters: np.ndarray | None = None
+    name: str = "test"
+    pool: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            self._convert()
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise DataError(
+                f"replay problem {self.pool}/{self.name}: cannot be made into arrays ({str(error)[:200]})"
+            ) from None
+        self._check()
+
+    def _convert(self) -> None:
+        put = object.__setattr__
+        absent = [
+            f.name
+            for f in fields(self)
+            if f.default is MISSING and f.default_factory is MISSING and getattr(self, f.name) is None
+        ]
+        if absent:
+            raise TypeError(f"{', '.join(absent)}: absent")
+        if isinstance(self.arms, str):
+            raise TypeError(f"arms is the text {self.arms[:80]!r}, expected a list of names")
+        put(self, "arms", [str(a) for a in self.arms])
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in ("arms", "static_scores", "name", "pool", "metadata") or value is None:
+                continue
+            if _ARRAYS[item.name].text:
+                put(self, item.name, problem_files.base_array(np.asarray(value, dtype=np.str_)))
+            elif item.name == "clusters":
+                number = np.unique(np.asarray(value), return_inverse=True)[1].astype(np.int64)
+                put(self, item.name, number if number.max(initial=-1) + 1 < len(number) else None)
+            else:
+                put(self, item.name, _numbers(item.name, value))
+        static = {k: _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
+        put(self, "static_scores", static)
+        put(self, "metadata", dict(self.metadata))
+
+    @property
+    def n(self) -> int:
+        """Number of queries."""
+        return len(self.scores)
+
+    @property
+    def K(self) -> int:
+        """Number of arms."""
+        return len(self.arms)
+
+    @property
+    def independent(self) -> int:
+        """Number of independent observations: prompts with their near-copies, or conversations."""
+        return self.n if self.clusters is None else int(self.clusters.max()) + 1
+
+    @property
+    def asked(self) -> int:
+        """Queries in the whole table of this split; where it is not known, in this and the train split."""
+        return int(self.metadata.get("queries", self.n + len(self.offline_scores)))
+
+    @property
+    def dim(self) -> int:
+        """Number of context features."""
+        return int(self.contexts.shape[1])
+
+    def _check(self) -> None:
+        where = f"replay problem {self.pool}/{self.name}"
+        if len(self.arms) < 1 or len(set(self.arms)) != len(self.arms):
+            raise DataError(f"{where}: arms {self.arms}: expected at least one name, each once")
+        if self.contexts.ndim != 2 or self.offline_contexts.ndim != 2 or not self.contexts.size:
+            raise DataError(
+                f"{where}: contexts {self.contexts.shape}, offline_contexts {self.offline_contexts.shape}: "
+                "expected [n >= 1, d >= 1] and [N, d]"
+            )
+        n, d = self.contexts.shape
+        sizes = {"n": n, "N": len(self.offline_contexts), "K": self.K, "d": d, "e": None}
+        arrays = {name: (getattr(self, name), spec) for name, spec in _ARRAYS.items()}
+        arrays |= {f"static_scores[{key}]": (value, _STATIC) for key, value in self.static_scores.items()}
+        for name, (value, spec) in arrays.items():
+            if value is None:
+                continue
+            shape = tuple(sizes[letter] for letter in spec.shape)
+            if len(value.shape) != len(shape) or any(
+                size not in (None, given) for size, given in zip(shape, value.shape, strict=True)
+            ):
+                raise DataError(
+                    f"{where}: {name} has shape {value.shape}, expected {shape} (n={n}, K={self.K}, d={d})"
+                )
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                place = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
+                raise DataError(f"{where}: {name}{list(place)} is {value[place]}, expected a finite number")
+            if spec.text or not value.size or (value.min() >= spec.low and value.max() <= spec.high):
+                continue
+            place = tuple(int(i) for i in np.argwhere((value < spec.low) | (value > spec.high))[0])
+            raise DataError(
+                f"{where}: {name}{list(place)} is {value[place]}, expected {spec.low}..{spec.high}"
+            )
+        counted = [getattr(self, name) is None for name in ("input_tokens", "output_tokens", "input_prices")]
+        if any(counted) and not all(counted):
+            raise DataError(
+                f"{where}: input_tokens, output_tokens and input_prices belong together: give all or none"
+            )
+        share = self.metadata.get("binary_share")
+        if share is not None and not (isinstance(share, (int, float)) and 0.0 <= share <= 1.0):
+            raise DataError(
+                f"{where}: metadata binary_share is {str(share)[:80]}, expected a number in [0, 1]"
+            )
+        diagonal = np.einsum("tii->ti", self.surrogate_deltas)
+        if np.any(diagonal != 0.0):
+            raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
+
+    @property
+    def fits(self) -> dict[Any, Any]:
+        """What policies have fitted on the train split so far, for any rho; kept by this object alone."""
+        fits = self.__dict__.get("_fits")
+        if fits is None:
+            fits = {}
+            object.__setattr__(self, "_fits", fits)
+        return fits
+
+    # -- views -----------------------------------------------------------------------------------------------
+
+    def rows(self, index: Any) -> ReplayProblem:
+        """The same problem with only these query rows (an index or mask over n)."""
+        changed: dict[str, Any] = {}
+        for name, spec in _ARRAYS.items():
+            if spec.shape[0] == "n":
+                value = getattr(self, name)
+                changed[name] = None if value is None else value[index]
+        changed["static_scores"] = {k: v[index] for k, v in self.static_scores.items()}
+        return replace(self, **changed)
+
+    def with_contexts(self, contexts: ArrayLike, offline_contexts: ArrayLike) -> ReplayProblem:
+        """The same problem with other features for the linear and neural policies.
+
+        Both arrays must come from one feature map: what a policy learns on the train split holds for the
+        other only then. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]`
+        becomes `own`.
+
+        Args:
+            contexts: [n, d] of the queries; offline_contexts: [N, d] of the train split, the same features.
+
+        Raises:
+            DataError: rows or features do not fit, or a value is not finite or larger than 1e6.
+        """
+        x, offline = np.asarray(contexts), np.asarray(offline_contexts)
+        rows, width = (self.n, len(self.offline_scores)), x.shape[1:]
+        if x.ndim != 2 or (len(x), len(offline)) != rows or offline.shape[1:] != width:
+            raise DataError(
+                f"replay problem {self.pool}/{self.name}: contexts {x.shape} and offline_contexts "
+                f"{offline.shape}: expected [{rows[0]}, d] and [{rows[1]}, d] with the same d features"
+            )
+        return replace(
+            self, contexts=x, offline_contexts=offline, metadata={**self.metadata, "contexts": "own"}
+        )
+
+    # -- files -----------------------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """{name of the file: array} of everything that is saved."""
+        arrays = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, np.ndarray):
+                arrays[item.name] = value
+        arrays |= {f"static_scores.{k}": v for k, v in sorted(self.static_scores.items())}
+        return arrays
+
+    def _hashes(self) -> dict[str, str]:
+        cached = self.__dict__.get("_hash_cache")
+        if cached is None:
+            cached = {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
+            object.__setattr__(self, "_hash_cache", cached)
+        return cached
+
+    def content_hash(self) -> str:
+        """SHA-256 (hex, 16 characters) of the arms and of every array; not of names or metadata."""
+        text = json.dumps([self.arms, self._hashes()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def outcomes_hash(self) -> str:
+        """The same of what was asked and answered: equal for problems that differ in what reads the texts."""
+        hashes = {
+            name: digest
+            for name, digest in self._hashes().items()
+            if name in _ARRAYS and _ARRAYS[name].outcome
+        }
+        return hashlib.sha256(json.dumps([self.arms, hashes], sort_keys=True).encode()).hexdigest()[:16]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""
+        about = {"arms": self.arms, "name": self.name, "pool": self.pool, "metadata": self.metadata}
+        about["content_hash"] = self.content_hash()
+        return problem_files.write(folder, _ARRAYS, self.arrays(), about | {"arrays": self._hashes()})
+
+    @classmethod
+    def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
+        """Memory-map what `save` wrote; nothing written to the arrays ever reaches the files.
+
+        Args:
+            folder: target of an earlier `save`.
+            verify: hash every array and compare (reads them once).
+
+        Raises:
+            ProvenanceError: something is missing, unreadable or not what was saved.
+            DataError: the arrays do not make a problem.
+        """
+        meta, values = problem_files.read(Path(folder), _ARRAYS, verify)
+        required = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
+        absent = sorted(set(required) - {"arms", *values})
+        if absent:
+            raise ProvenanceError(f"{folder}/meta.json names no array {absent}; build the problem again")
+        problem = cls(
+            arms=meta["arms"], name=meta["name"], pool=meta["pool"], metadata=meta["metadata"], **values
+        )
+        if verify:
+            object.__setattr__(problem, "_hash_cache", dict(meta["arrays"]))
+            if problem.content_hash() != meta["content_hash"]:
+                raise ProvenanceError(
+                    f"{folder}/meta.json was altered after it was saved; build the problem again"
+                )
+        return problem

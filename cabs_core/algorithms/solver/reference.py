@@ -1,0 +1,116 @@
+"""The exploration program by a general convex solver: what our kernels are tested and timed against.
+
+Clarabel is called through cvxpy, in the paper's form and with parameters. Its answers are not taken as the
+truth: at gamma of 100 and above Clarabel often stops early, so every answer is evaluated with
+`program.objective`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import cvxpy as cp
+import numpy as np
+from cvxpy.atoms.affine.hstack import hstack
+from cvxpy.atoms.affine.reshape import reshape
+from cvxpy.atoms.quad_over_lin import quad_over_lin
+from numpy.typing import ArrayLike
+
+from cabs_core.algorithms.solver.program import objective
+
+
+@dataclass(frozen=True)
+class ReferenceSolution:
+    """An answer of the solver.
+
+    p [K]: in the simplex; objective: F(p); solved: whether the status is "solved" (not "almost solved" or
+    worse); claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on
+    constraints; q [K]: the adversary's distribution, from the multipliers of the K epigraph constraints; None
+    where the call has none; iterations: of the interior-point method, 0 where the solver does not say.
+    """
+
+    p: np.ndarray
+    objective: float
+    solved: bool
+    claimed: float
+    q: np.ndarray | None = None
+    iterations: int = 0
+
+
+def solution_of(
+    p: np.ndarray | None, losses: np.ndarray, graph: np.ndarray, gamma: float, solved: bool, claimed: float
+) -> ReferenceSolution:
+    """Project the solver's p `[K]` onto the simplex by clipping, and evaluate it; None: it has none."""
+    if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
+        return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
+    p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
+    p /= p.sum()
+    return ReferenceSolution(p, float(objective(p, losses, graph, gamma)), bool(solved), float(claimed))
+
+
+def _close(
+    problem: cp.Problem,
+    variable: cp.Variable,
+    losses: np.ndarray,
+    graph: np.ndarray,
+    gamma: float,
+    scale: float,
+) -> ReferenceSolution:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
+        try:
+            problem.solve(solver=cp.CLARABEL)
+        except cp.error.SolverError:
+            return solution_of(None, losses, graph, gamma, False, np.nan)
+    value = np.nan if problem.value is None else problem.value / scale
+    return solution_of(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL, value)
+
+
+def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
+    """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built at every call."""
+    f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
+    K = len(f)
+    p, z = cp.Variable(K), cp.Variable()
+    W = G.T @ p
+    constraints = [p >= 0, p.sum() == 1]
+    for a in range(K):
+        unit = np.eye(K)[a]
+        norm = sum(quad_over_lin(p[j] - unit[j], W[j]) for j in range(K))
+        constraints.append(norm / gamma <= f[a] + z)
+    return _close(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma, 1.0)
+
+
+class CvxpyParametric:
+    """The program with parameters (cvxpy's DPP rules), canonicalised once per K and solved many times.
+
+    Minimise p.c + t over the simplex subject to u_j >= p_j^2 / W_j, v_a >= (p_a - 1)^2 / W_a and
+    sum u - u_a + v_a <= c_a + t, with c = gamma (f - min f) and W = G'p.
+    """
+
+    def __init__(self, arms: int) -> None:
+        self.p = cp.Variable(arms, nonneg=True)
+        u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
+        self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
+        # W is a variable of its own: parameter times variable inside a cone would not be DPP.
+        W = cp.Variable(arms)
+        constraints = [self.p.sum() == 1, u.sum() - u + v <= self.c + t, W == self.G.T @ self.p]
+        # x^2 <= y W as |(2 x, y - W)| <= y + W, one row an arm, all arms in one constraint: the fastest form
+        # for cvxpy.
+        for x, y in ((self.p, u), (self.p - 1, v)):
+            sides = [reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
+            constraints.append(cp.SOC(y + W, hstack(sides), axis=1))
+        self.epigraphs = constraints[1]
+        self.problem = cp.Problem(cp.Minimize(self.c @ self.p + t), constraints)
+
+    def __call__(self, losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
+        f = np.asarray(losses, dtype=np.float64)
+        self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
+        solution = _close(self.problem, self.p, f, self.G.value, gamma, gamma)
+        if not np.isfinite(solution.p).all():
+            return solution
+        # stationarity in t: the multipliers of the K epigraphs sum to 1, and are the adversary's distribution
+        weights = np.clip(np.nan_to_num(np.asarray(self.epigraphs.dual_value, dtype=np.float64)), 0.0, None)
+        q = weights / weights.sum() if weights.sum() > 0 else np.full(len(f), 1.0 / len(f))
+        stats = self.problem.solver_stats
+        return replace(solution, q=q, iterations=int(stats.num_iters or 0) if stats is not None else 0)

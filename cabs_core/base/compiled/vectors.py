@@ -1,0 +1,221 @@
+"""Vectors of eight float64 inside numba: `f64x8`, its arithmetic, loads, stores and reductions.
+
+LLVM maps them to one AVX-512, two AVX or four SSE2/NEON registers; the code that uses them is the same. They
+exist inside compiled code only. Arithmetic mixes with scalars (which are spread over all lanes) and may fuse
+a multiplication with an addition.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba import extending, types
+from numba.core.base import BaseContext
+from numba.core.datamodel.manager import DataModelManager
+from numba.core.typeconv.castgraph import Conversion
+from numba.core.types import Type
+from numba.core.typing import templates
+from numba.core.typing.context import Context
+from numba.core.typing.templates import AbstractTemplate, Signature
+from numba.extending import models, register_model
+
+from cabs_core.base.compiled.jit import F, Lowering, Values, intrinsic
+
+WIDTH = 8
+Vector = Any  # eight float64, in compiled code only
+_REAL = ir.DoubleType()
+_LLVM = ir.VectorType(_REAL, WIDTH)
+_I32 = ir.IntType(32)
+
+# numba registers what they decorate and returns it, but does not say so in types
+lower_cast: Callable[..., Callable[[F], F]] = extending.lower_cast
+lower_builtin: Callable[..., Callable[[F], F]] = extending.lower_builtin
+infer_global: Callable[..., Callable[[F], F]] = templates.infer_global
+
+
+class VectorType(Type):
+    """The numba type of eight float64."""
+
+    def __init__(self) -> None:
+        super().__init__(name="f64x8")
+
+    def can_convert_from(self, typingctx: Context, other: Type) -> Conversion | None:
+        """A scalar becomes a vector with it in every lane."""
+        return Conversion.safe if isinstance(other, (types.Float, types.Integer)) else None
+
+
+f64x8 = VectorType()
+
+
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, dmm: DataModelManager, fe_type: VectorType) -> None:
+        models.PrimitiveModel.__init__(self, dmm, fe_type, _LLVM)
+
+
+def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
+    """A vector with `scalar` in every lane."""
+    one = builder.insert_element(ir.Constant(_LLVM, ir.Undefined), scalar, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH)
+    return builder.shuffle_vector(one, ir.Constant(_LLVM, ir.Undefined), zeros)
+
+
+@lower_cast(types.Float, f64x8)
+@lower_cast(types.Integer, f64x8)
+def _cast(
+    context: BaseContext, builder: ir.IRBuilder, from_type: Type, to_type: Type, value: ir.Value
+) -> ir.Value:
+    return _spread(builder, context.cast(builder, value, from_type, types.float64))
+
+
+def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
+    @infer_global(symbol)
+    class _Template(AbstractTemplate):
+        def generic(self, args: Sequence[Type], kws: Mapping[str, Type]) -> Signature | None:
+            scalars = (types.Float, types.Integer)
+            if f64x8 in args and all(a == f64x8 or isinstance(a, scalars) for a in args):
+                return f64x8(f64x8, f64x8)
+            return None
+
+    @lower_builtin(symbol, f64x8, f64x8)
+    def _lower(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return getattr(builder, name)(*args, flags=("contract",))
+
+
+for _symbol, _name in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _define(_symbol, _name)
+    if _symbol is not operator.truediv:
+        _define(getattr(operator, "i" + _symbol.__name__), _name)
+
+
+def _address(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
+    return builder.gep(pointer, [index])
+
+
+@intrinsic
+def load(typingctx: Context, pointer: Type, index: Type) -> Lowering:
+    """The eight float64 from pointer + index on; the address is a multiple of 64 bytes."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        at = builder.bitcast(_address(builder, *args), _LLVM.as_pointer())
+        return builder.load(at, align=64)
+
+    return f64x8(pointer, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx: Context, pointer: Type, index: Type, value: Type) -> Lowering:
+    """Write eight float64 to pointer + index; the address is a multiple of 64 bytes."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        at = builder.bitcast(_address(builder, args[0], args[1]), _LLVM.as_pointer())
+        builder.store(args[2], at, align=64)
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.int64, f64x8), codegen
+
+
+@intrinsic
+def spread(typingctx: Context, value: Type) -> Lowering:
+    """A vector with `value` in every lane."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return _spread(builder, args[0])
+
+    return f64x8(types.float64), codegen
+
+
+@intrinsic
+def first_lanes(typingctx: Context, count: Type) -> Lowering:
+    """1.0 in the first `count` lanes (all of them when count >= 8), 0.0 in the others."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        i64 = ir.IntType(64)
+        lanes = ir.Constant(ir.VectorType(i64, WIDTH), list(range(WIDTH)))
+        one = builder.insert_element(
+            ir.Constant(ir.VectorType(i64, WIDTH), ir.Undefined), args[0], ir.Constant(_I32, 0)
+        )
+        zeros = ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH)
+        limit = builder.shuffle_vector(one, ir.Constant(ir.VectorType(i64, WIDTH), ir.Undefined), zeros)
+        inside = builder.icmp_signed("<", lanes, limit)
+        return builder.select(inside, ir.Constant(_LLVM, [1.0] * WIDTH), ir.Constant(_LLVM, [0.0] * WIDTH))
+
+    return f64x8(types.int64), codegen
+
+
+def _pairwise(
+    builder: ir.IRBuilder, value: ir.Value, combine: Callable[[ir.Value, ir.Value], ir.Value]
+) -> ir.Value:
+    """Reduce eight lanes to one in three halving steps."""
+    undefined = ir.Constant(_LLVM, ir.Undefined)
+    for half in (4, 2, 1):
+        lanes = [min(i + half, WIDTH - 1) if i < half else i for i in range(WIDTH)]
+        mask = ir.Constant(ir.VectorType(_I32, WIDTH), lanes)
+        value = combine(value, builder.shuffle_vector(value, undefined, mask))
+    return builder.extract_element(value, ir.Constant(_I32, 0))
+
+
+def _greater(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
+
+
+def _smaller(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
+
+
+@intrinsic
+def vector_sum(typingctx: Context, value: Type) -> Lowering:
+    """Sum of the eight lanes."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return _pairwise(builder, args[0], lambda a, b: builder.fadd(a, b))
+
+    return types.float64(f64x8), codegen
+
+
+@intrinsic
+def vector_max(typingctx: Context, value: Type) -> Lowering:
+    """Largest of the eight lanes (any lane, if one is NaN)."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return _pairwise(builder, args[0], lambda a, b: _greater(builder, a, b))
+
+    return types.float64(f64x8), codegen
+
+
+@intrinsic
+def vector_min(typingctx: Context, value: Type) -> Lowering:
+    """Smallest of the eight lanes (any lane, if one is NaN)."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return _pairwise(builder, args[0], lambda a, b: _smaller(builder, a, b))
+
+    return types.float64(f64x8), codegen
+
+
+@intrinsic
+def greater(typingctx: Context, a: Type, b: Type) -> Lowering:
+    """Lane by lane the larger of a and b (b where a is NaN)."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return _greater(builder, *args)
+
+    return f64x8(f64x8, f64x8), codegen
+
+
+@intrinsic
+def smaller(typingctx: Context, a: Type, b: Type) -> Lowering:
+    """Lane by lane the smaller of a and b (b where a is NaN)."""
+
+    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+        return _smaller(builder, *args)
+
+    return f64x8(f64x8, f64x8), codegen

@@ -1,0 +1,50 @@
+"""How sure a figure is. Pure NumPy; no files, no policies.
+
+clusters     what an independent observation is: prompts with near-copies, conversations
+uncertainty  errors, intervals, bounds, and what was not seen; many comparisons
+people       what people would say, from a sample and an instrument's verdicts
+"""
+
+from cabs_core.base.statistics.clusters import cluster_sums, clusters_of, independent
+from cabs_core.base.statistics.uncertainty import (
+    UNKNOWN,
+    Error,
+    bootstrap_ratio,
+    bootstrap_weights,
+    cost_bound,
+    crossed_error,
+    half_width,
+    holm,
+    mean_error,
+    ratio_error,
+    seen_share,
+    share_interval,
+    standard_error,
+    tail_error,
+    times_needed,
+    too_heavy,
+    two_way_error,
+)
+
+__all__ = [
+    "UNKNOWN",
+    "Error",
+    "bootstrap_ratio",
+    "bootstrap_weights",
+    "cluster_sums",
+    "clusters_of",
+    "cost_bound",
+    "crossed_error",
+    "half_width",
+    "holm",
+    "independent",
+    "mean_error",
+    "ratio_error",
+    "seen_share",
+    "share_interval",
+    "standard_error",
+    "tail_error",
+    "times_needed",
+    "too_heavy",
+    "two_way_error",
+]

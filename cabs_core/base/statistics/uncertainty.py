@@ -1,0 +1,428 @@
+"""How sure a figure is: one place for errors, intervals, bounds and what was not seen.
+
+    error = mean_error(values, clusters=problem.clusters, trials=by_trial)     # of the mean of [n] values
+    low, high = error.interval(mean, compared=5)                               # 95 %, for the best of five
+    low, high = share_interval(hits / n, n)                                    # Clopper and Pearson
+    high = cost_bound(costs, clusters)                                         # None: a few calls are most of the money
+
+**Units are clusters** (`statistics.clusters`): prompts with their near-copies, or conversations. Errors are linearised sums over
+clusters, degrees of freedom follow their number.
+
+**Trials and queries are crossed.** Every trial plays the queries in another order. The variance of a mean is the sum of the one
+over trials and the one over clusters of queries (two-way clustering: Cameron, Gelbach and Miller 2011, J. Business & Economic
+Statistics 29(2)) without its third, subtracted term, hence positive and never too small (Davezies, D'Haultfoeuille and
+Guyonvarch 2021, Annals of Statistics 49(2)); Student's t with Welch and Satterthwaite's degrees of freedom.
+
+**What was rarely or never seen is possible.** A bound allows for skewness towards its own side: where a few rows carry the loss
+they count as a Poisson number of lumps, not as a normal sum (Cornish and Fisher 1938, of a gamma quantile; Hall 1992, J. Royal
+Statistical Society B 54(1)). And it is at least as wide as one unit of the possible range in as large a share of the traffic as
+n clusters may have missed: 1 - .05^(1/n), about 3 / n (Clopper and Pearson 1934). Where nothing was seen that side takes all 5 %.
+
+**The best of k** pays for being chosen: 5 % is divided by k (Bonferroni).
+
+**Costs have no largest value**: `cost_bound`. All errors are given the split: the same train rows, oracles and tuning.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from cabs_core.base.statistics.clusters import cluster_sums, independent
+
+REPLICATES = 1000
+LEVEL = 0.05
+#: a mean of costs is not known where one cluster is more than this share of the sum (or than three clusters of equal size)
+LARGEST_SHARE = 0.1
+#: (share of the largest values, their mean excess over the rest where values are standard normal)
+_TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
+_LUMPS = ("lump_low", "lump_high", "farthest_low", "farthest_high")
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far the mean that was found may be from the true one; NaN where nothing is known.
+
+    Attributes:
+        se: standard error; df: its degrees of freedom.
+        clusters: how many independent observations it rests on (`clusters.independent`).
+        lump_low, lump_high: what one of the rare large values adds to the mean, below and above it; 0 without skewness.
+        unit: the possible range of a single value: 1 of scores, utilities and their differences; 0: no value is bounded.
+        farthest_low, farthest_high: what the farthest cluster adds to the mean, below and above it.
+    """
+
+    se: float
+    df: float
+    clusters: float = math.inf
+    lump_low: float = 0.0
+    lump_high: float = 0.0
+    unit: float = 0.0
+    farthest_low: float = 0.0
+    farthest_high: float = 0.0
+
+    def with_trials(self, se: float, trials: int) -> Error:
+        """The same with the error over so many trials added, as two-way clustering does; NaN or one trial: nothing known."""
+        if trials < 2 or math.isnan(se):
+            return self
+        if math.isnan(self.se):
+            return replace(self, se=se, df=trials - 1.0)
+        return _with_variance(self, se, trials - 1.0)
+
+    def against(self, independent: Error) -> Error:
+        """Of the difference to the mean of another, independent sample: Welch's; it rests on as many as the smaller one."""
+        lumps = dict.fromkeys(_LUMPS, 0.0)
+        fewer = min(self.clusters, independent.clusters)
+        return _with_variance(replace(self, **lumps, clusters=fewer), independent.se, independent.df)
+
+    def after(self, times: float) -> Error:
+        """What it is expected to be with so many times as many clusters."""
+        lumps = {name: getattr(self, name) / times for name in _LUMPS}
+        df, clusters = self.df * times, self.clusters * times
+        return replace(self, se=self.se / math.sqrt(times), df=df, clusters=clusters, **lumps)
+
+    @property
+    def margin(self) -> float:
+        """Half the width of the usual two-sided 95 % interval, which knows neither skewness nor what was not seen."""
+        return float(half_width(self.se, min(self.df, 1e9) + 1.0)) if self.se > 0 else self.se
+
+    def reach(
+        self, side: Literal["low", "high"], tail: float = LEVEL / 2, width: float | None = None
+    ) -> float:
+        """How far a one-sided bound of error `tail` is from the mean; NaN: not known.
+
+        `width` takes the place of Student's quantile (standard errors of a confidence sequence). Of values without bounds there may be one more as far out as the farthest, where they are skewed to that side.
+        """
+        if math.isnan(self.se):
+            return math.nan
+        low = side == "low"
+        lump, farthest = (self.lump_low, self.farthest_low) if low else (self.lump_high, self.farthest_high)
+        z = float(special.stdtrit(min(self.df, 1e9), 1 - tail)) if width is None else width
+        skewed = max(float(special.ndtri(1 - tail)) ** 2 - 1, 0.0) / 3
+        usual = lump + z * math.hypot(self.se, lump) + skewed * lump
+        if self.unit == 0:
+            return usual + (farthest if lump > 0 else 0.0)
+        return max(usual, self.unseen(min(2 * tail, 1.0)))
+
+    def unseen(self, level: float = LEVEL) -> float:
+        """What the mean may lose by values of one `unit` in the share of traffic that was not seen."""
+        return self.unit * (1.0 - math.pow(level, 1.0 / max(self.clusters, 1.0)))
+
+    def interval(self, value: float, compared: int = 1) -> tuple[float, float]:
+        """95 % interval of the mean, simultaneously for `compared` of them; NaN where it is not known."""
+        tail = LEVEL / 2 / max(compared, 1)
+        return value - self.reach("low", tail), value + self.reach("high", tail)
+
+    def p_value(self, difference: float) -> float:
+        """p-value of the two-sided test that the mean is zero: the level at which `interval` ends there; NaN: not known."""
+        if math.isnan(difference) or math.isnan(self.se):
+            return math.nan
+        size, side = abs(difference), "low" if difference > 0 else "high"
+        missed = max(1.0 - size / self.unit, 0.0) ** self.clusters if self.unit > 0 else 0.0
+        if size == 0:
+            return 1.0
+        bounded = replace(self, clusters=math.inf)  # what was not seen is `missed`
+
+        def excess(log_tail: float) -> float:
+            return bounded.reach(side, math.exp(log_tail)) - size  # type: ignore[arg-type]
+
+        least, most = math.log(1e-15), math.log(0.5)
+        if excess(most) >= 0:
+            return 1.0
+        from scipy.optimize import brentq  # noqa: PLC0415  (40 MB that a server does without)
+
+        tail = 0.0 if excess(least) <= 0 else math.exp(brentq(excess, least, most))
+        return max(2 * tail, missed)
+
+
+def _with_variance(error: Error, se: float, df: float) -> Error:
+    """With the variance of something independent added; degrees of freedom of Welch and Satterthwaite."""
+    variance = error.se**2 + se**2
+    if variance == 0:
+        return error
+    return replace(error, se=math.sqrt(variance), df=variance**2 / (error.se**4 / error.df + se**4 / df))
+
+
+#: nothing is known
+UNKNOWN = Error(math.nan, math.nan, 0.0)
+
+
+def half_width(se: ArrayLike, units: ArrayLike) -> np.ndarray:
+    """Half of the usual two-sided 95 % interval: of standard errors that rest on so many independent units.
+
+    NaN for fewer than two units.
+    """
+    df = np.asarray(units, dtype=np.float64) - 1.0
+    width: np.ndarray = special.stdtrit(np.where(df >= 1, df, np.nan), 1 - LEVEL / 2) * np.asarray(se)
+    return width
+
+
+def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:
+    """Standard error of the mean of independent values, std(ddof=1) / sqrt(n); NaN for fewer than two values."""
+    values = np.asarray(values, dtype=np.float64)
+    n = values.shape[axis]
+    if n < 2:
+        unknown: np.ndarray = np.full(np.delete(values.shape, axis), np.nan)[()]
+        return unknown
+    error: np.ndarray = values.std(axis=axis, ddof=1) / np.sqrt(n)
+    return error
+
+
+def ratio_error(
+    tops: ArrayLike,
+    bottoms: ArrayLike,
+    clusters: ArrayLike | None = None,
+    *,
+    trials: ArrayLike | None = None,
+    unit: float = 1.0,
+) -> Error:
+    """Error of sum(tops) / sum(bottoms) over another sample of clusters, and over other trials.
+
+    Args:
+        tops, bottoms: `[n]`, a row a query: for a mean over rounds, value times plays, and plays. Rows where both
+            are 0 were not seen.
+        clusters: `[n]` any values; None: every row alone. trials: the figure of each trial; None or one: without orders.
+        unit: see `Error`.
+    """
+    tops, bottoms = np.asarray(tops, dtype=np.float64), np.asarray(bottoms, dtype=np.float64)
+    seen = (bottoms != 0) | (tops != 0)
+    members = None if clusters is None else np.asarray(clusters)[seen]
+    top, bottom = cluster_sums(tops[seen], members), cluster_sums(bottoms[seen], members)
+    count, total, error = (
+        len(bottom),
+        float(bottom.sum()),
+        replace(UNKNOWN, clusters=float(len(bottom)), unit=unit),
+    )
+    if count > 1 and total != 0:
+        size = independent(np.abs(bottom))
+        gap = (top - float(top.sum()) / total * bottom) / total
+        square = float((gap**2).sum())
+        lump = float((gap**3).sum()) / square if square > 0 else 0.0
+        se = math.sqrt(square * count / (count - 1))
+        ends = max(-float(gap.min()), 0.0), max(float(gap.max()), 0.0)
+        error = Error(se, max(size - 1.0, 1.0), size, max(-lump, 0.0), max(lump, 0.0), unit, *ends)
+    if trials is None:
+        return error
+    by_trial = np.asarray(trials, dtype=np.float64)
+    return error.with_trials(float(standard_error(by_trial)), len(by_trial))
+
+
+def mean_error(
+    values: ArrayLike,
+    weights: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+    *,
+    trials: ArrayLike | None = None,
+    unit: float = 1.0,
+) -> Error:
+    """Error of the mean of values `[n]`, a row a query, weighted by `weights` (how often each was played; None: alike)."""
+    values = np.asarray(values, dtype=np.float64)
+    weights = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
+    return ratio_error(values * weights, weights, clusters, trials=trials, unit=unit)
+
+
+def crossed_error(
+    order: ArrayLike, values: ArrayLike, clusters: ArrayLike | None = None, *, unit: float = 1.0
+) -> Error:
+    """Error of the mean of one replay, over trials and queries together.
+
+    Args:
+        order: [trials, T] query played in each round; values: [trials, T], for instance rewards.
+        clusters: of the queries that order counts; None: every query alone.
+    """
+    order, values = np.asarray(order), np.asarray(values, dtype=np.float64)
+    n = int(order.max(initial=0)) + 1 if clusters is None else len(np.asarray(clusters))
+    plays = np.bincount(order.reshape(-1), minlength=n)
+    sums = np.bincount(order.reshape(-1), weights=values.reshape(-1), minlength=n)
+    return ratio_error(sums, plays, clusters, trials=values.mean(axis=1), unit=unit)
+
+
+def two_way_error(se_trials: float, se_queries: float, trials: int, queries: float) -> Error:
+    """Both one-way standard errors of a mean combined; one that is NaN (a single trial or query) is left out."""
+    known = queries > 1 and not math.isnan(se_queries)
+    error = Error(se_queries, queries - 1.0, queries) if known else replace(UNKNOWN, clusters=float(queries))
+    return error.with_trials(se_trials, trials)
+
+
+def seen_share(plays: ArrayLike, observed: ArrayLike | None) -> float:
+    """How much of its queries a policy was seen on, in (0, 1]: what `Error.clusters` is to be multiplied with.
+
+    That of the model whose missing answers leave most open: it is asked in a share p of the traffic and had c real answers
+    there, so what it was not seen to do may matter as p (1 - .05^(1/c)), which so many rows of a full table would.
+
+    Args:
+        plays: `[n, K]` how often each model was asked each query. observed: `[n, K]` 1 where the answer is real; None: all.
+    """
+    if observed is None:
+        return 1.0
+    plays = np.asarray(plays, dtype=np.float64)
+    share = plays.sum(axis=0) / plays.sum()
+    answers = ((plays > 0) & (np.asarray(observed) > 0)).sum(axis=0)
+    missed = float((share * (1.0 - LEVEL ** (1.0 / np.maximum(answers, 1e-9)))).max())
+    return min(math.log(LEVEL) / math.log1p(-min(missed, 1 - 1e-12)) / len(plays), 1.0)
+
+
+def times_needed(value: float, error: Error, tail: float = LEVEL, chance: float = 0.85) -> float | None:
+    """How many times as many clusters it takes until a bound of error `tail` leaves 0 out, above or below.
+
+    With this chance: the truth is taken to lie about `value` as its error says, and what comes to be found about that. None: not
+    known, or more than a million times.
+    """
+    if math.isnan(error.se):
+        return None
+    spread = max(error.se, error.unseen() / 2)
+    for times in np.geomspace(1.0, 1e6, 280):
+        more = error.after(float(times))
+        deviation = spread * math.sqrt(1 + 1 / times)
+        sure = special.ndtr((value - more.reach("low", tail)) / deviation)
+        sure += special.ndtr((-value - more.reach("high", tail)) / deviation)
+        if sure >= chance:
+            return float(times)
+    return None
+
+
+def share_interval(share: float, error: Error, tail: float = LEVEL / 2) -> tuple[float, float]:
+    """(lower, upper) bound of a share, each of error `tail`: Clopper and Pearson's, exact for independent rows.
+
+    Of clustered rows, or several trials, with the number of independent rows that would have this error, p (1 - p) / se^2, less
+    for few degrees of freedom (Korn and Graubard 1998, Survey Methodology 24(2)); as many as clusters where it has none.
+    """
+    if math.isnan(error.se):
+        return 0.0, 1.0
+    n = error.clusters
+    if error.se > 0 and 0 < share < 1:
+        n = share * (1 - share) / error.se**2
+        fewer = special.stdtrit(max(n - 1, 1.0), 1 - tail) / special.stdtrit(min(error.df, 1e9), 1 - tail)
+        n *= min(float(fewer), 1.0) ** 2
+    hits = share * n
+    low = float(special.betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
+    high = float(special.betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
+    return low, high
+
+
+def largest_share(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
+    """Share of the whole sum that its largest cluster is, in [0, 1]; 0 where all is free."""
+    sums = cluster_sums(costs, clusters)
+    return float(sums.max() / sums.sum()) if len(sums) and sums.sum() > 0 else 0.0
+
+
+def too_heavy(costs: ArrayLike, clusters: ArrayLike | None = None) -> float | None:
+    """`largest_share` where it is so large that the mean is not known; None where it is."""
+    share = largest_share(costs, clusters)
+    count = len(cluster_sums(costs, clusters))
+    return share if share > max(LARGEST_SHARE, 3.0 / max(count, 1)) else None
+
+
+def tail_error(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
+    """Relative standard error of a mean cost, were the dear ones lognormal: what no dear one has to be drawn for.
+
+    A sum without its rare large costs looks safe; the spread of the dearer half, quarter and tenth says whether there are any
+    (the least of the three: a mixture of cheap and dear models is not a tail).
+    """
+    sums = cluster_sums(costs, clusters)
+    logs = np.sort(np.log(sums[sums > 0]))
+    if len(logs) < 10:
+        return 0.0
+    spreads = []
+    for part, expected in _TAILS:
+        count = max(int(len(logs) * part), 3)
+        spreads.append(float((logs[-count:] - logs[-count - 1]).mean()) / expected)
+    return math.sqrt(math.expm1(min(*spreads, 6.0) ** 2) / len(logs))
+
+
+def cost_bound(
+    costs: ArrayLike,
+    clusters: ArrayLike | None = None,
+    *,
+    trials: ArrayLike | None = None,
+    tail: float = LEVEL,
+) -> float | None:
+    """Upper bound of a mean cost; None where a few calls are most of the money, so that nothing is known (`too_heavy`).
+
+    The larger of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997, Statistics in Medicine 16(7)) and one
+    for others: skewness, and one more call as dear as the dearest. Simulated error at 5 %: at most .05 for lognormal costs up
+    to sigma 2.5, .08 for mixtures where one call in thirty is fifty times as dear.
+    """
+    costs = np.asarray(costs, dtype=np.float64)
+    if too_heavy(costs, clusters) is not None:
+        return None
+    error = mean_error(costs, clusters=clusters, trials=trials, unit=0.0)
+    if math.isnan(error.se):
+        return None
+    means = cluster_sums(costs, clusters) / cluster_sums(np.ones(len(costs)), clusters)
+    bound = float(costs.mean()) + error.reach("high", tail)
+    if (means > 0).all() and len(means) > 2:
+        logs, n = np.log(means), error.clusters
+        spread = float(logs.var(ddof=1))
+        z = float(special.stdtrit(max(n - 1, 1.0), 1 - tail))
+        half = z * math.sqrt(spread / n + spread**2 / (2 * max(n - 1, 1.0)))
+        bound = max(bound, math.exp(float(logs.mean()) + spread / 2 + half))
+    return bound
+
+
+@lru_cache(maxsize=8)
+def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
+    """[replicates, n] how often each of n clusters is drawn with replacement (multinomial), float32, read-only.
+
+    The same (n, seed) always gives the same weights, so that two routers are resampled together.
+    """
+    rng = np.random.Generator(np.random.PCG64([seed, n, replicates]))
+    weights = np.empty((replicates, n), dtype=np.float32)
+    for row in weights:
+        row[:] = np.bincount(rng.integers(0, n, size=n), minlength=n)
+    weights.setflags(write=False)
+    return weights
+
+
+def bootstrap_ratio(
+    numerators: ArrayLike,
+    denominators: ArrayLike | None = None,
+    *,
+    clusters: ArrayLike | None = None,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> np.ndarray:
+    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries, for what has no formula.
+
+    Args:
+        numerators: [..., n], one value a query (a mean: the values themselves).
+        denominators: the same shape, or None for ones (then the replicates are those of a mean).
+        clusters: [n] queries of one are drawn together; None: each alone.
+
+    Returns:
+        [..., replicates]; NaN or infinite where a resampled denominator is zero.
+    """
+    numerators = np.asarray(numerators, dtype=np.float64)
+    if denominators is None and clusters is not None:
+        denominators = np.ones(numerators.shape[-1:])
+    top = cluster_sums(numerators, clusters)
+    weights = bootstrap_weights(top.shape[-1], replicates, seed)
+    resampled = _resampled_mean(top, weights)
+    if denominators is None:
+        return resampled
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: np.ndarray = resampled / _resampled_mean(cluster_sums(denominators, clusters), weights)
+    return ratio
+
+
+def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """[..., replicates] resampled means. Centred first, so that single-precision products keep the spread exact."""
+    centre = values.mean(axis=-1, keepdims=True)
+    resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
+    return resampled
+
+
+def holm(p_values: ArrayLike) -> np.ndarray:
+    """[m] p-values adjusted for the family-wise error rate (Holm 1979); NaN stays NaN and is not counted."""
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(p.shape, np.nan)
+    present = np.flatnonzero(~np.isnan(p))
+    order = present[np.argsort(p[present], kind="stable")]
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted

@@ -1,0 +1,6 @@
+"""What was asked, answered, scored, paid and logged.
+
+Pool files and pools, users' tables, logs of any tool and the router's own (`events`), requests and replies of
+endpoints, collected answers, embeddings, outcome tables and the checks on them. Who should answer is decided
+in `algorithms`. Public: `find_pool`, `load_outcomes`, `read_log`, `EventLog`.
+"""

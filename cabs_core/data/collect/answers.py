@@ -1,0 +1,294 @@
+"""Collecting answers: every prompt to every model, or as many as decide the matter; and the table of what
+came back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.base.errors import CabsError
+from cabs_core.data.collect.asking import Lane, Outcome, Progress, Purse, ask
+from cabs_core.data.collect.calls import Call, Target
+from cabs_core.data.collect.plan import Collection, check_keys, repriced
+from cabs_core.data.collect.store import Answer, AnswerStore
+from cabs_core.data.endpoints.usage import Tokens
+
+ANSWERS, PROMPTS = "answers.parquet", "prompts.parquet"
+#: prompts whose answers are held in memory at a time
+_BLOCK = 1000
+#: least number of prompts of a part where the budget may end first
+_STEP = 20
+#: least number of complete prompts of which a table is made when the budget ends
+FEWEST = 30
+_SCHEMA = pa.schema(
+    [(n, pa.string()) for n in ("query_id", "model", "key", "state", "text", "sha", "finish")]
+    + [(n, pa.float64()) for n in ("n_input_tokens", "n_output_tokens", "cost", "latency")]
+    + [("estimated", pa.bool_())]
+)
+
+
+class CollectError(CabsError):
+    """A collection could not be completed; the message says how each model is doing. What was answered is
+    kept."""
+
+
+@dataclass
+class Collected:
+    """What a collection came to.
+
+    Attributes:
+        prompts: number of prompts, of `order`, that every model kept has answered. models: the models kept.
+        dropped: {model: why it was asked no further}, by strategy `adaptive`.
+        lanes: how each model did in this run. spent, paid: USD in this run, and in all. perhaps: USD of calls
+            that broke off, counted with the most that they can have cost; in_flight: number of those under
+            way when an earlier run died.
+        stopped: why it ended before all prompts, if it did; by_budget: that was the budget.
+        looks: of strategy `adaptive`, one dict a look at the verdict.
+    """
+
+    prompts: int
+    models: list[Target]
+    lanes: dict[str, Lane]
+    spent: float
+    paid: float
+    perhaps: float
+    in_flight: int
+    stopped: str = ""
+    by_budget: bool = False
+    dropped: dict[str, str] = field(default_factory=dict)
+    looks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def collect_answers(
+    collection: Collection,
+    store: AnswerStore,
+    notify: Callable[[str], None] = lambda text: None,
+    look: Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
+) -> Collected:
+    """Make the calls that have no answer yet.
+
+    Args:
+        look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '',
+            {model to drop: why}, figures); called after each part of the prompts.
+
+    Raises:
+        CollectError: a model could not be asked everything; the message says why, per model, and what to do.
+        RouterError: an API key is missing. StorageError: the store cannot be written to.
+    """
+    collect = collection.collect
+    check_keys(collection.models)
+    with store.asking(notify):
+        paid, perhaps, in_flight = collection.spent(store)
+        if in_flight:
+            notify(
+                f"{in_flight} calls were under way when an earlier run ended: they are asked again if they "
+                f"have no answer, and count with the most that they can have cost, {perhaps:.4f} USD"
+            )
+        purse = Purse(collect.max_usd, paid + perhaps)
+        models, lanes = list(collection.models), dict[str, Lane]()
+        collected = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
+        pauses = parts(collection, purse.most - purse.spent)
+        progress = Progress(len(models) * pauses[-1])
+
+        def asked(first: int, last: int) -> Outcome:
+            def calls(target: Target) -> Iterator[Call]:
+                return collection.calls(target, first, last)
+
+            return ask(calls, models, progress, collect, store, purse, notify, lanes)
+
+        for last in pauses:
+            first = collected.prompts
+            outcome = asked(first, last)
+            collected.spent += outcome.spent
+            _refuse_failures(collection, models, lanes, outcome.stopped)
+            if outcome.stopped:
+                done = first + collection.answered(store, models, first, last)
+                # a call that was refused while dearer ones were under way may fit now
+                while done < last and purse.allows(collection.most(store, models, done)):
+                    for lane in lanes.values():
+                        lane.reopen()
+                    again = asked(done, done + 1)
+                    collected.spent += again.spent
+                    _refuse_failures(collection, models, lanes, again.stopped)
+                    done += collection.answered(store, models, done, last)
+                collected.prompts, collected.by_budget = done, True
+                collected.stopped = (
+                    f"the budget: another call could have passed max_usd ({collect.max_usd:g} USD)"
+                )
+                break
+            collected.prompts = last
+            if look is not None and collect.strategy == "adaptive":
+                reason, dropped, figures = look(last, models)
+                collected.looks.append({"prompts": last, "paid": purse.spent, **figures})
+                collected.dropped |= dropped
+                models = collected.models = [t for t in models if t.name not in dropped]
+                if reason:
+                    collected.stopped = reason if last < len(collection.prompts) else ""
+                    break
+        collected.paid = purse.spent
+    if collected.prompts < min(FEWEST, len(collection.prompts)):
+        raise CollectError(
+            f"pool {collection.pool_file.pool.name}: {collected.stopped or 'too few prompts'}; "
+            f"{collected.prompts} prompts are answered by every model, and {FEWEST} are the least that a "
+            "table is made of. Raise collect.max_usd: what was answered is kept"
+        )
+    return collected
+
+
+def affordable(
+    collection: Collection, store: AnswerStore, models: Sequence[str], done: int, paid: float
+) -> str:
+    """Why a collection that its budget ended after `done` prompts can go on; '' where it cannot.
+
+    Args:
+        models: those that were kept. paid: USD when it ended; more than the store knows where the answers
+            are kept elsewhere.
+    """
+    if done >= len(collection.prompts):
+        return ""
+    kept = [target for target in collection.models if target.name in models]
+    most, cap = collection.most(store, kept, done), collection.collect.max_usd
+    left = cap - max(sum(collection.spent(store)[:2]), paid)
+    if most > 0 and most > left:
+        return ""
+    return f"max_usd allows more prompts: {left:.4f} of {cap:g} USD is left, the next may cost {most:.4f}"
+
+
+def parts(collection: Collection, budget: float) -> list[int]:
+    """Numbers of prompts after which the collection pauses to look; the last one is its end.
+
+    Where the budget (USD left) may end before the prompts do, the models go on side by side in small parts:
+    what one has answered ahead of the others would be of no use.
+    """
+    collect, n = collection.collect, len(collection.prompts)
+    if collect.strategy != "adaptive":
+        goal = min(collect.sample, n) if collect.strategy == "sample" else n
+        most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
+        step = max(_STEP, goal // 50)
+        return [goal] if most <= budget else [*range(step, goal, step), goal]
+    ends, size = [], float(min(collect.sample, n))
+    while size < n:
+        ends.append(int(size))
+        size = max(size * 1.3, size + 10)
+    return [*ends, n]
+
+
+def _refuse_failures(
+    collection: Collection, models: Sequence[Target], lanes: dict[str, Lane], budget: bool
+) -> None:
+    bad = [
+        t.name
+        for t in models
+        if lanes[t.name].state.startswith("given up") or (lanes[t.name].unanswered and not budget)
+    ]
+    if not bad:
+        return
+    lines = [f"  {t.name}: {described(lanes[t.name])}" for t in models]
+    raise CollectError(
+        f"pool {collection.pool_file.pool.name}: {', '.join(bad)} could not be asked everything. What was "
+        "answered is kept, and not asked again:\n"
+        + "\n".join(lines)
+        + f"\nMend it, or take {bad[0]!r} out of models, and run it again"
+    )
+
+
+def described(lane: Lane) -> str:
+    """How a model did, in words."""
+    text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {lane.usd:.4f} USD"
+    if lane.again:
+        text += f", {lane.again:,} repeats"
+    if lane.unanswered:
+        text += (
+            f", {lane.unanswered:,} without an answer{f' ({lane.note})' if lane.note and lane.open else ''}"
+        )
+    return text if lane.open else f"{text}; {lane.state}"
+
+
+def write_answers(
+    collection: Collection, collected: Collected, store: AnswerStore, folder: Path
+) -> dict[str, Any]:
+    """Write `prompts.parquet` and `answers.parquet`, a block at a time, with costs at today's prices.
+
+    Returns:
+        models: counts of what is in them, per model; repriced: sentences about prices that changed.
+    """
+    chosen = np.sort(collection.order[: collected.prompts])
+    prompts = collection.prompts.take(chosen)
+    columns = sorted(prompts.rows[0]) if len(prompts) else []
+    table = {"query_id": prompts.ids, "prompt": prompts.texts, "task": prompts.tasks}
+    if prompts.splits is not None:
+        table["split"] = prompts.splits
+    table |= {f"column {c}": [row[c] for row in prompts.rows] for c in columns}
+    pq.write_table(
+        pa.table({k: pa.array(v, pa.string()) for k, v in table.items()}),
+        folder / PROMPTS,
+        compression="zstd",
+    )
+    counts: dict[str, dict[str, float]] = {t.name: {} for t in collected.models}
+    hidden = collection.collect.keep == "hash"
+    with pq.ParquetWriter(folder / ANSWERS, _SCHEMA, compression="zstd") as writer:
+        for start in range(0, len(chosen), _BLOCK):
+            rows: list[dict[str, Any]] = []
+            block = chosen[start : start + _BLOCK]
+            for target in collected.models:
+                keys = [collection.call(target, int(i)).key for i in block]
+                answers = store.get(keys)
+                for i, key in zip(block, keys, strict=True):
+                    answer = answers[key]
+                    cost = target.cost_of(answer)
+                    rows.append(_row(collection.prompts.ids[int(i)], target, answer, cost, hidden))
+                    _count(counts[target.name], answer, cost)
+            writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))
+    changed = [repriced(name, row.get("usd", 0.0), row.get("usd today", 0.0)) for name, row in counts.items()]
+    return {"models": counts, "repriced": [sentence for sentence in changed if sentence]}
+
+
+def _row(query: str, target: Target, answer: Answer, cost: float, hidden: bool) -> dict[str, Any]:
+    return {
+        "query_id": query,
+        "model": target.name,
+        "key": answer.key,
+        "state": answer.state,
+        "text": None if hidden else answer.text,
+        "sha": answer.sha,
+        "finish": answer.finish,
+        "n_input_tokens": None if answer.tokens is None else answer.tokens.input,
+        "n_output_tokens": None if answer.tokens is None else answer.tokens.output,
+        "cost": cost,
+        "latency": answer.seconds,
+        "estimated": answer.estimated,
+    }
+
+
+def _count(counts: dict[str, float], answer: Answer, cost: float) -> None:
+    tokens = answer.tokens or Tokens()
+    values = {
+        "calls": 1.0,
+        answer.state: 1.0,
+        "usd": answer.usd,
+        "usd today": cost,
+        "tokens in": tokens.input,
+        "tokens out": tokens.output,
+        "seconds": answer.seconds or 0.0,
+        "without usage": float(answer.estimated),
+    }
+    for name, value in values.items():
+        counts[name] = counts.get(name, 0.0) + value
+
+
+def going_on(collection: Collection, models: Sequence[str], prompts: int, paid: float) -> list[str]:
+    """Why the artifact of a collection that its budget ended is out of date: what is affordable now is asked.
+
+    Args:
+        models, prompts: whose answers it holds, and of how many prompts. paid: USD in all.
+    """
+    with AnswerStore() as store:
+        why = affordable(collection, store, list(models), prompts, paid)
+    return [why] if why else []

@@ -1,0 +1,300 @@
+"""A judge as a measuring instrument: how well it agrees with people, what it favours, and intervals that
+allow for it.
+
+    measured = measure(judged, people, ...)         # on the answers that people labelled
+    corrected_mean(judged_labelled, people, judged_rest)   # prediction-powered: all judged answers, corrected
+    by the labelled ones
+
+Sources: Cohen 1960 (kappa); Clopper and Pearson 1934; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight
+of the judged part is chosen so that labels alone are never better).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.statistics import mean_error, share_interval
+from cabs_core.base.statistics.people import Estimate, corrected_mean
+
+__all__ = [
+    "Estimate",
+    "bootstrap",
+    "corrected_mean",
+    "family_of",
+    "in_words",
+    "kappa",
+    "measure",
+    "position",
+    "refusals_decide",
+    "warnings",
+]
+
+REPLICATES = 1000
+#: kappa below which agreement is said to be low ("substantial" begins here, Landis and Koch 1977)
+LOW_KAPPA = 0.6
+#: share of refused or truncated answers of a model that is worth a word
+NOTABLE = 0.05
+_FAMILIES = (
+    ("openai", r"gpt|chatgpt|^o[1-9]|davinci"),
+    ("anthropic", r"claude"),
+    ("google", r"gemini|gemma|palm"),
+    ("meta", r"llama"),
+    ("mistral", r"mistral|mixtral|codestral|ministral"),
+    ("alibaba", r"qwen|qwq"),
+    ("deepseek", r"deepseek"),
+    ("microsoft", r"phi-?\d"),
+    ("cohere", r"command|aya"),
+    ("xai", r"grok"),
+    ("amazon", r"nova|titan"),
+)
+
+
+def family_of(model: str) -> str:
+    """Who made a model, by its name; for an unknown name its first word."""
+    name = model.rsplit("/", 1)[-1].casefold()
+    return next(
+        (family for family, pattern in _FAMILIES if re.search(pattern, name)), re.split(r"[-_ .:]", name)[0]
+    )
+
+
+def share(hits: np.ndarray, groups: Sequence[str]) -> Estimate:
+    """The share of `[n]` hits, with Clopper and Pearson's interval for as many prompts as there are."""
+    error, value = mean_error(hits, clusters=np.array(groups, dtype=str)), float(np.mean(hits))
+    return Estimate(value, *share_interval(value, error), len(hits))
+
+
+def mean(values: np.ndarray, groups: Sequence[str]) -> Estimate:
+    """The mean of `[n]` differences of scores, with its interval over prompts."""
+    value = float(values.mean())
+    return Estimate(
+        value, *mean_error(values, clusters=np.array(groups, dtype=str)).interval(value), len(values)
+    )
+
+
+def kappa(a: np.ndarray, b: np.ndarray) -> float:
+    """Cohen's kappa of two verdicts (right where at least 0.5); nan where both never differ from one
+    value."""
+    x, y = a >= 0.5, b >= 0.5
+    chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
+    return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
+
+
+def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed: int = 0) -> Estimate:
+    """A figure of rows with a percentile interval; groups (prompts) are drawn again, whole.
+
+    Args:
+        figure: (indices of rows) -> value; replicates in which it is nan are left out.
+    """
+    names, group = np.unique(np.array(groups, dtype=object).astype(str), return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    members = np.split(order, np.cumsum(np.bincount(group))[:-1])
+    rng = np.random.default_rng(seed)
+    drawn = [
+        figure(np.concatenate([members[g] for g in rng.integers(len(names), size=len(names))]))
+        for _ in range(REPLICATES)
+    ]
+    with np.errstate(all="ignore"):
+        low, high = np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
+    return Estimate(figure(np.arange(len(group))), float(low), float(high), len(group))
+
+
+def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
+    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length, at equal
+    quality.
+
+    Args:
+        right: bool `[n]`, people's verdict. Lengths and errors are taken from the means of answers with the
+            same one: a judge that errs at random errs upwards on wrong answers, so models that are long and
+                bad would look favoured.
+    """
+    error, doublings = error.copy(), doublings.copy()
+    for group in (right, ~right):
+        if group.any():
+            error[group] -= error[group].mean()
+            doublings[group] -= doublings[group].mean()
+    spread = float(doublings @ doublings)
+    return float(doublings @ error / spread) if spread > 1e-12 else float("nan")
+
+
+def measure(
+    judge: str,
+    judged: np.ndarray,
+    people: np.ndarray,
+    queries: Sequence[str],
+    models: Sequence[str],
+    lengths: np.ndarray,
+) -> dict[str, Any]:
+    """What n labelled answers say about a judge.
+
+    Args:
+        judge: the upstream's name of the judge's model. judged, people: `[n]` scores in [0, 1].
+        queries, models: n names each. lengths: `[n]` characters of the answers.
+
+    Returns:
+        JSON values: labelled, prompts (how many these labels are of), agreement (share of equal verdicts),
+        kappa, length (score per doubling of an answer's length, people the same), length of wrong answers
+        (the same among those that people reject), models ({model: judge minus people}), own family (its own
+        minus others; absent where there is only one).
+    """
+    error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
+
+    def wrong(rows: np.ndarray) -> np.ndarray:
+        wrong_rows: np.ndarray = rows[~right[rows]]
+        return wrong_rows
+
+    figures: dict[str, Any] = {
+        "labelled": len(judged),
+        "prompts": len(set(queries)),
+        "agreement": asdict(share((judged >= 0.5) == (people >= 0.5), queries)),
+        "kappa": asdict(bootstrap(queries, lambda rows: kappa(judged[rows], people[rows]))),
+        "length": asdict(bootstrap(queries, lambda rows: slope(error[rows], doublings[rows], right[rows]))),
+        "length of wrong answers": asdict(
+            bootstrap(
+                queries, lambda rows: slope(error[wrong(rows)], doublings[wrong(rows)], right[wrong(rows)])
+            )
+        ),
+        "models": {},
+    }
+    names = np.array(models, dtype=object)
+    for model in sorted(set(models)):
+        mine = names == model
+        rows = np.flatnonzero(mine).tolist()
+        figures["models"][model] = asdict(mean(error[rows], [queries[i] for i in rows]))
+    own_family = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
+    if own_family.any() and not own_family.all():
+        figures["own family"] = asdict(
+            bootstrap(queries, lambda rows: _gap(error[rows], own_family[rows]))
+        ) | {"family": family_of(judge)}
+    return figures
+
+
+def _gap(error: np.ndarray, own_family: np.ndarray) -> float:
+    return (
+        float(error[own_family].mean() - error[~own_family].mean())
+        if own_family.any() and not own_family.all()
+        else float("nan")
+    )
+
+
+def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
+    """Of comparisons in both orders, (query, share when first, share when second): how much the first place
+    is worth.
+
+    Returns:
+        first: mean of share when first minus share when second; flips: share of pairs whose winner depends on
+            the order.
+    """
+    gaps = np.array([first - second for _, first, second in shares])
+    queries = [query for query, _, _ in shares]
+    return {
+        "first": asdict(mean(gaps, queries)),
+        "flips": asdict(share(gaps != 0, queries)),
+    }
+
+
+def warnings(measured: Mapping[str, Any]) -> list[str]:
+    """Sentences about measured errors of a judge that limit the use of its scores; corrected for the number
+    of figures."""
+    if not measured.get("labelled"):
+        return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
+    sentences = []
+    looked_at = 2 + len(measured["models"]) + ("own family" in measured) + ("position" in measured)
+    agreement = Estimate(**measured["kappa"])
+    if not agreement.value >= LOW_KAPPA:
+        sentences.append(
+            f"agreement with people is low: kappa {agreement.value:.2f} ({agreement.low:.2f} to "
+            f"{agreement.high:.2f}), below {LOW_KAPPA:g}"
+        )
+    long = Estimate(**measured["length"])
+    if long.clear(looked_at):
+        sentences.append(
+            f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of "
+            "the length"
+        )
+    wrong = Estimate(**measured["length of wrong answers"])
+    if wrong.clear(looked_at) and not (long.clear(looked_at) and long.value * wrong.value > 0):
+        sentences.append(
+            f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: "
+            f"{wrong} of score per doubling of the length"
+        )
+    if "own family" in measured:
+        own_family = dict(measured["own family"])
+        family = own_family.pop("family")
+        gap = Estimate(**own_family)
+        if gap.value > 0 and gap.clear(looked_at):
+            sentences.append(
+                f"it favours models of its own family ({family}): {gap} of score more than others, against "
+                "people"
+            )
+    for model, data in measured["models"].items():
+        bias = Estimate(**data)
+        if bias.clear(looked_at) and abs(bias.value) >= NOTABLE:
+            sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
+    if "position" in measured and Estimate(**measured["position"]["first"]).clear(looked_at):
+        sentences.append(
+            "the order of two answers matters: the first place is worth "
+            f"{Estimate(**measured['position']['first'])}"
+        )
+    return sentences
+
+
+def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:
+    """A sentence where another model would have the best mean score if refused answers were left out, else
+    ''.
+
+    Args:
+        models: K names. scores: `[n, K]`, 0 where refused. refused: bool `[n, K]`.
+    """
+    with np.errstate(all="ignore"):
+        without = np.nanmean(np.where(refused, np.nan, scores), axis=0)
+    best, best_without = int(np.nanmean(scores, axis=0).argmax()), int(np.nanargmax(without))
+    if best == best_without:
+        return ""
+    return (
+        f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it "
+        f"is {models[best_without]}, which refused {refused[:, best_without].mean():.0%}"
+    )
+
+
+def in_words(measured: Mapping[str, Any]) -> list[str]:
+    """What was measured of a judge, one line a figure, with warnings last."""
+    lines = []
+    if measured.get("labelled"):
+        lines.append(
+            f"compared with people on {measured['labelled']} answers to {measured['prompts']} prompts"
+        )
+        same, k = Estimate(**measured["agreement"]), Estimate(**measured["kappa"])
+        lines.append(
+            f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} "
+            f"({k.low:.2f} to {k.high:.2f})"
+        )
+        lines.append(
+            f"error per doubling of an answer's length: {Estimate(**measured['length'])}; where people "
+            f"reject the answer: {Estimate(**measured['length of wrong answers'])}"
+        )
+        lines += [
+            f"{model}: judge minus people {Estimate(**data)}" for model, data in measured["models"].items()
+        ]
+        for model, data in measured.get("means", {}).items():
+            people = Estimate(**data["people"])
+            lines.append(
+                f"{model}: mean score {data['judge']:.3f} by the judge; people would give {people.value:.3f} "
+                f"({people.low:.3f} to {people.high:.3f})"
+            )
+        if "own family" in measured:
+            own_family = {k: v for k, v in measured["own family"].items() if k != "family"}
+            lines.append(
+                f"own family ({measured['own family']['family']}) against others: {Estimate(**own_family)}"
+            )
+    if "position" in measured:
+        flips = Estimate(**measured["position"]["flips"])
+        lines.append(
+            f"first place: {Estimate(**measured['position']['first'])}; the winner depends on the order in "
+            f"{flips.value:.1%} of pairs"
+        )
+    return [*lines, *(f"note: {text}" for text in warnings(measured))]

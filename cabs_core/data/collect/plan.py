@@ -1,0 +1,319 @@
+"""What a collection would ask and cost, before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cabs_core.base.errors import DataError, RouterError
+from cabs_core.base.secret import secret
+from cabs_core.data.collect.calls import Call, Target, question, targets
+from cabs_core.data.collect.prompts import Prompts, read_prompts
+from cabs_core.data.collect.scorers import judge as judging
+from cabs_core.data.collect.scorers.box import kind_of_box
+from cabs_core.data.collect.store import WORTHLESS, Answer, AnswerStore
+from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
+from cabs_core.data.endpoints.upstreams import Upstream, load_upstreams
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.collect import Collect, Judge
+
+#: output tokens that are expected where no answer of the model is known: this many, or the limit if that is
+#: smaller
+EXPECTED = 200.0
+#: characters of a token in dense text (code, digits, other scripts) and in plain prose, for the range
+_DENSE, _PROSE = 2.0, 5.0
+#: shortest answer, for the range
+_SHORT = 5.0
+#: prompts whose answers are held in memory at a time
+_BLOCK = 500
+
+
+@dataclass(frozen=True)
+class Line:
+    """One model of a plan.
+
+    Attributes:
+        calls: all that are needed; known: of those, answered already. tokens_in, tokens_out: expected, of
+            the rest.
+        usd, low, high: cost of the rest; high is an answer of full length to each.
+        paid, today: what the known answers cost when they were asked, and at today's price.
+    """
+
+    model: str
+    role: str
+    calls: int
+    known: int
+    tokens_in: float
+    tokens_out: float
+    usd: float
+    low: float
+    high: float
+    paid: float = 0.0
+    today: float = 0.0
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection, ready to be made.
+
+    Attributes:
+        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts as they are asked,
+            by seed.
+    """
+
+    pool_file: PoolFile
+    collect: Collect
+    prompts: Prompts
+    models: list[Target]
+    judges: dict[str, Target]
+    order: np.ndarray
+
+    def calls(self, target: Target, first: int = 0, last: int | None = None) -> Iterator[Call]:
+        """The calls that put the prompts of places first to last of the order to a model."""
+        for i in self.order[first:last]:
+            yield self.call(target, int(i))
+
+    def call(self, target: Target, place: int) -> Call:
+        """One prompt to one model."""
+        return Call(target, question(self.prompts.texts[place], self.collect.system))
+
+    def spent(self, store: AnswerStore) -> tuple[float, float, int]:
+        """What its answers have cost, see `AnswerStore.spent`."""
+        return store.spent(call.key for target in self.models for call in self.calls(target))
+
+    def answered(
+        self, store: AnswerStore, models: Sequence[Target], first: int, last: int | None = None
+    ) -> int:
+        """How many prompts of the order, from `first` on, every one of these models has answered."""
+        least = (len(self.prompts) if last is None else last) - first
+        for target in models:
+            keys = [call.key for call in self.calls(target, first, first + least)]
+            known = store.known(keys)
+            least = next((i for i, key in enumerate(keys) if key not in known), len(keys))
+        return least
+
+    def most(self, store: AnswerStore, models: Sequence[Target], number: int) -> float:
+        """Most that one prompt of the order may still cost before every one of these models has answered it,
+        USD."""
+        calls = [self.call(target, int(self.order[number])) for target in models]
+        known = store.known(call.key for call in calls)
+        return sum(call.bound for call in calls if call.key not in known)
+
+
+def collection_of(pool_file: PoolFile) -> Collection:
+    """Read what a pool of kind `collect` names: prompts and upstreams.
+
+    Raises:
+        PoolError, DataError, RouterError: a file, a column or a price is missing.
+    """
+    pool, collect = pool_file.pool, pool_file.pool.collect
+    assert collect is not None  # the pool's validation
+    prompts = read_prompts(pool_file)
+    names = pool.source_names() or {}
+    path = pool_file.beside(collect.upstreams, "collect.upstreams")
+    upstreams = load_upstreams(path).models
+    models = [
+        _renamed(t, name)
+        for t, name in zip(targets(collect, upstreams, list(names.values()), str(path)), names, strict=True)
+    ]
+    order = np.random.default_rng(collect.seed).permutation(len(prompts))
+    return Collection(pool_file, collect, prompts, models, _judges(collect, upstreams, str(path)), order)
+
+
+def _renamed(target: Target, name: str) -> Target:
+    return Target(
+        name, target.upstream.model_copy(update={"model": target.model}), target.params, target.max_tokens
+    )
+
+
+def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, Target]:
+    judges = {}
+    for judge in collect.judges:
+        (target,) = targets(collect, upstreams, [judge.model], origin)
+        set_params = getattr(target.upstream, "params", None) or {}
+        params = {**set_params, "temperature": 0, "max_tokens": judge.max_tokens}
+        judges[judge.called] = Target(judge.model, target.upstream, params, judge.max_tokens)
+    return judges
+
+
+def check_keys(targets: Iterable[Target]) -> None:
+    """RouterError where the API key of a model that is to be asked is not in the environment."""
+    for target in targets:
+        if target.upstream.key_env and not secret(target.upstream.key_env):
+            raise RouterError(
+                f"model {target.name}: key_env is {target.upstream.key_env}, which is not set in the "
+                "environment"
+            )
+
+
+def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
+    """What is left to ask, per model, with its cost and a range; judges as well.
+
+    What strategy `adaptive` may leave out is not left out here: it is the most that is asked.
+    """
+    collect, prompts = collection.collect, collection.prompts
+    n_prompts = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))
+    lines, out = [], {}
+    for target in collection.models:
+        calls = list(collection.calls(target, 0, n_prompts))
+        answers = store.get([c.key for c in calls], texts=False)
+        seen = [a.tokens.output for a in answers.values() if a.tokens is not None]
+        out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
+        to_ask = [c.characters for c in calls if c.key not in answers]
+        line = _line(target, "answers", len(calls), to_ask, out[target.name])
+        paid, today = (
+            sum(map(cost, answers.values())) for cost in (lambda answer: answer.usd, target.cost_of)
+        )
+        lines.append(replace(line, paid=paid, today=today))
+    for judge in collect.judges:
+        target = collection.judges[judge.called]
+        lines.append(
+            _line(target, f"judge {judge.called}", *_judged(judge, collection, n_prompts, out, store))
+        )
+    return lines
+
+
+def _judged(
+    judge: Judge, collection: Collection, n_prompts: int, out: dict[str, float], store: AnswerStore
+) -> tuple[int, list[int], float]:
+    """(calls, characters of each that is not known yet, output tokens) of a judge over all answers.
+
+    Where an answer is there, so is the judge's question about it, and whether that was asked.
+    """
+    models = [t.name for t in collection.models if t.name != judge.against]
+    target, orders = collection.judges[judge.called], 1 if judge.against is None else 2
+    total, sizes = 0, list[int]()
+    applies = [
+        int(i)
+        for i in collection.order[:n_prompts]
+        if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
+    ]
+    for start in range(0, len(applies), _BLOCK):
+        questions: list[Call] = []
+        block = applies[start : start + _BLOCK]
+        answers = _answers(collection, block, store)
+        for i in block:
+            prompt = collection.prompts.texts[i]
+            base = len(judge.rubric) + 600 + len(prompt)
+            theirs = answers.get((judge.against or "", i))
+            for name in models:
+                mine = answers.get((name, i))
+                if mine is not None and mine.state in WORTHLESS:
+                    continue  # scored without a question
+                total += orders
+                if mine is None or (orders == 2 and theirs is None):
+                    expected = out[name] + (out.get(judge.against or "", 0.0) if orders == 2 else 0.0)
+                    sizes += [int(base + BYTES_A_TOKEN * expected)] * orders
+                else:
+                    second = "" if theirs is None else theirs.text or ""
+                    questions += judging.questions(
+                        judge, target, prompt, mine.text or "", second, collection.prompts.rows[i]
+                    )
+        known = store.known([call.key for call in questions])
+        sizes += [call.characters for call in questions if call.key not in known]
+    return total, sizes, min(30.0, judge.max_tokens)
+
+
+def _answers(
+    collection: Collection, places: Sequence[int], store: AnswerStore
+) -> dict[tuple[str, int], Answer]:
+    """{(model, place of the prompt): its answer}, of those that have their text or are scored without one."""
+    keys = {collection.call(t, i).key: (t.name, i) for t in collection.models for i in places}
+    answers = store.get(list(keys))
+    return {keys[k]: a for k, a in answers.items() if a.text is not None or a.state in WORTHLESS}
+
+
+def _line(target: Target, role: str, calls: int, to_ask: Sequence[int], out: float) -> Line:
+    characters, n = float(sum(to_ask)), len(to_ask)
+    tokens_in, tokens_out = characters / BYTES_A_TOKEN, n * out
+    least = target.usd(characters / _PROSE, n * min(_SHORT, out))
+    most = target.usd(characters / _DENSE, n * target.max_tokens)
+    usd = target.usd(tokens_in, tokens_out)
+    return Line(target.name, role, calls, calls - n, tokens_in, tokens_out, usd, least, most)
+
+
+def mean_costs(pool_file: PoolFile) -> list[float]:
+    """Cost of a call that is to be expected of each model by its price alone, USD: before anything is asked.
+
+    Raises:
+        PoolError, DataError, RouterError: prompts or upstreams cannot be read.
+    """
+    collection = collection_of(pool_file)
+    if not collection.models:
+        raise DataError("no models")
+    mean = float(np.mean([len(t) for t in collection.prompts.texts])) + len(collection.collect.system or "")
+    return [t.usd(mean / BYTES_A_TOKEN, min(EXPECTED, t.max_tokens)) for t in collection.models]
+
+
+def described(lines: Sequence[Line], collection: Collection, spent: float) -> list[str]:
+    """The plan in words, for `cabs plan` and `cabs collect --dry-run`."""
+    collect = collection.collect
+    width = max(5, *(len(line.model) for line in lines))
+    text = [
+        f"{'model':{width}s}  {'for':16s} {'calls':>8s} {'known':>8s} {'tokens in':>11s} {'out':>10s} "
+        f"{'USD':>10s}  range"
+    ]
+    text += [
+        f"{x.model:{width}s}  {x.role:16.16s} {x.calls:8,} {x.known:8,} {x.tokens_in:11,.0f} "
+        f"{x.tokens_out:10,.0f} {x.usd:10.4f}  {x.low:.4f} to {x.high:.4f}"
+        for x in lines
+    ]
+    usd, low, high = (sum(getattr(x, name) for x in lines) for name in ("usd", "low", "high"))
+    text.append(f"about {usd:.4f} USD ({low:.4f} to {high:.4f}); {spent:.4f} USD spent before")
+    caps = [
+        f"{collect.max_usd:g} USD for answers",
+        *(f"{j.max_usd:g} USD for {j.called}" for j in collect.judges),
+    ]
+    text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
+    if collect.strategy == "adaptive":
+        text.append(
+            f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the "
+            "most"
+        )
+    if any(scorer.kind == "tests" for scorer in collect.scores):
+        text.append(f"code in answers runs {kind_of_box().in_words}")
+    prices = [sentence for x in lines if (sentence := repriced(x.model, x.paid, x.today))]
+    return text + [f"note: {note}" for note in (*prices, *doubts(collection))]
+
+
+def repriced(model: str, paid: float, today: float) -> str:
+    """What is said of a model whose price changed since its answers were paid for; '' where it did not."""
+    if abs(paid - today) <= 1e-6 * max(paid, today):
+        return ""
+    return f"the price of {model} changed: its answers cost {paid:.4f} USD and count {today:.4f} at today's"
+
+
+def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
+    """Why the next prompt is not asked, where the budget for answers does not allow it; else ''."""
+    number = collection.answered(store, collection.models, 0)
+    if number == len(collection.prompts):
+        return ""
+    most, cap = collection.most(store, collection.models, number), collection.collect.max_usd
+    if spent + most <= cap:
+        return ""
+    return (
+        f"the budget ends after {number:,} of {len(collection.prompts):,} prompts: {cap - spent:.4f} of "
+        f"{cap:g} USD is left and the next prompt may cost {most:.4f}; a higher max_usd goes on from there"
+    )
+
+
+def doubts(collection: Collection) -> list[str]:
+    """Questions about prices that would make every estimate wrong."""
+    asked = {t.name: t.upstream.price for t in (*collection.models, *collection.judges.values())}
+    return [d for name, price in asked.items() if price and (d := price.doubt(f"models.{name}.price"))]
+
+
+def plan_in_words(pool_file: PoolFile) -> list[str]:
+    """What a pool's collection would ask and cost now.
+
+    Raises:
+        PoolError, DataError, RouterError: a file, a column or a price is missing.
+    """
+    collection = collection_of(pool_file)
+    with AnswerStore() as store:
+        paid, perhaps, _ = collection.spent(store)
+        ended = out_of_budget(collection, store, paid + perhaps)
+        lines = described(plan_of(collection, store), collection, paid + perhaps)
+        return lines + [f"note: {ended}"] * bool(ended)

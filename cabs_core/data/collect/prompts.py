@@ -1,0 +1,133 @@
+"""The prompts of a collection, with the columns that scoring needs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.errors import DataError, listed
+from cabs_core.data.outcomes.from_logs import EVENT_LOGS, event_frame, log_of_pool
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.tables import Table, open_table, prompt_column, text_column
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """n prompts.
+
+    Attributes:
+        ids: unique. texts, tasks: one each. splits: train, validation or test, where the table says so.
+        rows: the columns that scoring reads, as texts (missing: empty).
+    """
+
+    ids: list[str]
+    texts: list[str]
+    tasks: list[str]
+    splits: list[str] | None
+    rows: list[dict[str, str]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, places: np.ndarray) -> Prompts:
+        """Those at the given places, in that order."""
+        chosen = [int(i) for i in places]
+        return Prompts(
+            [self.ids[i] for i in chosen],
+            [self.texts[i] for i in chosen],
+            [self.tasks[i] for i in chosen],
+            None if self.splits is None else [self.splits[i] for i in chosen],
+            [self.rows[i] for i in chosen],
+        )
+
+
+def read_prompts(pool_file: PoolFile) -> Prompts:
+    """The prompts of a pool whose source is `collect`: of a table, or those of a log, each once.
+
+    Raises:
+        PoolError, DataError: the table is not there, lacks a column, or a value is wrong.
+    """
+    pool = pool_file.pool
+    assert pool.collect is not None  # the pool's validation
+    path = pool_file.table_path()
+    if pool.source.format != "table" or path.suffix.lower() in EVENT_LOGS:
+        return _of_a_log(path, pool_file)
+    columns, table = pool.source.columns, open_table(path)
+    needed = {"prompt": columns.prompt}
+    for field in ("query_id", "task", "split"):
+        column = getattr(columns, field)
+        if column is not None and table.has(column):
+            needed[field] = column
+        elif column is not None and field in columns.model_fields_set:
+            raise table.absent(column, f"source.columns.{field}")
+    extra = sorted(
+        {str(c) for s in pool.collect.scores for f in ("column", "reference") if (c := getattr(s, f, None))}
+    )
+    for column in [columns.prompt, *extra]:
+        if not table.has(column):
+            raise table.absent(
+                column, "source.columns.prompt" if column == columns.prompt else "collect.scores"
+            )
+    frame = table.read([*needed.values(), *extra])
+    if not len(frame):
+        raise DataError(f"{path}: the table has no rows")
+    frame[columns.prompt] = prompt_column(frame[columns.prompt], table.place(columns.prompt))
+    values_of = {f: text_column(frame[c], f, table.place(c)).tolist() for f, c in needed.items()}
+    columns_of = {c: ["" if pd.isna(v) else str(v) for v in frame[c]] for c in extra}
+    texts = values_of["prompt"]
+    ids = values_of.get("query_id") or [
+        hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts
+    ]
+    prompts = Prompts(
+        ids,
+        texts,
+        values_of.get("task", ["all"] * len(texts)),
+        values_of.get("split"),
+        [{c: values[i] for c, values in columns_of.items()} for i in range(len(texts))],
+    )
+    if pool.tasks:
+        unknown = sorted(set(pool.tasks) - set(prompts.tasks))
+        if unknown:
+            raise DataError(
+                f"{path}: no task {unknown[0]!r} in the table. It has: "
+                f"{listed(sorted(set(prompts.tasks)), 400)}"
+            )
+        prompts = prompts.take(np.flatnonzero(np.isin(prompts.tasks, pool.tasks)))
+    return _each_once(prompts, table, named="query_id" in values_of)
+
+
+def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
+    """The prompts of a log, each text once."""
+    pool = pool_file.pool
+    assert pool.collect is not None
+    for scorer in pool.collect.scores:
+        column = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
+        if column is not None:
+            raise DataError(
+                f"{path}: no column {str(column)!r:.100}, which collect.scores names: a log holds prompts "
+                "alone"
+            )
+    if pool.source.format == "table":
+        texts = event_frame(path)["prompt"].tolist()
+    else:
+        texts = log_of_pool(pool_file, scored=False).frame["prompt"].tolist()
+    texts = list(dict.fromkeys(texts))
+    ids = [hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts]
+    return Prompts(ids, texts, ["all"] * len(texts), None, [{} for _ in texts])
+
+
+def _each_once(prompts: Prompts, table: Table, *, named: bool) -> Prompts:
+    """Prompts without those that stand there again; the same id with another text is an error."""
+    rows: dict[str, int] = {}
+    place = table.place("query_id")
+    for i, name in enumerate(prompts.ids):
+        j = rows.setdefault(name, i)
+        if prompts.texts[i] != prompts.texts[j] or (named and i != j):
+            raise DataError(
+                f"{place.at(i)}: query_id {name!r:.80} stands already in {place.row(j)}; expected each once"
+            )
+    return prompts if len(rows) == len(prompts) else prompts.take(np.array(sorted(rows.values())))

@@ -1,0 +1,186 @@
+"""Scores by a reference: exact, number, choice, regex, contains, json_schema; and a function of the
+user's."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.pool_files.collect import (
+    Contains,
+    Exact,
+    Function,
+    JsonSchema,
+    MultipleChoice,
+    Number,
+    Regex,
+    Scorer,
+)
+
+#: (prompt, answer, the row's columns) -> score in [0, 1]
+Score = Callable[[str, str, Mapping[str, str]], float]
+
+_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?")
+_MARKED = re.compile(r"(?:####|\\boxed\{|answer\s*(?:is|:|=))\s*\$?\s*([^\n}]*)", re.IGNORECASE)
+# in no pattern may two repetitions follow each other that match the same characters: a long run of them takes
+# quadratic time
+_FENCE = re.compile(r"```[\w+-]*[^\S\n]*\n(.*?)```", re.DOTALL)
+_LETTER = (
+    re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
+    re.compile(r"\\boxed\{\s*(?:\\text\{)?\(?([A-Z])\)?", re.IGNORECASE),
+    re.compile(r"^\W*([A-Z])(?=[).:,\]*]|\s*(?:\n|$))"),
+    re.compile(r"\(([A-Z])\)"),
+    re.compile(r"(?<![A-Za-z'])([B-HJ-Z]|A(?!\s+[a-z]))(?![A-Za-z'])\W*$"),
+)
+
+
+def plain_text(text: str, *, ignore_case: bool = True) -> str:
+    """A text for comparison: white space as single spaces, no full stop or quotes around it."""
+    plain = " ".join(text.split()).strip(" \"'`*").rstrip(".").strip(" \"'`*")
+    return plain.casefold() if ignore_case else plain
+
+
+def last_number(text: str) -> float | None:
+    """The number that an answer gives: after `####`, in `\\boxed{}` or after "answer is", else the last one
+    in it."""
+    for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
+        numbers = _NUMBER.findall(part)
+        if not numbers:
+            continue
+        word = numbers[0] if part is not text else numbers[-1]
+        try:
+            value = float(word.rstrip("%").replace(",", ""))
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            return value
+    return None
+
+
+def chosen_letter(text: str) -> str | None:
+    """The letter that an answer to a multiple-choice question chooses; None: none is clear."""
+    for pattern in _LETTER:
+        letters = pattern.findall(text.strip())
+        if letters:
+            return str(letters[-1] if pattern is _LETTER[0] else letters[0]).upper()
+    return None
+
+
+def json_value(text: str) -> Any:
+    """The JSON of an answer, a fence of Markdown around it allowed.
+
+    Raises:
+        ValueError: there is none.
+    """
+    fenced = _FENCE.search(text)
+    return json.loads(fenced.group(1) if fenced else text)
+
+
+def code_of(text: str) -> str:
+    """The code of an answer: its fenced blocks, or all of it."""
+    blocks = _FENCE.findall(text)
+    return "\n\n".join(blocks) if blocks else text
+
+
+def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
+    """The function that scores an answer.
+
+    Args:
+        read: (path as the pool file has it, field) -> where it is.
+
+    Raises:
+        DataError: a schema or function cannot be loaded.
+    """
+    if isinstance(scorer, Exact):
+        return lambda _, answer, row: float(
+            plain_text(answer, ignore_case=scorer.ignore_case)
+            == plain_text(row[scorer.column], ignore_case=scorer.ignore_case)
+        )
+    if isinstance(scorer, Number):
+        return lambda _, answer, row: _same_number(answer, row[scorer.column], scorer.tolerance)
+    if isinstance(scorer, MultipleChoice):
+        return lambda _, answer, row: float(
+            chosen_letter(answer) == row[scorer.column].strip().strip("()").upper()
+        )
+    if isinstance(scorer, Regex):
+        return lambda _, answer, row: _matches(scorer.pattern or row[scorer.column or ""], answer)
+    if isinstance(scorer, Contains):
+        return lambda _, answer, row: _contains(answer, row[scorer.column], scorer.ignore_case)
+    if isinstance(scorer, JsonSchema):
+        return _by_schema(read(scorer.file, "collect.scores.file"))
+    if isinstance(scorer, Function):
+        return _own(scorer.function)
+    raise TypeError(f"{scorer.kind} is not scored by its text")
+
+
+def _same_number(answer: str, reference: str, tolerance: float) -> float:
+    expected, given = last_number(reference), last_number(answer)
+    if expected is None:
+        raise DataError(f"the reference {reference!r:.80} holds no number")
+    return float(given is not None and abs(given - expected) <= tolerance * max(1.0, abs(expected)))
+
+
+def _matches(pattern: str, answer: str) -> float:
+    try:
+        return float(re.search(pattern, answer, re.MULTILINE) is not None)
+    except re.error as error:
+        raise DataError(f"the pattern {pattern!r:.80} is no regular expression: {error}") from None
+
+
+def _contains(answer: str, expected: str, ignore_case: bool) -> float:
+    texts = (" ".join(answer.split()), " ".join(expected.split()))
+    if ignore_case:
+        texts = (texts[0].casefold(), texts[1].casefold())
+    return float(bool(texts[1]) and texts[1] in texts[0])
+
+
+def _by_schema(path: Path) -> Score:
+    from jsonschema import SchemaError, validators  # noqa: PLC0415  (few pools need it)
+
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        kind = validators.validator_for(schema)
+        kind.check_schema(schema)
+    except (OSError, ValueError, SchemaError) as error:
+        raise DataError(f"{path} is no JSON schema: {error!s:.200}") from None
+    validator = kind(schema)
+
+    def score(_: str, answer: str, row: Mapping[str, str]) -> float:
+        try:
+            return float(validator.is_valid(json_value(answer)))
+        except (ValueError, RecursionError):
+            return 0.0
+
+    return score
+
+
+def _own(name: str) -> Score:
+    module, _, function = name.partition(":")
+    try:
+        own_score = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise DataError(
+            f"collect.scores: function {name!r} cannot be imported ({error}); expected module:function, the "
+            "module installed or on PYTHONPATH"
+        ) from None
+
+    def score(prompt: str, answer: str, row: Mapping[str, str]) -> float:
+        try:
+            value = float(own_score(prompt, answer, dict(row)))
+        except Exception as error:
+            raise DataError(
+                f"function {name} failed on an answer to {prompt!r:.80}: {type(error).__name__}: {error}"
+            ) from error
+        if not 0 <= value <= 1:
+            raise DataError(
+                f"function {name} gave {value} for an answer to {prompt!r:.80}; expected a number in [0, 1]"
+            )
+        return value
+
+    return score

@@ -1,0 +1,209 @@
+"""Scores of collected answers: every scorer on the answers that it applies to, and their weighted mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.collect.answers import CollectError, described
+from cabs_core.data.collect.asking import Progress, Purse, ask
+from cabs_core.data.collect.calls import Call, Target
+from cabs_core.data.collect.plan import Collection, check_keys
+from cabs_core.data.collect.scorers import judge as judging
+from cabs_core.data.collect.scorers.code import unit_test_score
+from cabs_core.data.collect.scorers.labels import read_labels
+from cabs_core.data.collect.scorers.text import text_score
+from cabs_core.data.collect.store import WORTHLESS, AnswerStore
+from cabs_core.data.pool_files.collect import Judge, Labels, Scorer, UnitTests
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One answer to be scored: query and prompt, the row's columns, the model (no scorer sees it), state and
+    text."""
+
+    query: str
+    prompt: str
+    task: str
+    row: Mapping[str, str]
+    model: str
+    state: str
+    text: str | None
+
+
+@dataclass
+class Scored:
+    """Scores of N cells.
+
+    Attributes:
+        score: `[N]` in [0, 1], nan where no scorer has one. parts: {scorer: `[N]`, nan where it does not
+            apply}.
+        preferences: of judges that compare: (place of the cell, share of wins when its answer came first,
+            when second).
+        spent, paid: USD of judging in this run, and in all. unread: {judge: replies that hold no grade}.
+    """
+
+    score: np.ndarray
+    parts: dict[str, np.ndarray]
+    preferences: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
+    spent: float = 0.0
+    paid: float = 0.0
+    perhaps: float = 0.0
+    unread: dict[str, int] = field(default_factory=dict)
+
+
+def score_cells(
+    collection: Collection,
+    cells: Sequence[Cell],
+    store: AnswerStore,
+    notify: Callable[[str], None] = lambda text: None,
+) -> Scored:
+    """Score every cell by the pool's scorers.
+
+    A refused or rejected answer is worth 0. Of several scorers that apply the score is the weighted mean of
+    those that have one.
+
+    Raises:
+        CollectError: a judge could not be asked everything, or its budget ended. DataError: a text was not
+            kept, a reference or a function is wrong.
+    """
+    n = len(cells)
+    scored = Scored(np.full(n, np.nan), {})
+    lost = next((c for c in cells if c.text is None and c.state not in WORTHLESS), None)
+    if lost is not None:
+        raise DataError(
+            f"pool {collection.pool_file.pool.name}: the answer of {lost.model} to query {lost.query} was "
+            "kept as a hash, so it cannot be scored again: set collect.keep: text and ask again under other "
+            "params, or keep the scores as they were"
+        )
+    total, weight = np.zeros(n), np.zeros(n)
+    worthless = np.array([c.state in WORTHLESS for c in cells], dtype=bool)
+    for scorer in collection.collect.scores:
+        applies = np.array([not scorer.tasks or c.task in scorer.tasks for c in cells], dtype=bool)
+        values = np.full(n, np.nan)
+        values[applies & worthless] = 0.0
+        places = np.flatnonzero(applies & ~worthless).tolist()
+        if isinstance(scorer, Judge):
+            _judge(scorer, collection, cells, places, store, values, scored, notify)
+        elif isinstance(scorer, Labels):
+            _people(scorer, collection, cells, places, values)
+        else:
+            score = (
+                unit_test_score(scorer)
+                if isinstance(scorer, UnitTests)
+                else text_score(scorer, collection.pool_file.beside)
+            )
+            for i in places:
+                values[i] = score(cells[i].prompt, cells[i].text or "", cells[i].row)
+        scored.parts[scorer.called] = values
+        there = ~np.isnan(values)
+        total[there] += scorer.weight * values[there]
+        weight[there] += scorer.weight
+    scored.score[weight > 0] = total[weight > 0] / weight[weight > 0]
+    return scored
+
+
+def _people(
+    scorer: Labels, collection: Collection, cells: Sequence[Cell], places: Sequence[int], values: np.ndarray
+) -> None:
+    labels = read_labels(collection.pool_file.beside(scorer.path, "collect.scores.path"), scorer.score_range)
+    for i in places:
+        values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
+
+
+def _judge(
+    judge: Judge,
+    collection: Collection,
+    cells: Sequence[Cell],
+    places: Sequence[int],
+    store: AnswerStore,
+    values: np.ndarray,
+    scored: Scored,
+    notify: Callable[[str], None],
+) -> None:
+    target = collection.judges[judge.called]
+    questions = list(_questions(judge, target, cells, places))
+    keys = list(dict.fromkeys(call.key for _, call, _ in questions))
+    check_keys([target])
+    with store.asking(notify):
+        paid, perhaps, in_flight = store.spent(keys)
+        if in_flight:
+            notify(
+                f"{in_flight} calls of the judge were under way when an earlier run ended; they count with "
+                f"{perhaps:.4f} USD"
+            )
+        purse = Purse(judge.max_usd, paid + perhaps)
+
+        def calls(_: Target) -> Iterator[Call]:
+            return (call for _, call, _ in questions)
+
+        outcome = ask(calls, [target], Progress(len(questions)), collection.collect, store, purse, notify)
+    lane = outcome.lanes[target.name]
+    if outcome.stopped or not lane.open or lane.unanswered:
+        what = (
+            f"its budget ended (max_usd {judge.max_usd:g})"
+            if outcome.stopped
+            else "it could not be asked everything"
+        )
+        raise CollectError(
+            f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What "
+            "it said is kept; mend it and run it again"
+        )
+    scored.spent += outcome.spent
+    scored.paid += purse.spent
+    scored.perhaps += perhaps
+    replies = store.get(keys)
+    unread = 0
+    shares: dict[int, list[float]] = {}
+    for place, call, first in questions:
+        text = replies[call.key].text or ""
+        value = judging.preference_of(text) if judge.against else judging.grade_of(text, judge.levels)
+        if value is None:
+            unread += 1
+            continue
+        shares.setdefault(place, []).append(value if first else 1.0 - value)
+    for place, both in shares.items():
+        values[place] = float(np.mean(both))
+        if judge.against and len(both) == 2:
+            scored.preferences.setdefault(judge.called, []).append((place, both[0], both[1]))
+    if judge.against:
+        for i in places:
+            if cells[i].model == judge.against:
+                values[i] = 0.5
+    scored.unread[judge.called] = unread
+
+
+def _questions(
+    judge: Judge, target: Target, cells: Sequence[Cell], places: Sequence[int]
+) -> Iterator[tuple[int, Call, bool]]:
+    """(place, call, whether the cell's answer is shown first): one call a cell, or one in each order."""
+    others = {cell.query: cell.text or "" for cell in cells if cell.model == judge.against}
+    for i in places:
+        cell = cells[i]
+        if cell.model == judge.against:
+            continue
+        second = others.get(cell.query, "")
+        asked = judging.questions(judge, target, cell.prompt, cell.text or "", second, dict(cell.row))
+        for number, call in enumerate(asked):
+            yield i, call, number == 0
+
+
+def instruments(scorers: Iterable[Scorer]) -> dict[str, Any]:
+    """By which instrument scores are made: {scorer: its kind and what it needs}, for records."""
+    return {
+        s.called: {
+            "kind": s.kind,
+            "weight": s.weight,
+            "tasks": list(s.tasks),
+            **(
+                {"model": s.model, "labels": bool(s.labels), "against": s.against}
+                if isinstance(s, Judge)
+                else {}
+            ),
+        }
+        for s in scorers
+    }

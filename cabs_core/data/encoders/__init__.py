@@ -1,0 +1,16 @@
+"""Text encoders and the content-addressed store of their embeddings.
+
+    embeddings, report = embed_prompts(prompts, encoder, store=folder, device="auto", fit_prompts=None)
+
+`encoder` is a pool's `Encoder`: `all-MiniLM-L6-v2` (the weights of the offline package), any Hugging Face
+encoder by name and revision, a local folder, or `tfidf-svd` (character statistics, no network; fitted on
+`fit_prompts`, which should be the train split's prompts). Only prompts never seen before are embedded.
+Importing this package imports no torch.
+"""
+
+from cabs_core.data.encoders.base import PromptEncoder
+from cabs_core.data.encoders.embed import embed_prompts
+from cabs_core.data.encoders.report import EmbeddingReport
+from cabs_core.data.encoders.store import EmbeddingStore, prompt_key
+
+__all__ = ["EmbeddingReport", "EmbeddingStore", "PromptEncoder", "embed_prompts", "prompt_key"]

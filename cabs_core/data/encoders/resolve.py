@@ -1,0 +1,139 @@
+"""From the name of an encoder to its files, checked, and to the identity of its embeddings.
+
+The identity is a hash of everything that the numbers depend on (weights, tokenizer, pooling, lengths,
+numeric type), so two pools share embeddings exactly where they may, wherever the files lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from cabs_core.base.catalog import EncoderRecord, encoder_record, encoders
+from cabs_core.base.errors import EncoderError
+from cabs_core.base.hashing import hash_file
+from cabs_core.data.pool_files.sections import Encoder
+
+FORMAT = 1
+_SMALL_FILES = ["*.json", "*.model", "*.txt", "1_Pooling/*"]
+
+
+@dataclass(frozen=True)
+class EncoderFiles:
+    """A transformer encoder on disk.
+
+    Attributes:
+        name: as the user wrote it. folder: with config, tokenizer and weights.
+        weights: weight files, safetensors where there are any.
+        pooling: 'mean' (with the attention mask), or 'cls' where the model's own `1_Pooling` says so.
+    """
+
+    name: str
+    folder: Path
+    weights: tuple[Path, ...]
+    pooling: str
+
+    def identity(self, encoder: Encoder, dtype: str) -> str:
+        """16 hex characters that name the embeddings of these files under these settings."""
+        digest = hashlib.sha256()
+        settings = {
+            "format": FORMAT,
+            "pooling": self.pooling,
+            "normalize": encoder.normalize,
+            "max_length": encoder.max_length,
+            "dtype": dtype,
+        }
+        digest.update(json.dumps(settings, sort_keys=True).encode())
+        small = [p for p in sorted(self.folder.iterdir()) if p.suffix in (".json", ".model", ".txt")]
+        for path in (*small, *self.weights):
+            digest.update(path.name.encode() + bytes.fromhex(hash_file(path)))
+        return digest.hexdigest()[:16]
+
+
+def resolve(encoder: Encoder) -> EncoderFiles:
+    """Find the files of a transformer encoder: local folder, offline package, or model hub (and its cache).
+
+    Raises:
+        EncoderError: not found, no network, no weights that can be read safely, or a checksum that is not
+            the pinned one.
+    """
+    name = encoder.name
+    record = encoder_record(name) or EncoderRecord(name, "", hub_id=name)
+    local = Path(name).expanduser()
+    if name not in encoders() and local.is_dir():
+        if encoder.revision:
+            raise EncoderError(
+                f"encoder {name!r} is a local folder: it has no revision; remove encoder.revision"
+            )
+        return transformer_files(name, local)
+    if record.package and encoder.revision is None:
+        spec = importlib.util.find_spec(record.package)
+        if spec is not None and spec.submodule_search_locations:
+            folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+            return transformer_files(name, folder, record.sha256)
+    return transformer_files(name, _from_hub(name, record, encoder.revision), record.sha256)
+
+
+def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  (only where a model is looked for on the hub)
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only where a model is looked for on the hub)
+
+    try:
+        folder = Path(
+            snapshot_download(
+                record.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "*.safetensors"]
+            )
+        )
+        if not list(folder.glob("*.safetensors")):
+            # older models publish only a torch file, which is read with weights_only (no code is run)
+            folder = Path(
+                snapshot_download(
+                    record.hub_id, revision=revision, allow_patterns=[*_SMALL_FILES, "pytorch_model.bin"]
+                )
+            )
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        at = f" at revision {revision!r}" if revision else ""
+        hint = (
+            " pip install 'cabs-routing[offline-encoder]' has it without a network;" if record.package else ""
+        )
+        raise EncoderError(
+            f"encoder {name!r}{at}: not in the local cache and not to be had from the model hub "
+            f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder "
+            f"with config.json, tokenizer and model.safetensors. Short names: {', '.join(encoders())}"
+        ) from None
+    return folder
+
+
+def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
+    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, whatever place it comes
+    from.
+
+    Raises:
+        EncoderError: no transformer's folder, no weights, or others than the pin.
+    """
+    if not (folder / "config.json").is_file():
+        raise EncoderError(
+            f"encoder {name!r}: {folder} has no config.json, so it is not a transformer's folder"
+        )
+    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    if not weights:
+        raise EncoderError(f"encoder {name!r}: {folder} has no *.safetensors and no pytorch_model.bin")
+    if pin and (digest := hash_file(weights[0])) != pin:
+        raise EncoderError(
+            f"encoder {name!r}: {weights[0]} has SHA-256 {digest}, expected {pin}: the weights are not the "
+            "published ones. Install or download them again"
+        )
+    return EncoderFiles(name, folder, tuple(weights), _pooling(folder))
+
+
+def _pooling(folder: Path) -> str:
+    """'cls' if the model's sentence-transformers settings say so, else 'mean'."""
+    path = folder / "1_Pooling" / "config.json"
+    if path.is_file():
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if settings.get("pooling_mode_cls_token") or settings.get("pooling_mode") == "cls":
+            return "cls"
+    return "mean"

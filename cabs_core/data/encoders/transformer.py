@@ -1,0 +1,288 @@
+"""A transformer encoder: tokens, batches, forward passes on CPU or CUDA, pooling.
+
+CPU: every batch runs on one thread and as many batches side by side as torch has threads, because small
+matrix products share cores badly; a result therefore does not depend on the number of cores. CUDA: pinned
+host memory, asynchronous copies, large batches. bfloat16 follows autocast (matrix products in bfloat16, layer
+norms and residual sums in float32) with the linear weights cast once. A batch that does not fit into memory
+is halved, and the limit is kept for the rest of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import torch
+
+from cabs_core.base.errors import EncoderError
+from cabs_core.data.encoders.chunks import token_batches
+from cabs_core.data.encoders.resolve import EncoderFiles
+
+CPU_TOKENS, CUDA_TOKENS = 1024, 32_768
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclass
+class TokenIds:
+    """Token ids of some prompts: ids[i] is an int64 array; `dropped[i]` tokens were cut off."""
+
+    ids: list[np.ndarray]
+    dropped: np.ndarray
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.fromiter((len(i) for i in self.ids), dtype=np.int64, count=len(self.ids))
+
+
+@dataclass
+class ForwardStats:
+    """What the forward passes did, in total."""
+
+    tokens: int = 0
+    padded: int = 0
+    halvings: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def add(self, *, tokens: int = 0, padded: int = 0, halvings: int = 0) -> None:
+        with self._lock:
+            self.tokens += tokens
+            self.padded += padded
+            self.halvings += halvings
+
+
+class TransformerEncoder:
+    """Loads an encoder and computes embeddings.
+
+    Args:
+        files: what `resolve` found.
+        max_length: tokens kept per prompt, lowered to what the model's positions allow.
+        normalize: scale to unit length.
+        device: 'cpu', 'cuda' or 'cuda:N'.
+        dtype: 'float32' or 'bfloat16'.
+        batch_tokens: tokens computed at once, padding included; None: what suits the device.
+        model: a network to use instead of the one in `files.folder`. It has no tokenizer: `encode` takes its
+            `TokenIds`.
+    """
+
+    def __init__(
+        self,
+        files: EncoderFiles,
+        *,
+        max_length: int = 256,
+        normalize: bool = True,
+        device: str = "cpu",
+        dtype: str = "float32",
+        batch_tokens: int | None = None,
+        model: Any = None,
+    ):
+        self.files, self.normalize = files, normalize
+        self.device, self.dtype = torch.device(device), getattr(torch, dtype)
+        self.stats = ForwardStats()
+        self.tokenizer: Any = None
+        try:
+            self.model = self._prepared(self._load() if model is None else model)
+        except (OSError, ValueError, ImportError, KeyError, RuntimeError, UnpicklingError) as error:
+            raise EncoderError(
+                f"encoder {files.name!r}: cannot be loaded from {files.folder} ({type(error).__name__}: "
+                f"{str(error).strip().splitlines()[0][:300]})"
+            ) from error
+        self.max_length = self._longest(max_length)
+        self.batch_tokens = batch_tokens or (CUDA_TOKENS if self.device.type == "cuda" else CPU_TOKENS)
+        self._rows_that_fit = 1 << 30
+
+    # ---- loading --------------------------------------------------------------------------------------
+    def _load(self) -> Any:
+        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415  (seconds, and an encoder around a given network needs none of it)
+        from transformers.utils import logging  # noqa: PLC0415  (seconds, and an encoder around a given network needs none of it)
+
+        folder = self.files.folder
+        self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        bars = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            model = AutoModel.from_pretrained(
+                folder, local_files_only=True, dtype=torch.float32, trust_remote_code=False
+            )
+        finally:
+            if bars:
+                logging.enable_progress_bar()
+        return model.get_encoder() if model.config.is_encoder_decoder else model
+
+    def _prepared(self, model: Any) -> Any:
+        """Evaluation mode, device, and for bfloat16 the linear weights cast once instead of in every pass."""
+        model = model.eval().requires_grad_(False)
+        if self.dtype == torch.bfloat16:
+            for module in model.modules():
+                if isinstance(module, torch.nn.Linear):
+                    module.to(torch.bfloat16)
+        return model.to(self.device)
+
+    def _longest(self, most: int) -> int:
+        config = self.model.config
+        # a tokenizer without a limit says so with a huge number
+        limits = [most] if self.tokenizer is None else [most, self.tokenizer.model_max_length]
+        positions = getattr(config, "max_position_embeddings", None)
+        if positions and getattr(config, "position_embedding_type", "absolute") == "absolute":
+            roberta = "roberta" in str(getattr(config, "model_type", ""))
+            padding = int(getattr(config, "pad_token_id", 0)) + 1 if roberta else 0
+            limits.append(positions - padding)
+        return max(2, int(min(limits)))
+
+    # ---- tokens ---------------------------------------------------------------------------------------
+    def tokenize(self, texts: list[str]) -> TokenIds:
+        """Token ids cut to `max_length`, special tokens included, and how many were cut off."""
+        # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
+        texts = [t.encode("utf-8", "replace").decode("utf-8") for t in texts]
+        batch = self.tokenizer(
+            texts,
+            truncation=True,
+            max_length=self.max_length,
+            padding=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        ids = [np.asarray(i, dtype=np.int64) for i in batch["input_ids"]]
+        dropped = np.zeros(len(ids), dtype=np.int64)
+        special = self.tokenizer.num_special_tokens_to_add(pair=False)
+        if batch.encodings is not None:
+            for i, encoding in enumerate(batch.encodings):
+                dropped[i] = sum(max(len(rest.ids) - special, 0) for rest in encoding.overflowing)
+        else:
+            for i in [i for i, row in enumerate(ids) if len(row) == self.max_length]:
+                dropped[i] = len(self.tokenizer(texts[i], verbose=False)["input_ids"]) - len(ids[i])
+        return TokenIds(ids, dropped)
+
+    # ---- forward --------------------------------------------------------------------------------------
+    def encode(self, tokens: TokenIds) -> np.ndarray:
+        """Embeddings `[n, e]` float32. Prompts without any token give zeros."""
+        lengths = tokens.lengths
+        some = np.flatnonzero(lengths)
+        batches = [some[b] for b in token_batches(lengths[some].tolist(), self.batch_tokens)]
+        if self.device.type == "cuda":
+            parts = [self._batch(tokens, rows) for rows in batches]
+            torch.cuda.synchronize(self.device)
+        else:
+            parts = self._on_cores(tokens, batches)
+        width = parts[0].shape[1] if parts else self.model.config.hidden_size
+        out = np.zeros((len(lengths), width), dtype=np.float32)
+        for rows, part in zip(batches, parts):
+            out[rows] = part.numpy()
+        return out
+
+    def _on_cores(self, tokens: TokenIds, batches: list[np.ndarray]) -> list[torch.Tensor]:
+        threads = torch.get_num_threads()
+        try:
+            torch.set_num_threads(1)
+            if len(batches) == 1:  # a thread would cost more than it gains
+                return [self._batch(tokens, batches[0])]
+            with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+                return list(pool.map(lambda rows: self._batch(tokens, rows), batches))
+        finally:
+            torch.set_num_threads(threads)
+
+    def _batch(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
+        """Embeddings of one batch on the host, in parts where it does not fit into memory."""
+        if len(rows) > self._rows_that_fit:
+            parts = np.array_split(rows, -(-len(rows) // self._rows_that_fit))
+            return torch.cat([self._batch(tokens, part) for part in parts])
+        try:
+            return self._pass(tokens, rows)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            text = str(error).lower()
+            memory = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            if not memory and not any(words in text for words in _OUT_OF_MEMORY):
+                raise
+            if len(rows) == 1:
+                raise EncoderError(
+                    f"encoder {self.files.name!r}: a single prompt of {len(tokens.ids[rows[0]])} tokens does "
+                    f"not fit into the memory of {self.device}. Lower encoder.max_length, or use another "
+                    "device"
+                ) from None
+        # outside the except block, whose traceback would keep the failed pass's tensors alive
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._rows_that_fit = min(self._rows_that_fit, (len(rows) + 1) // 2)
+        self.stats.add(halvings=1)
+        return self._batch(tokens, rows)
+
+    @torch.inference_mode()
+    def _pass(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
+        cuda = self.device.type == "cuda"
+        lengths = [len(tokens.ids[i]) for i in rows]
+        longest = max(lengths)
+        pad = getattr(self.tokenizer, "pad_token_id", None) or 0
+        ids = torch.full((len(rows), longest), pad, dtype=torch.int64, pin_memory=cuda)
+        for row, i in enumerate(rows):
+            ids[row, : lengths[row]] = torch.from_numpy(tokens.ids[i])
+        mask = None
+        if min(lengths) < longest:
+            mask = (torch.arange(longest) < torch.tensor(lengths)[:, None]).to(torch.int64)
+            mask = (mask.pin_memory() if cuda else mask).to(self.device, non_blocking=True)
+        states = self._states(ids.to(self.device, non_blocking=True), mask).float()
+        vectors = self.pool(states, mask)
+        self.stats.add(tokens=sum(lengths), padded=len(rows) * longest)
+        if not cuda:
+            return vectors
+        host = torch.empty(vectors.shape, dtype=torch.float32, pin_memory=True)
+        return host.copy_(vectors, non_blocking=True)
+
+    def _states(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        mask = torch.ones_like(ids) if mask is None else mask
+        reduced = self.dtype == torch.bfloat16
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=reduced):
+            states: torch.Tensor = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+        return states
+
+    def pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Token states `[n, t, e]` to one vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, None: all
+        are."""
+        if self.files.pooling == "cls":
+            vectors = states[:, 0]
+        elif mask is None:
+            vectors = states.mean(dim=1)
+        else:
+            weights = mask.unsqueeze(-1).to(states.dtype)
+            vectors = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
+
+
+def choose_device(device: str) -> str:
+    """'auto' -> 'cuda' where torch sees one, else 'cpu'; other names are checked.
+
+    Raises:
+        EncoderError: the device is unknown, or CUDA is asked for and absent.
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind = device.split(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise EncoderError(f"device {device!r} is not known: expected auto, cpu, cuda or cuda:N")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise EncoderError(
+            f"device {device!r}: torch {torch.__version__} sees no CUDA device; use auto or cpu"
+        )
+    return device
+
+
+def choose_dtype(dtype: str, device: str) -> str:
+    """'auto' -> bfloat16 where the hardware multiplies it natively, else float32."""
+    if dtype != "auto":
+        return dtype
+    if device.startswith("cuda"):
+        return "bfloat16" if torch.cuda.get_device_capability(device)[0] >= 8 else "float32"
+    native = torch.cpu.get_capabilities()
+    return "bfloat16" if native.get("avx512_bf16") or native.get("amx_tile") else "float32"
+
+
+def device_name(device: str) -> str:
+    """The name of the hardware, for reports."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
+    processor = f"{torch.backends.cpu.get_cpu_capability()} CPU"
+    return f"{processor}, {torch.get_num_threads()} of {os.cpu_count()} threads"

@@ -1,0 +1,389 @@
+"""One reading of a request: its text, its conversation, what a model must be able to do for it, and its size.
+
+    request = Request.read(body, headers, "chat")
+
+**Session.** The key is, in this order: header `x-cabs-session` or `x-session-id`; in the body
+`metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id`, the session of
+`previous_response_id`; else it is derived from the instructions and the first user message, with
+`prompt_cache_key` where that is given (which many conversations may share, so alone it is no session). Keys
+are kept as hashes, apart for every caller.
+
+**Text** (`route_by`). `last_user`: the last user message; `first_user`: the first that has text;
+`conversation`: all user messages, one a line, the end of it. At most `LONGEST` characters are read. Images,
+audio and instructions are no text.
+
+**Tokens** are measured in one way, for the whole request and for the part that stood in the request before
+(`tokens`): bytes of UTF-8 / 4, a fixed number for an image or a sound, some for a message.
+
+**State held at a provider** (`held`) are fields that mean something to the provider who gave them only, such
+as `previous_response_id`, the id of a file, or encrypted reasoning.
+
+Logs and tables hold messages in more forms than requests do (`chat_text`): LangChain's, ShareGPT's, Gemini's
+and OpenTelemetry's `parts`, and any of them as JSON in a text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cabs_core.data.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
+from cabs_core.data.endpoints.usage import count
+
+#: characters of a text that are read to route by it
+LONGEST = 16_384
+HEADERS = ("x-cabs-session", "x-session-id")
+#: kinds of parts of a message that are not text -> what a model must take
+MEDIA = {
+    "image_url": "image",
+    "input_image": "image",
+    "image": "image",
+    "image_file": "image",
+    "computer_screenshot": "image",
+    "input_audio": "audio",
+    "audio": "audio",
+    "audio_url": "audio",
+    "file": "file",
+    "input_file": "file",
+    "document": "file",
+}
+#: where the messages of a request, a log or a table stand
+MESSAGES = ("messages", "input", "prompt", "contents")
+#: fields of a body that say what is asked, and in which conversation
+FIELDS = (
+    *MESSAGES[:3],
+    "system",
+    "instructions",
+    "metadata",
+    "conversation",
+    "previous_response_id",
+    "prompt_cache_key",
+)
+_INSTRUCTIONS = ("system", "instructions")
+_OUTPUTS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+#: names of roles -> user, assistant, tool or system
+_ROLES = {
+    "user": "user",
+    "human": "user",
+    "humanmessage": "user",
+    "humanmessagechunk": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "aimessage": "assistant",
+    "aimessagechunk": "assistant",
+    "gpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "chatbot": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "toolmessage": "tool",
+    "functionmessage": "tool",
+    "ipython": "tool",
+    "system": "system",
+    "developer": "system",
+    "systemmessage": "system",
+}
+#: kinds of parts by which a tool answers
+_TOOL_RESULTS = ("tool_result", "tool_call_response", "function_response")
+#: fields of parts, tools and messages that a provider keeps the meaning of, as long as they hold a text or a
+#: list
+_HELD = ("file_id", "vector_store_ids", "container", "encrypted_content", "signature", "thought_signature")
+#: what a text holds that is more than space
+_SPOKEN = re.compile(r"\S")
+#: fields beside the messages that name what a provider keeps
+_HELD_BY_BODY = ("previous_response_id", "conversation", "prompt", "container", "cached_content")
+_CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a request says.
+
+    Attributes:
+        text: to route by; None: there is none. dialect: see `dialects`.
+        key: the session, hashed; derived: from the texts, so that only a later turn (`continued`) looks it
+            up.
+        previous: id of the response that this request follows.
+        continued: the request holds an earlier answer. in_tools: it answers a tool call of the model.
+        abilities: what a model must take: some of image, audio, file, tools, json_schema.
+        held: names of the fields that hold state of a provider, in order of the body.
+        tokens: of the whole request; earlier: of what stood in the request before.
+        most_output: most tokens that the model may write; None: it does not say.
+    """
+
+    text: str | None
+    dialect: str = "chat"
+    key: str | None = None
+    derived: bool = False
+    previous: str | None = None
+    continued: bool = False
+    in_tools: bool = False
+    abilities: frozenset[str] = frozenset()
+    held: tuple[str, ...] = ()
+    tokens: float = 1.0
+    earlier: float = 0.0
+    most_output: float | None = None
+
+    @classmethod
+    def read(
+        cls,
+        body: Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        dialect: str = "chat",
+        *,
+        route_by: str = "last_user",
+        caller: str = "",
+    ) -> Request:
+        """The request of a body in the form of chat completions, responses, messages or completions.
+
+        Args:
+            headers: names in lower case. caller: name of the key that asked; sessions of callers are apart.
+        """
+        parts = _Parts()
+        turns = [("system", _content(body[name])) for name in _INSTRUCTIONS if body.get(name)]
+        parts.add([body.get(name) for name in (*_INSTRUCTIONS, "tools")])
+        earlier = parts.tokens
+        for role, text, item in _turns(next((body[n] for n in MESSAGES if body.get(n) is not None), [])):
+            if role == "user":
+                earlier = parts.tokens
+            parts.add(item)
+            turns.append((role, text))
+        parts.note_body(body)
+        users = [text for role, text in turns if role == "user"]
+        named, derived = _named(body, headers or {}), None
+        first = next((text for text in users if _SPOKEN.search(text)), None)
+        if first is not None:
+            opening = [*(text for role, text in turns if role == "system"), first]
+            shared = body.get("prompt_cache_key")
+            derived = session_key(_digest([shared if isinstance(shared, str) else "", *opening]), caller)
+        previous = body.get("previous_response_id")
+        if not users:
+            earlier = 0.0
+        return cls(
+            text=_routed_by(users, route_by),
+            dialect=dialect,
+            key=derived if named is None else session_key(named, caller),
+            derived=named is None,
+            previous=previous if isinstance(previous, str) and previous else None,
+            continued=any(role in ("assistant", "tool") for role, _ in turns),
+            in_tools=bool(turns) and turns[-1][0] == "tool",
+            abilities=frozenset(parts.abilities),
+            held=tuple(dict.fromkeys(parts.held)),
+            tokens=max(parts.tokens, 1.0),
+            earlier=earlier,
+            most_output=next((n for name in _OUTPUTS if (n := count(body.get(name))) is not None), None),
+        )
+
+
+class _Parts:
+    """Adds up what stands in the parts of a request: size, media, state of a provider."""
+
+    def __init__(self) -> None:
+        self.tokens = 0.0
+        self.abilities: set[str] = set()
+        self.held: list[str] = []
+
+    def add(self, item: Any) -> None:
+        """Count an item with everything in it."""
+        waiting = [item]
+        while waiting:
+            item = waiting.pop()
+            if isinstance(item, str):
+                self.tokens += text_tokens(item)
+            elif isinstance(item, list):
+                waiting += item
+            elif isinstance(item, dict):
+                kind = item.get("type")
+                if isinstance(kind, str) and kind in MEDIA:
+                    self._medium(kind, item)
+                elif kind in ("function", "tool_use") or "parameters" in item or "input_schema" in item:
+                    self.tokens += text_tokens(json.dumps(item, default=str))
+                else:
+                    self.tokens += MESSAGE_TOKENS
+                    self._note_state(kind, item)
+                    waiting += [v for k, v in item.items() if k not in ("role", "type", "id")]
+
+    def _medium(self, kind: str, item: Mapping[str, Any]) -> None:
+        self.tokens += MEDIA_TOKENS
+        self.abilities.add(MEDIA[kind])
+        for holder in (item, item.get("file"), item.get("source"), item.get("image_url")):
+            if isinstance(holder, dict) and isinstance(holder.get("file_id"), str):
+                self.held.append("file_id")
+
+    def _note_state(self, kind: Any, item: Mapping[str, Any]) -> None:
+        if not item.keys().isdisjoint(_HELD):
+            self.held += [name for name in _HELD if item.get(name) and isinstance(item[name], str | list)]
+        if kind in ("item_reference", "redacted_thinking", "mcp_approval_response"):
+            self.held.append(str(kind))
+        sound = item.get("audio")
+        if item.get("role") == "assistant" and isinstance(sound, dict) and sound.get("id"):
+            self.held.append("audio.id")
+
+    def note_body(self, body: Mapping[str, Any]) -> None:
+        """What the fields beside the messages say."""
+        if body.get("tools") or body.get("functions"):
+            self.abilities.add("tools")
+        text = body.get("text")
+        form = body.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
+        if isinstance(form, dict) and form.get("type") == "json_schema":
+            self.abilities.add("json_schema")
+        modalities = body.get("modalities")
+        if isinstance(modalities, list) and "audio" in modalities:
+            self.abilities.add("audio")
+        for name in _HELD_BY_BODY:
+            value = body.get(name)
+            inner = value.get("id") if isinstance(value, dict) else None if name == "prompt" else value
+            if isinstance(inner, str) and inner:
+                self.held.append(name)
+
+
+def session_key(session: str, caller: str = "") -> str:
+    """How a session that a client named is called in the log."""
+    return hashlib.sha256(json.dumps([caller, session]).encode()).hexdigest()[:32]
+
+
+def _digest(texts: list[str]) -> str:
+    """SHA-256 of texts, which are read piece by piece: one may have 20 MB, and none is copied whole."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(b"%d:" % len(text))
+        for piece in pieces(text):
+            digest.update(piece.encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def chat_text(value: Any, route_by: str = "last_user") -> str | None:
+    """The text by which the server would route a request with these messages; None: there is none.
+
+    Args:
+        value: a text; messages as OpenAI, Anthropic, LangChain, ShareGPT, Gemini or OpenTelemetry write them;
+            an object that holds them; or any of these as JSON. A text that is no messages in JSON is the text
+            itself.
+    """
+    if isinstance(value, str):
+        chat = _parsed_chat(value)
+        if chat is None:
+            return value if _SPOKEN.search(value) else None
+        value = chat
+    if isinstance(value, dict):
+        inner = next((value[n] for n in (*MESSAGES, "question", "query") if value.get(n) is not None), None)
+        if inner is None and not _role(value):
+            inner = _inner(value)
+            return None if inner is None else chat_text(inner, route_by)
+        return chat_text([value] if inner is None else inner, route_by)
+    users = [text for role, text, _ in _turns(value) if role == "user"]
+    return _routed_by(users, route_by)
+
+
+def _parsed_chat(text: str) -> Any:
+    """The messages that a text holds as JSON; None: it holds something else."""
+    if text.lstrip()[:1] not in ("[", "{"):
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    holder = value
+    if isinstance(value, dict):
+        holder = next((value[n] for n in MESSAGES if value.get(n) is not None), [value])
+    if not isinstance(holder, list):
+        return None
+    messages = (
+        role and isinstance(item, dict) and _inner(item) is not None for role, _, item in _turns(holder)
+    )
+    return value if any(messages) else None
+
+
+def _routed_by(users: list[str], route_by: str) -> str | None:
+    with_text = [text for text in users if _SPOKEN.search(text)]
+    if not with_text or (route_by == "last_user" and not _SPOKEN.search(users[-1])):
+        return None
+    if route_by == "conversation":
+        return "\n".join(text[-LONGEST:] for text in with_text)[-LONGEST:]
+    return with_text[0 if route_by == "first_user" else -1][:LONGEST]
+
+
+def _turns(messages: Any) -> Iterator[tuple[str, str, Any]]:
+    """(role, its text, the item) of messages; role 'tool' for answers of tools, '' where there is none, in
+    every dialect."""
+    if isinstance(messages, str):
+        yield "user", messages, messages
+        return
+    for item in messages if isinstance(messages, list) else []:
+        if isinstance(item, str):  # a list of prompts
+            yield "user", item, item
+        elif isinstance(item, list):  # messages of a batch of one, or the tokens of a prompt
+            yield from _turns(item)
+        elif isinstance(item, dict):
+            kind, content = str(item.get("type") or ""), _inner(item)
+            if kind.endswith("_call_output"):
+                yield "tool", _content(content if content is not None else item.get("output")), item
+            elif kind.endswith("_call") or kind == "reasoning":
+                yield "assistant", _content(item.get("arguments")), item
+            elif isinstance(content, list) and any(_kind(part) in _TOOL_RESULTS for part in content):
+                yield "tool", _content(content), item
+            else:
+                yield _role(item), _content(content), item
+        elif isinstance(item, int) and not isinstance(item, bool):  # a token of a prompt
+            yield "", "", "...."
+
+
+def _role(item: Any) -> str:
+    """user, assistant, tool, system, another one as it stands, or '': the item is no message."""
+    if not isinstance(item, dict):
+        return ""
+    if isinstance(name := item.get("role") or item.get("from"), str):
+        return _ROLES.get(name.casefold(), name)
+    inner, path = item.get("kwargs"), item.get("id")
+    names = [item.get("type"), inner.get("type") if isinstance(inner, dict) else None]
+    names.append(path[-1] if isinstance(path, list) and path else None)
+    return next((_ROLES[n.casefold()] for n in names if isinstance(n, str) and n.casefold() in _ROLES), "")
+
+
+def _inner(item: Mapping[str, Any]) -> Any:
+    """The content of a message."""
+    for holder in (item, item.get("data"), item.get("kwargs")):
+        if isinstance(holder, dict):
+            for name in ("content", "parts", "value", "text"):
+                if holder.get(name) is not None:
+                    return holder[name]
+    return None
+
+
+def _kind(part: Any) -> str:
+    return str(part.get("type")) if isinstance(part, dict) else ""
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        content = [content]
+    if not isinstance(content, list):
+        return ""
+    texts = [(p.get("text") or p.get("content")) if isinstance(p, dict) else p for p in content]
+    return "\n".join(t for t in texts if isinstance(t, str))
+
+
+def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    """The session that a client named, or None."""
+    about = body.get("metadata")
+    about = about if isinstance(about, dict) else {}
+    conversation = body.get("conversation")
+    if isinstance(conversation, dict):
+        conversation = conversation.get("id")
+    user = about.get("user_id")
+    claude = _CLAUDE.search(user) if isinstance(user, str) else None
+    candidates = (
+        *(headers.get(name) for name in HEADERS),
+        about.get("session_id"),
+        conversation,
+        body.get("litellm_session_id"),
+        claude and claude[1],
+    )
+    return next((value for value in candidates if isinstance(value, str) and value.strip()), None)

@@ -1,0 +1,252 @@
+"""Where each model is called: a YAML file. API keys come from the environment and are never in it.
+
+    models:
+      gpt-4o: {url: https://api.openai.com/v1, model: gpt-4o-2024-08-06, key_env: OPENAI_API_KEY,
+               price: {input: 2.5, cached: 1.25, output: 10}, context: 128000}
+      local:  {url: http://127.0.0.1:8000/v1, free: true, input: [text], tools: false}
+
+The names are the router's models; `model` is what the upstream calls it (default: the same).
+`docs/upstreams.md` has every field; `cabs serve --check` checks a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from cabs_core.base.errors import RouterError
+from cabs_core.base.secret import secret
+from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.data.endpoints.request import MESSAGES, Request
+from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
+
+Dialect = Literal["chat", "completions", "responses", "messages"]
+#: tokens that a model is taken to write at most, where the request does not say
+MOST_OUTPUT = 4_096.0
+Kind = Literal["text", "image", "audio", "file"]
+
+
+_REQUESTS = frozenset({"model", *MESSAGES, "stream", "stream_options"})
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Upstream(_Strict):
+    """One model's endpoint."""
+
+    url: str = Field(
+        description="Base URL of the API; /chat/completions, /responses, ... are called below it"
+    )
+    model: str | None = Field(None, description="The upstream's name of the model; default: the router's")
+    key_env: str | None = Field(None, description="Environment variable that holds the API key")
+    auth: Literal["bearer", "x-api-key"] | None = Field(
+        None, description="How the key is sent; default: x-api-key for messages, bearer for the others"
+    )
+    timeout: float = Field(60.0, gt=0, le=3600, description="Seconds to the first byte, and between bytes")
+    price: CallPrice | None = Field(
+        None,
+        description="USD per one million tokens: input, output, cached, cache_write, audio_input, "
+        "audio_output, reasoning",
+    )
+    free: bool = Field(False, description="Calls cost nothing")
+    speaks: tuple[Dialect, ...] = Field(
+        ("chat",), min_length=1, description="Dialects of its API: chat, completions, responses, messages"
+    )
+    context: int | None = Field(
+        None, gt=0, description="Longest request, tokens in and out; longer ones go to other models"
+    )
+    input: tuple[Kind, ...] = Field(
+        ("text", "image", "audio", "file"),
+        min_length=1,
+        description="What it reads: text, image, audio, file",
+    )
+    tools: bool = Field(True, description="It takes requests with tools")
+    json_schema: bool = Field(True, description="It takes requests for an answer by a JSON schema")
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description=(
+            "Set in every request to it, such as reasoning_effort: two efforts of one model are two models"
+        ),
+    )
+    drop: tuple[str, ...] = Field((), description="Fields of a request that it refuses: they are left out")
+    rename: dict[str, str] = Field(
+        default_factory=dict,
+        description="Fields of a request that it calls otherwise: {max_tokens: max_completion_tokens}",
+    )
+    stream_usage: bool = Field(
+        True, description="Ask it for token counts in streams (stream_options.include_usage)"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _http(cls, value: str) -> str:
+        if not value.startswith(("http://", "https://")) or "@" in value.split("/")[2]:
+            raise ValueError("expected http:// or https:// without user and password (see key_env)")
+        return value.rstrip("/")
+
+    @field_validator("params")
+    @classmethod
+    def _params(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if taken := sorted(set(value) & _REQUESTS):
+            raise ValueError(f"{taken[0]} belongs to the request and cannot be set here")
+        return value
+
+    @field_validator("drop", "rename")
+    @classmethod
+    def _fields(cls, value: Any) -> Any:
+        names = {*value, *value.values()} if isinstance(value, dict) else set(value)
+        if taken := sorted(names & _REQUESTS):
+            raise ValueError(f"{taken[0]} belongs to every request: it cannot be dropped or renamed")
+        return value
+
+    @model_validator(mode="after")
+    def _one_price(self) -> Upstream:
+        if self.free and self.price is not None:
+            raise ValueError("give price or free, not both")
+        return self
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """Address and key: models of one place know what was said to any of them."""
+        return self.url, self.key_env
+
+    def bill(self, usage: Any, estimate: Callable[[], Tokens] | None = None) -> Bill:
+        """The bill of a call.
+
+        Args:
+            usage: as reported. estimate: counts where it holds no sound ones; None: the call then has no
+                bill.
+        """
+        counted, guessed = tokens_of(usage), False
+        if counted is None and estimate is not None:
+            counted, guessed = estimate(), True
+        if counted is None:
+            return Bill()
+        return Bill(0.0 if self.free else counted.cost(self.price), counted, guessed)
+
+    def usd(self, tokens_in: float, tokens_out: float) -> float:
+        """What a call of so many tokens costs; 0 without a price."""
+        return 0.0 if self.free else Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
+
+    def most_usd(self, request: Request) -> float:
+        """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
+
+        Twice the tokens that the request is estimated to have, and as many out as it allows, else
+        `MOST_OUTPUT`.
+        """
+        if self.free or self.price is None:
+            return 0.0
+        output = MOST_OUTPUT if request.most_output is None else request.most_output
+        into = max(
+            self.price.input, self.price.cache_write or 1.25 * self.price.input, self.price.audio_input or 0.0
+        )
+        out = max(self.price.output, self.price.reasoning or 0.0, self.price.audio_output or 0.0)
+        return (2.0 * request.tokens * into + output * out) / 1e6
+
+    def body(self, body: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """A request as this model takes it: fields renamed and dropped, `params` set. name: the router's for
+        the model."""
+        sent = {
+            self.rename.get(field, field): value for field, value in body.items() if field not in self.drop
+        }
+        return {**sent, **self.params, "model": self.model or name}
+
+    def headers(self, dialect: str) -> dict[str, str]:
+        """Headers that carry the key, and the version of the dialect where it has one."""
+        headers = {"anthropic-version": "2023-06-01"} if dialect == "messages" else {}
+        if not (key := secret(self.key_env) if self.key_env else None):
+            return headers
+        if (self.auth or ("x-api-key" if dialect == "messages" else "bearer")) == "x-api-key":
+            return {**headers, "x-api-key": key}
+        return {**headers, "authorization": f"Bearer {key}"}
+
+    def lacks(self, request: Request) -> str | None:
+        """Why it cannot take a request, in words; None: it can."""
+        abilities, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
+        if request.dialect not in self.speaks:
+            return f"does not speak {request.dialect}"
+        for kind in ("image", "audio", "file"):
+            if kind in abilities and kind not in self.input:
+                return f"takes no {kind}"
+        if "tools" in abilities and not self.tools:
+            return "takes no tools"
+        if "json_schema" in abilities and not self.json_schema:
+            return "takes no JSON schema"
+        if self.context is not None and tokens > self.context:
+            return f"reads {self.context} tokens, the request has about {tokens:.0f}"
+        return None
+
+
+class BreakerSettings(_Strict):
+    """When a model is left alone; see `breaker`."""
+
+    failures: int = Field(3, ge=1, le=1000, description="Least number of failures in the window")
+    window: float = Field(60.0, gt=0, le=3600, description="Seconds")
+    cooldown: float = Field(
+        10.0, ge=0, le=300, description="Seconds before a trial; doubles with each that fails"
+    )
+
+
+class Upstreams(_Strict):
+    """The upstreams file.
+
+    Attributes:
+        models: {the router's model: its endpoint}. embeddings: {name: endpoint} of models for /v1/embeddings.
+        attempts: most models tried for a request, each as a decision of its own; None: all.
+        deadline: seconds for a request, over all its attempts; of a stream: until it begins.
+        breaker: when a model that fails is left alone.
+    """
+
+    models: dict[str, Upstream]
+    embeddings: dict[str, Upstream] = Field(default_factory=dict)
+    attempts: int | None = Field(None, ge=1, le=100)
+    deadline: float = Field(120.0, gt=0, le=SECONDS_PER_DAY)
+    breaker: BreakerSettings = BreakerSettings()
+
+
+def load_upstreams(path: str | Path) -> Upstreams:
+    """Read the file.
+
+    Raises:
+        RouterError: it cannot be read or is invalid.
+    """
+    path = Path(path)
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return Upstreams.model_validate(data)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RouterError(f"{path} cannot be read as YAML: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"]) or "(top level)"
+        raise RouterError(f"{path}: {place}: {first['msg']} (found {first.get('input')!r:.100})") from None
+
+
+def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
+    """Read and check the file for a router's models.
+
+    Raises:
+        RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in
+            the environment.
+    """
+    path = Path(path)
+    upstreams = load_upstreams(path)
+    missing = [arm for arm in arms if arm not in upstreams.models]
+    if missing:
+        raise RouterError(
+            f"{path}: models lacks {missing[0]!r}, which the router chooses; it has {list(upstreams.models)}"
+        )
+    for part, models in (("models", upstreams.models), ("embeddings", upstreams.embeddings)):
+        for name, upstream in models.items():
+            if upstream.key_env and not secret(upstream.key_env):
+                raise RouterError(
+                    f"{path}: {part}.{name}.key_env is {upstream.key_env}, which is not set in the "
+                    "environment"
+                )
+    return upstreams

@@ -1,0 +1,270 @@
+"""What is read from the event log; `events` says what is in it and writes it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.data.events.database import Database, Run
+from cabs_core.data.events.rows import (
+    COLUMNS,
+    FROM,
+    NAMED,
+    REWARDS,
+    SERVED,
+    Logged,
+    Reward,
+    embedding_of,
+    logged_of,
+    name_of,
+    reward_of,
+)
+
+#: names in the table `about` beside `log` and `revision`: `encoder:` with the id of a bundle
+ENCODER = "encoder:"
+
+
+class EventReads:
+    """Queries of an event log (`EventLog`). LogError, of any method: it cannot be reached or read."""
+
+    database: Database
+    _id: str
+
+    def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
+        rows = self._all(sql, values)
+        return rows[0] if rows else ()
+
+    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self.database.transaction(lambda run: run(sql, values).fetchall())
+        return rows
+
+    @property
+    def id(self) -> str:
+        """Random name of this log; a copy has the same."""
+        if not self._id:
+            self._id = str(self._one("SELECT value FROM about WHERE name = 'log'")[0])
+        return self._id
+
+    @property
+    def revision(self) -> int:
+        """How often something was taken back; a state learnt under another number has to be learnt again."""
+        return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
+
+    def encoders(self) -> dict[str, str]:
+        """{id of a bundle: identity of its encoder}, of bundles that have opened this log."""
+        rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{ENCODER}%",))
+        return {str(name).removeprefix(ENCODER): str(value) for name, value in rows}
+
+    def noted(self, name: str) -> str | None:
+        """The text under a name in `about`; None: there is none."""
+        row = self._one("SELECT value FROM about WHERE name = ?", (name,))
+        return str(row[0]) if row else None
+
+    # -- decisions -------------------------------------------------------------------------------------------
+
+    def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
+        """The newest decision with this id, response_id, call_id or session; None: there is none.
+
+        Args:
+            caller: only among those that it asked for: names that clients choose are theirs alone. None:
+                everybody's.
+        """
+        ((column, value),) = where.items()
+        assert column in NAMED
+        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.{column} = ? AND d.retracted = 0"
+        if caller is not None:
+            sql += " AND d.caller = ?"
+        values = (name_of(value),) if caller is None else (name_of(value), caller)
+        row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
+        return logged_of(row) if row else None
+
+    def turns_before(self, turn: Logged, limit: int = 20) -> list[Logged]:
+        """The attempts of a turn's session before it, of the same caller, newest first."""
+        own, values = ("d.caller IS NULL", ()) if turn.caller is None else ("d.caller = ?", (turn.caller,))
+        sql = (
+            f"SELECT {COLUMNS} FROM {FROM} WHERE d.session = ? AND d.seq < ? AND {own} AND d.retracted = 0 "
+            f"ORDER BY d.seq DESC LIMIT {int(limit)}"
+        )
+        return [logged_of(row) for row in self._all(sql, (turn.session, turn.seq, *values))]
+
+    def decisions(self, after: int = 0, limit: int = -1) -> list[Logged]:
+        """Decisions and kept turns numbered above `after`, in order, without those taken back."""
+        extra = f" LIMIT {int(limit)}" if limit >= 0 else ""
+        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.seq > ? AND d.retracted = 0 ORDER BY d.seq{extra}"
+        return [logged_of(row) for row in self._all(sql, (after,))]
+
+    def mean_cost(self, decision_id: str) -> float | None:
+        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: none is
+        known."""
+        sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
+        (mean,) = self._one(sql, (decision_id, decision_id))
+        return None if mean is None else float(mean)
+
+    def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
+        """(number of the newest decision, {arm: times that copies of these bundles drew it after
+        `after`})."""
+        marks = ", ".join("?" * len(bundles))
+
+        def work(run: Run) -> tuple[int, dict[str, int]]:
+            newest = "SELECT COALESCE(MAX(seq), 0) FROM decisions"
+            folded = "SELECT COALESCE(MAX(last), 0) FROM folded"
+            last = max(int(run(sql).fetchone()[0]) for sql in (newest, folded))
+            if last <= after:
+                return max(last, after), {}
+            sql = (
+                "SELECT arm, COUNT(*) FROM decisions WHERE seq > ? AND seq <= ? AND kept IS NULL AND "
+                f"retracted = 0 AND bundle IN ({marks}) GROUP BY arm"
+            )
+            counts = {str(arm): int(n) for arm, n in run(sql, (after, last, *bundles)).fetchall()}
+            sql = f"SELECT arm, seqs FROM folded WHERE last > ? AND bundle IN ({marks})"
+            for arm, packed in run(sql, (after, *bundles)).fetchall():
+                gone = int((np.frombuffer(zlib.decompress(bytes(packed)), dtype="<i8") > after).sum())
+                counts[arm] = counts.get(arm, 0) + gone
+            return last, counts
+
+        return self.database.transaction(work)
+
+    # -- rewards ---------------------------------------------------------------------------------------------
+
+    def rewards(self, after: int = 0, limit: int = -1) -> list[Reward]:
+        """Rewards numbered above `after`, in order, without those taken back."""
+        extra = f" LIMIT {int(limit)}" if limit >= 0 else ""
+        sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq{extra}"
+        return [reward_of(row) for row in self._all(sql, (after,))]
+
+    def lessons(
+        self, after: int, limit: int, bundles: list[str]
+    ) -> tuple[list[tuple[Logged, Reward]], int, int]:
+        """What the next rewards after number `after` teach copies of these bundles.
+
+        Returns:
+            (decisions with their rewards, in order; how many rewards were looked at, at most `limit`; number
+            of the last one).
+        """
+        marks = ", ".join("?" * len(bundles))
+
+        def work(run: Run) -> tuple[list[tuple[Logged, Reward]], int, int]:
+            sql = "SELECT seq FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq LIMIT ?"
+            numbers = [int(row[0]) for row in run(sql, (after, limit)).fetchall()]
+            if not numbers:
+                return [], 0, after
+            sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
+                FROM rewards r JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
+                WHERE r.seq > ? AND r.seq <= ? AND r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0
+                AND d.bundle IN ({marks}) ORDER BY r.seq"""
+            rows = run(sql, (after, numbers[-1], *bundles)).fetchall()
+            width = len(REWARDS)
+            pairs = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
+            return pairs, len(numbers), numbers[-1]
+
+        return self.database.transaction(work)
+
+    def scored(self) -> Iterator[tuple[Logged, Reward]]:
+        """Every decision whose score teaches, with it, in order of the decisions; a part of them in memory at
+        a time."""
+        sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
+            FROM decisions d JOIN bodies b ON b.seq = d.seq JOIN rewards r ON r.decision_id = d.id
+            WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0 ORDER BY d.seq"""
+        width = len(REWARDS)
+        for row in self.database.stream(sql):
+            yield logged_of(row[width:]), reward_of(row[:width])
+
+    def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
+        """(arm, status, ts, rho, whether it was drawn, score, cost, p) of a bundle's calls, in order; a few
+        in memory.
+
+        score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
+        """
+        sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost, d.p FROM decisions d
+            LEFT JOIN rewards r ON r.decision_id = d.id AND r.teaches = 1 AND r.retracted = 0
+            WHERE d.bundle = ? AND d.retracted = 0 ORDER BY d.seq"""
+        return self.database.stream(sql, (bundle,))
+
+    def recent_scores(self, bundle: str, arm: str, limit: int) -> list[tuple[str, float, np.ndarray, float]]:
+        """(hash, length, embedding of the prompt, score) of a model's newest draws whose score teaches,
+        newest score first."""
+        sql = """SELECT d.prompt_hash, d.prompt_length, b.embedding, r.score FROM rewards r
+            JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
+            WHERE d.bundle = ? AND d.arm = ? AND d.retracted = 0 AND r.teaches = 1 AND r.retracted = 0
+            AND b.embedding IS NOT NULL ORDER BY r.seq DESC LIMIT ?"""
+        return [
+            (str(name), float(length), embedding_of(vector), float(score))
+            for name, length, vector, score in self._all(sql, (bundle, arm, limit))
+        ]
+
+    def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
+        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, the most frequent
+        first."""
+        sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
+            WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
+            GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
+        return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle, limit))]
+
+    def scored_prompts(self) -> set[str]:
+        """Hashes of the prompts of all decisions whose score was learnt."""
+        sql = (
+            "SELECT DISTINCT d.prompt_hash FROM decisions d JOIN rewards r ON r.decision_id = d.id "
+            "WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0"
+        )
+        return {row[0] for row in self._all(sql)}
+
+    def last_reward(self) -> int:
+        """Number of the newest reward; 0: none."""
+        return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM rewards WHERE retracted = 0")[0])
+
+    def last_rho(self, bundle: str) -> float | None:
+        """rho of the newest decision that a bundle drew; None: there is none."""
+        sql = "SELECT rho FROM decisions WHERE bundle = ? AND kept IS NULL ORDER BY seq DESC LIMIT 1"
+        row = self._one(sql, (bundle,))
+        return float(row[0]) if row else None
+
+    # -- sums ------------------------------------------------------------------------------------------------
+
+    def counts(self) -> list[tuple[str, str, int]]:
+        """(arm, status, number of calls), in order of the arms' names, from the tallies: also what was
+        compacted."""
+        sql = (
+            "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, "
+            "status"
+        )
+        return [(arm, status, int(n)) for arm, status, n in self._all(sql)]
+
+    def bundles(self) -> list[tuple[str, int, float | None]]:
+        """(bundle, its calls, time of the newest that was not compacted) of every bundle, the latest last."""
+
+        def work(run: Run) -> list[tuple[str, int, float | None]]:
+            counts = run("SELECT bundle, SUM(n) FROM tallies GROUP BY bundle HAVING SUM(n) > 0").fetchall()
+            newest = dict(run("SELECT bundle, MAX(ts) FROM decisions GROUP BY bundle").fetchall())
+            return sorted(
+                ((str(name), int(n), newest.get(name)) for name, n in counts), key=lambda row: row[2] or 0.0
+            )
+
+        return self.database.transaction(work)
+
+    def calls_since(self, bundle: str, ts: float) -> int:
+        """Number of a bundle's calls after a time, seconds since 1970."""
+        return int(self._one("SELECT COUNT(*) FROM decisions WHERE bundle = ? AND ts > ?", (bundle, ts))[0])
+
+    def reward_count(self) -> int:
+        """Number of rewards that were recorded."""
+        return int(self._one("SELECT COALESCE(SUM(rewards), 0) FROM tallies")[0])
+
+    def spent(self, since: float = 0.0) -> float:
+        """Recorded cost in USD of the calls decided since the (UTC) day of a time, seconds since 1970."""
+        sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
+        return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
+
+    def totals(self, day: int) -> tuple[int, float]:
+        """(requests that were served, what all calls cost in USD) of those decided on a UTC day, counted from
+        1970."""
+        marks = ", ".join("?" * len(SERVED))
+        sql = (
+            f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "
+            "tallies WHERE day = ? AND status NOT IN ('decided', 'unused')"
+        )
+        requests, cost = self._one(sql, (*SERVED, day))
+        return int(requests), float(cost)

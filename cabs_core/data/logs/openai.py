@@ -1,0 +1,75 @@
+"""OpenAI: batches with their requests, stored completions and responses, and pairs `{request, response}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cabs_core.data.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback, ids
+from cabs_core.data.tables.dotted import at, parsed
+
+
+def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+    """Lines of a batch's input belong to the lines of its output that bear their `custom_id`."""
+    names = {id(r): next(iter(ids(r.get("custom_id"))), None) for _, r in records}
+    asked = {
+        names[id(r)]: r
+        for _, r in records
+        if "body" in r and "response" not in r and names[id(r)] is not None
+    }
+    answered = {names[id(r)] for _, r in records if "response" in r or "error" in r}
+    calls = []
+    for number, r in records:
+        request = asked.get(names[id(r)])
+        if request is r and names[id(r)] in answered:
+            continue  # its answer stands elsewhere
+        if request is r:
+            views: tuple[Record, ...] = ({**_flat(r), "status_code": "pending"}, r)
+        else:
+            views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
+        calls.append(Call(number, views, scores=feedback(r)))
+    return calls, []
+
+
+def _flat(record: Record) -> Record:
+    """What was asked and what was answered, each under one name, whichever form the record has."""
+    request = _object(record, "request.body", "request", "body") or record
+    response = _object(record, "response.body", "response", "completion") or record
+    return {
+        "request": request,
+        "response": response,
+        "url": record.get("url") or at(record, "request.url"),
+        "status_code": at(record, "response.status_code"),
+        "error": record.get("error"),
+    }
+
+
+def _object(record: Record, *paths: str) -> Any:
+    for path in paths:
+        value = at(record, path)
+        value = parsed(value) if isinstance(value, str) else value
+        if isinstance(value, Mapping) and value:
+            return value
+    return None
+
+
+FORMAT = Format(
+    split,
+    kind=("url", "response.object"),
+    chats=frozenset(
+        (
+            "/v1/chat/completions /v1/responses /v1/completions /v1/messages chat.completion "
+            "text_completion response chat.completion.chunk"
+        ).split()
+    ),
+    status=("status_code", "response.status", "response.status_code"),
+    errors=("error", "response.error"),
+    cached=("cached", "cache_hit"),
+    model=("response.model", "request.model"),
+    prompt=("request",),
+    cost=("cost", "cost_usd", "metadata.cost"),
+    usage=("response.usage", "usage"),
+    session=("metadata.session_id", "session_id", "request.metadata.session_id", "response.conversation.id"),
+    also=(*FEEDBACK, "custom_id", "body", "method"),
+    time=("response.created", "response.created_at", "created", "created_at", "timestamp"),
+)

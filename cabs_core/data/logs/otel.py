@@ -1,0 +1,248 @@
+"""OpenTelemetry: spans by the GenAI conventions or by OpenInference (`llm.*`), as OTLP JSON or one span a
+record.
+
+Sources: the GenAI semantic conventions 1.44, and OpenInference's `semantic_conventions.md`, `llm_spans.md`
+and `annotations.md`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cabs_core.data.logs.calls import Call, Format, Record, Score, ids, upwards
+from cabs_core.data.tables.dotted import at, parsed
+
+_RESULT = "gen_ai.evaluation.result"
+_MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
+_MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "input.value")
+
+
+def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+    """Spans are entries; events and log records hold their evaluations and, in some writers, their
+    messages."""
+    calls: list[Call] = []
+    loose: list[Score] = []
+    late: dict[Any, list[Any]] = defaultdict(list)
+    for number, record in records:
+        for span, resource in _spans(record):
+            values = _attributes(span)
+            span_id = _first(span, "spanId", "span_id", "context.span_id")
+            named = _first(span, "name", "eventName", "event_name") or values.get("event.name")
+            events = [(_event_name(e), _attributes(e), e) for e in _objects(span.get("events"))]
+            if _is_event(span, str(named)):
+                events = [(str(values.get("event.name") or named), values, span)]
+            for name, data, event in events:
+                if name == _RESULT:
+                    loose += _evaluation(data, span_id)
+                elif messages := _event_messages(name, data, event):
+                    late[str(span_id)].extend(messages)
+            if _is_event(span, str(named)):
+                continue
+            calls.append(_call(number, span, resource, values, span_id))
+    parents = {c.names[0]: c.within[0] for c in calls if c.names and len(c.within) > 1}
+    children = {c.within[0] for c in calls if len(c.within) > 1 and c.at("kind") in FORMAT.chats}
+    for call in calls:
+        call.within = upwards(call.within, parents)
+        call.messages = call.messages or late.get(str(call.names[0]) if call.names else "")
+        if call.at("kind") in FORMAT.chats and call.names and call.names[0] in children:
+            call.views = ({**call.views[0], "kind": "holds the span of the call itself"}, *call.views[1:])
+    return calls, loose
+
+
+def _is_event(span: Record, name: str) -> bool:
+    """Whether it is a log record, not a span: an evaluation, or the messages of a call."""
+    return name == _RESULT or "eventName" in span or "timeUnixNano" in span or "body" in span
+
+
+def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> Call:
+    parent = _first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
+    trace = _first(span, "traceId", "trace_id", "context.trace_id")
+    status = str(_first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
+    prefix = "gen_ai.usage."
+    mine = {
+        "attributes": values,  # `columns` may say where a name stands in the file
+        "usage": {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
+        "kind": _kind(values, span),
+        "session": _first(values, "gen_ai.conversation.id", "session.id") or trace,
+        "failed": status in ("2", "error", "status_code_error", "statuscode.error"),
+    }
+    response = values.get("gen_ai.response.id")
+    names, within = ids(span_id, response), ids(parent, trace)
+    messages = _first(values, *_MESSAGES)
+    messages = parsed(messages) if isinstance(messages, str) and messages.lstrip()[:1] == "[" else messages
+    prompts = next(
+        (m for p in ("gen_ai.prompt", "llm.input_messages", "llm.prompts") if (m := _numbered(values, p))),
+        None,
+    )
+    scores = [
+        (str(_first(e, f"{kind}.name", "name")), value)
+        for kind in ("annotation", "evaluation")
+        for e in _numbered(values, f"{kind}s")
+        if (value := _first(e, f"{kind}.score", f"{kind}.label", "score", "label")) is not None
+    ]
+    return Call(
+        number,
+        (mine, values, span, resource),
+        names,
+        within,
+        messages=_as_messages(prompts or messages),
+        scores=scores,
+    )
+
+
+def _kind(values: dict[str, Any], span: Record) -> str:
+    """What a span is: by its operation, its kind in OpenInference or OpenLLMetry, else by whether a model is
+    named."""
+    kind = _first(
+        values, "gen_ai.operation.name", "openinference.span.kind", "llm.request.type", "traceloop.span.kind"
+    ) or span.get("span_kind")
+    if isinstance(kind, str) and not kind.casefold().startswith(("spankind", "span_kind")):
+        return kind.strip().casefold()
+    return "chat" if _first(values, *_MODELS) else "no call of a model"
+
+
+def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
+    """(span or log record, attributes of its resource) of OTLP JSON, or the record itself."""
+    resources = [*_objects(record.get("resourceSpans")), *_objects(record.get("resourceLogs"))]
+    if "scopeSpans" in record or "scopeLogs" in record:
+        resources = [record]
+    if not resources:
+        yield record, {}
+    for resource in resources:
+        about = _attributes(resource.get("resource") or {})
+        for scope in [*_objects(resource.get("scopeSpans")), *_objects(resource.get("scopeLogs"))]:
+            for span in [*_objects(scope.get("spans")), *_objects(scope.get("logRecords"))]:
+                yield span, about
+
+
+def _objects(value: Any) -> list[Record]:
+    value = parsed(value) if isinstance(value, str) else value
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _first(record: Any, *paths: str) -> Any:
+    return next((v for path in paths if (v := at(record, path)) is not None and v != ""), None)
+
+
+def _attributes(span: Any) -> dict[str, Any]:
+    """Attributes as a mapping; tables of spans have a column for each."""
+    entries = span.get("attributes") if isinstance(span, Mapping) else None
+    entries = parsed(entries) if isinstance(entries, str) else entries
+    if isinstance(entries, Mapping):
+        return dict(entries)
+    if isinstance(entries, list):
+        return {str(item.get("key")): _any_value(item.get("value")) for item in _objects(entries)}
+    if not isinstance(span, Mapping):
+        return {}
+    flat = {k.removeprefix("attributes."): v for k, v in span.items() if k.startswith("attributes.")}
+    return flat or {k: v for k, v in span.items() if k.startswith(("gen_ai.", "llm.", "openinference."))}
+
+
+def _any_value(value: Any) -> Any:
+    """A value of OTLP: {stringValue | boolValue | intValue | doubleValue | arrayValue | kvlistValue |
+    bytesValue: ...}."""
+    if not isinstance(value, Mapping):
+        return value
+    kind, inner = next(iter(value.items()), ("", None))
+    if kind == "arrayValue":
+        return [_any_value(v) for v in (inner or {}).get("values", [])]
+    if kind == "kvlistValue":
+        return {
+            str(v.get("key")): _any_value(v.get("value")) for v in _objects((inner or {}).get("values", []))
+        }
+    if kind == "intValue" and isinstance(inner, str) and inner.lstrip("-").isdecimal():
+        return int(inner)
+    return inner
+
+
+def _numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
+    """The list that attributes `prefix.0.a.b`, `prefix.1.a.b`, ... spell, or that stands at the prefix."""
+    there = at(values, prefix)
+    if isinstance(there, list):
+        return [dict(item) for item in there if isinstance(item, Mapping)]
+    items: dict[int, dict[str, Any]] = defaultdict(dict)
+    for key, value in values.items():
+        number, _, name = key.removeprefix(f"{prefix}.").partition(".")
+        if key.startswith(f"{prefix}.") and number.isdecimal():
+            items[int(number)][name] = value
+    return [items[i] for i in sorted(items)]
+
+
+def _as_messages(messages: Any) -> Any:
+    """Messages of OpenInference as others write them."""
+    if not isinstance(messages, list):
+        return messages
+    return [_message(m) if isinstance(m, Mapping) else m for m in messages]
+
+
+def _message(message: Record) -> Record:
+    prompt = at(message, "prompt.text")
+    if prompt is not None:
+        return {"role": "user", "content": prompt}
+    role, content = at(message, "message.role"), at(message, "message.content")
+    if role is None:
+        return message
+    if content is None:
+        parts = _numbered(message, "message.contents") or _objects(at(message, "message.contents"))
+        content = [
+            {
+                "type": _first(p, "message_content.type", "type"),
+                "text": _first(p, "message_content.text", "text"),
+            }
+            for p in parts
+        ]
+    return {"role": role, "content": content}
+
+
+def _event_name(event: Record) -> str:
+    return str(_first(event, "name", "eventName") or _attributes(event).get("event.name") or "")
+
+
+def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
+    """Messages of the events `gen_ai.user.message`, ... and `gen_ai.client.inference.operation.details`."""
+    whole = data.get("gen_ai.input.messages")
+    whole = parsed(whole) if isinstance(whole, str) else whole
+    if isinstance(whole, list):
+        return whole
+    if name.startswith("gen_ai.") and name.endswith(".message"):
+        body = _any_value(event.get("body"))
+        content = _first(data, "content", "gen_ai.event.content") or _first(body, "content")
+        return [{"role": name.split(".")[1], "content": content}]
+    return []
+
+
+def _evaluation(data: Record, span_id: Any) -> list[Score]:
+    value = _first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
+    about = ids(data.get("gen_ai.response.id"), span_id)
+    name = str(data.get("gen_ai.evaluation.name") or "score")
+    return [] if value is None else [Score(about, name, value)]
+
+
+FORMAT = Format(
+    split,
+    kind=("kind",),
+    chats=frozenset({"chat", "text_completion", "generate_content", "completion", "llm"}),
+    status=(),
+    errors=("failed", "error.type", "exception.type"),
+    cached=("cache_hit", "gen_ai.response.cached"),
+    model=_MODELS,
+    prompt=(),  # messages are put together from attributes and events
+    cost=("gen_ai.usage.cost", "llm.cost.total", "llm.usage.cost", "cost"),
+    usage=("usage",),
+    input_tokens=("llm.token_count.prompt",),
+    output_tokens=("llm.token_count.completion",),
+    tokens=("llm.usage.total_tokens", "llm.token_count.total"),
+    session=("session",),
+    also=(
+        *(
+            "traceId trace_id spanId span_id context parentSpanId parent_span_id parent_id name "
+            "attributes events status status_code span_kind gen_ai.operation.name openinference.span.kind "
+            "llm.request.type traceloop.span.kind gen_ai.conversation.id session.id gen_ai.response.id "
+            "annotations evaluations"
+        ).split(),
+        *_MESSAGES,
+    ),
+    time=("startTimeUnixNano", "start_time", "startTime", "start_time_unix_nano"),
+)

@@ -1,0 +1,54 @@
+"""vLLM Semantic Router: records of Router Replay, with the outcomes that were posted later.
+
+Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router, where the score of an outcome is
+left out when it is 0 and the verdict always stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cabs_core.data.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
+
+#: verdict -> whether the answer was good; a model that was more than was needed answered well
+_VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "failed": False}
+
+
+def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+    """Every record is a call."""
+    return [Call(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
+
+
+def _outcomes(record: Record) -> list[tuple[str, Any]]:
+    """Those about the model that answered; those about a route, a provider or the router say nothing of the
+    answer."""
+    outcomes = record.get("outcomes") or record.get("outcome") or []
+    scores = []
+    for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:
+        if not isinstance(outcome, dict) or str(outcome.get("target") or "model").casefold() != "model":
+            continue
+        if outcome.get("target_ref") not in (None, "", record.get("selected_model")):
+            continue
+        verdict = outcome.get("verdict")
+        value = outcome.get("score", _VERDICTS.get(str(verdict).casefold(), verdict))
+        if value is not None:
+            scores.append((str(outcome.get("name") or "outcome"), value))
+    return scores
+
+
+FORMAT = Format(
+    split,
+    status=("response_status", "lifecycle_state"),
+    cached=("from_cache",),
+    model=("selected_model", "response_body.model"),  # `original_model` is what was asked for
+    prompt=("request_body", "prompt"),
+    bodies=frozenset({"request_body"}),
+    cut=("prompt_truncated",),
+    cost=("actual_cost", "cost", "usage.cost"),
+    unpriced=lambda call: str(call.at("currency") or "USD").upper() != "USD",
+    usage=("response_body.usage", "", "usage"),
+    session=("session_id", "conversation_id"),
+    task=("category",),
+    also=(*FEEDBACK, "outcomes", "outcome"),
+    time=("timestamp",),
+)

@@ -1,0 +1,28 @@
+"""Outcomes: what every model scored and cost on every query; loading, checking of input, splits.
+
+`Outcomes` is the table (dense arrays), `load_outcomes(pool_file)` reads it from any source and applies the
+pool's options, `make_splits(outcomes, pool.split)` assigns train / validation / test by whole prompts,
+`published_means(benchmark, arms)` gives the paper's averages. `split_under` and `outcomes_under` do the same
+under a stress condition.
+"""
+
+from cabs_core.data.outcomes.conditions import outcomes_under, split_under
+from cabs_core.data.outcomes.load import load_outcomes
+from cabs_core.data.outcomes.published import PUBLISHED, PublishedModel, published_means
+from cabs_core.data.outcomes.raw import outcomes_from_frame
+from cabs_core.data.outcomes.splits import SPLITS, make_splits, validation_rows
+from cabs_core.data.outcomes.table import Outcomes
+
+__all__ = [
+    "PUBLISHED",
+    "SPLITS",
+    "Outcomes",
+    "PublishedModel",
+    "load_outcomes",
+    "make_splits",
+    "outcomes_from_frame",
+    "outcomes_under",
+    "published_means",
+    "split_under",
+    "validation_rows",
+]

@@ -1,0 +1,185 @@
+"""Stress conditions of the data: what is altered before anything is trained or predicted.
+
+    task_shift        the test split is whole tasks: `split.test_tasks`, else a random half of them
+    severe_shift      the test split is `split.test_tasks`, tasks of another kind than the rest
+    corrupted_oracle  offline labels exchanged between models: the best model gets the worst one's, and so on
+    noisy_oracle      a share (`NOISE`) of each model's offline labels exchanged between queries
+
+    split = split_under(outcomes, pool.split, condition)
+    outcomes = outcomes_under(outcomes, split, condition, seed)   # then train_oracles, build_problems
+
+Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validation splits are altered, which
+misleads predictors, oracles, early stopping, the choice of models and tuning. The test split is not altered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.catalog import condition_that_changes
+from cabs_core.base.errors import DataError, PoolError
+from cabs_core.data.outcomes.splits import make_splits
+from cabs_core.data.outcomes.table import Outcomes
+from cabs_core.data.pool_files.sections import Split
+
+#: share of labels that `noisy_oracle` exchanges
+NOISE = 0.3
+
+
+def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np.ndarray:
+    """`[n]` 'train' | 'validation' | 'test' under a stress condition.
+
+    task_shift: the tasks in `split.test_tasks`, else a random half of them, are the test split.
+    severe_shift: the tasks in `split.test_tasks`, which must be given. Every other condition: `make_splits`.
+
+    Raises:
+        PoolError: severe_shift without split.test_tasks. PolicyError: unknown condition.
+        DataError: an empty split or unknown task.
+    """
+    if not condition_that_changes(condition, "splits"):
+        return make_splits(outcomes, split)
+    if condition == "severe_shift" and not split.test_tasks:
+        raise PoolError(
+            "replay.condition 'severe_shift' needs split.test_tasks: the tasks, of another kind than the "
+            "rest, that are held out for test"
+        )
+    train, validation, _ = split.fractions
+    return shifted_splits(
+        outcomes.tasks,
+        np.unique(np.array(outcomes.prompts, dtype=object))[outcomes.split_groups],
+        test_tasks=split.test_tasks,
+        validation=validation / (train + validation),
+        seed=split.split_seed,
+    )
+
+
+def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none", seed: int = 0) -> Outcomes:
+    """The outcomes with offline labels altered as the condition says; the same object where it alters none.
+
+    Raises:
+        PolicyError: unknown condition.
+    """
+    if not condition_that_changes(condition, "labels"):
+        return outcomes
+    offline = np.flatnonzero(split != "test")
+    scores = outcomes.scores.copy()
+    known = scores[offline]
+    scores[offline] = (
+        corrupted_scores(known) if condition == "corrupted_oracle" else noisy_scores(known, seed=seed)
+    )
+    return replace(outcomes, scores=scores, report={**outcomes.report, "condition": condition})
+
+
+def routed_outcomes(
+    outcomes: Outcomes, split: np.ndarray, seed: int = 0
+) -> tuple[Outcomes, np.ndarray | None]:
+    """(outcomes, times `[n]`): half of the test queries at time 1, answered by the models' later versions,
+    all others at 0.
+
+    The half is random and depends on the seed and the number of test queries; times are None where no model
+    has a later version.
+    """
+    if outcomes.later_scores is None or outcomes.later_costs is None:
+        return outcomes, None
+    test = np.flatnonzero(split == "test")
+    times = np.zeros(len(outcomes))
+    times[_generator("later_models", seed).permutation(test)[: len(test) // 2]] = 1.0
+    after = times[:, None] > 0
+    latencies = None
+    if outcomes.latencies is not None and outcomes.later_latencies is not None:
+        latencies = np.where(after, outcomes.later_latencies, outcomes.latencies)
+    changed = replace(
+        outcomes,
+        scores=np.where(after, outcomes.later_scores, outcomes.scores),
+        costs=np.where(after, outcomes.later_costs, outcomes.costs),
+        latencies=latencies,
+    )
+    return changed, times
+
+
+def corrupted_scores(scores: np.ndarray) -> np.ndarray:
+    """Offline scores `[N, K]` with the arms' labels exchanged so that the best arm gets the worst one's, and
+    so on.
+
+    Arms are ranked by mean score; the arm of rank k receives the column of rank K - 1 - k. Everything learnt
+    offline from them is wrong, while every column remains a real one.
+    """
+    y = np.asarray(scores, dtype=np.float64)
+    rank = np.argsort(y.mean(axis=0), kind="stable")
+    out = np.empty_like(y)
+    out[:, rank] = y[:, rank[::-1]]
+    return out
+
+
+def noisy_scores(scores: np.ndarray, share: float = NOISE, seed: int = 0) -> np.ndarray:
+    """Offline scores `[N, K]` with a random `share` of each arm's labels permuted among the queries.
+
+    The arms' mean scores stay as they are; what the labels say about the prompts is diluted.
+
+    Raises:
+        DataError: share is not in [0, 1].
+    """
+    if not 0.0 <= share <= 1.0:
+        raise DataError(f"noisy_scores: share {share} must be in [0, 1]")
+    y = np.array(scores, dtype=np.float64)
+    generator = _generator("noisy_oracle", seed)
+    for j in range(y.shape[1]):
+        chosen = np.flatnonzero(generator.random(len(y)) < share)
+        y[chosen, j] = y[generator.permutation(chosen), j]
+    return y
+
+
+def shifted_splits(
+    tasks: Sequence[str] | np.ndarray,
+    prompts: Any,
+    *,
+    test_tasks: Sequence[str] = (),
+    validation: float = 0.125,
+    seed: int = 0,
+) -> np.ndarray:
+    """Splits `[n]` ('train', 'validation', 'test') with whole tasks in test.
+
+    Args:
+        tasks: text `[n]`.
+        prompts: text `[n]`; rows with the same prompt get the same split, test if one of them is in a test
+            task.
+        test_tasks: tasks of the test split; empty: a random half of the tasks (seeded).
+        validation: share of the remaining prompts used for validation.
+
+    Raises:
+        DataError: a split would be empty, or a named task does not exist.
+    """
+    tasks = np.asarray(tasks, dtype=np.str_)
+    prompts = np.asarray(prompts, dtype=object)
+    names = np.unique(tasks)
+    generator = _generator("task_shift", seed)
+    chosen = set(test_tasks) or set(generator.permutation(names)[: max(1, len(names) // 2)].tolist())
+    unknown = sorted(chosen - set(names.tolist()))
+    if unknown or len(chosen) == len(names):
+        raise DataError(
+            f"task shift: test tasks {sorted(chosen)[:5]} (unknown: {unknown[:5]}) of {len(names)} tasks: "
+            "expected some, but not all, of the tasks of the outcomes"
+        )
+    test = np.isin(tasks, list(chosen))
+    split = np.where(test, "test", "train").astype("<U10")
+    in_test = set(prompts[test])
+    rest = sorted(set(prompts[~test]) - in_test)
+    held_out = {rest[i] for i in generator.permutation(len(rest))[: round(validation * len(rest))]}
+    for i in np.flatnonzero(~test):
+        if prompts[i] in in_test:
+            split[i] = "test"
+        elif prompts[i] in held_out:
+            split[i] = "validation"
+    if not (split == "train").any() or not (split == "validation").any():
+        raise DataError("task shift: the train or validation split is empty; choose fewer test tasks")
+    return split
+
+
+def _generator(name: str, seed: int) -> np.random.Generator:
+    from cabs_core.base.compiled.rng import stream_key  # noqa: PLC0415  (numba, which a table read as it is need not load)
+
+    return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed))[0])))

@@ -1,0 +1,169 @@
+"""A table where not every model was tried on every prompt, used without dropping a query: `missing: predict`.
+
+    outcomes = filled(raw, pool)   # answered: which cells are real; report["gaps"]: what is known of others
+
+What a model would have scored and cost where it was not tried is predicted from the wording of the prompt,
+learnt from the cells of the train split alone (`outcomes.logged`). That holds where models were left out at
+random. Two comparisons tell, on the train split: whether the other models score otherwise on the prompts
+where this one is missing, and whether its own predictions do. Where either differs by a hundredth or more
+("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
+What is estimated afterwards rests on the real cells: `cabs_core.algorithms.problem.gaps`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.errors import DataError, counted, listed
+from cabs_core.base.statistics import mean_error
+from cabs_core.data.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
+from cabs_core.data.outcomes.raw import RawOutcomes
+from cabs_core.data.outcomes.splits import make_splits
+from cabs_core.data.outcomes.table import Outcomes
+from cabs_core.data.pool_files import ModelPool
+
+#: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not
+#: truth
+_RATE = 0.05
+#: smaller differences of mean scores change no decision, whatever p says: one right answer in a hundred
+_MATTERS = 0.01
+
+
+def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+    """Complete outcomes with predictions where a score or a cost is missing; the other way than
+    `RawOutcomes.complete`.
+
+    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps how
+    many cells are missing, the comparison of the other models' scores (`others`: mean there and elsewhere,
+    difference, 95 % interval), the same of its own predictions (`own`), and `at_random`.
+
+    Raises:
+        DataError: no cost at all, or a model has too few answers on train prompts to learn from.
+    """
+    costs = np.full(raw.scores.shape, np.nan) if raw.costs is None else raw.costs
+    real = ~np.isnan(raw.scores) & ~np.isnan(costs)
+    if raw.latencies is not None and not np.isnan(raw.latencies).all():
+        real &= ~np.isnan(raw.latencies)
+    if real.all() or not real.any():
+        return raw.complete()
+    kept, dropped = raw.take(real.any(axis=1)), int((~real.any(axis=1)).sum())
+    real = real[real.any(axis=1)]
+    table = answered_table(kept, real, queries_read=len(raw.query_ids), queries_dropped=dropped)
+    if kept.latencies is not None and not np.isnan(kept.latencies).all():
+        table = replace(table, latencies=np.where(real, kept.latencies, 0.0))
+    train = np.flatnonzero(make_splits(table, pool.split) == "train")
+    counts = real[train].sum(axis=0)
+    if (counts < FEWEST).any():
+        j = int(counts.argmin())
+        raise DataError(
+            f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} answers with a score and a cost on train "
+            f"prompts; {FEWEST} are needed to predict the others: leave it out under `models`, or ask it more"
+        )
+    features = prompt_features(table.prompts, train)
+    predicted = predicted_cells(features, train, real, table.scores)
+    gaps = _gaps(table, train, real, predicted)
+    wrong = [arm for arm, gap in gaps.items() if not gap["at_random"]]
+    predicted[:, [table.arms.index(arm) for arm in wrong]] = 0.0
+    cells: dict[str, Any] = {
+        name: np.where(real, array, predicted_cells(features, train, real, array))
+        for name, array in (("costs", table.costs), ("latencies", table.latencies))
+        if array is not None
+    }
+    return replace(
+        table, scores=np.where(real, table.scores, predicted), report={**table.report, "gaps": gaps}, **cells
+    )
+
+
+def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+    """What the train split says about the missing cells of each model."""
+    known, scores, clusters = real[train], table.scores[train], table.clusters[train]
+    means = (scores * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, scores - means, 0.0)
+    tests = 2 * int((~known).any(axis=0).sum())
+    gaps: dict[str, Any] = {}
+    for j in np.flatnonzero((~real).any(axis=0)):
+        there = known[:, j]
+        counted = known.sum(axis=1) - there
+        level = float(np.delete(means, j).mean()) if len(means) > 1 else 0.0
+        others = level + (centred.sum(axis=1) - centred[:, j]) / np.maximum(counted, 1)
+        some = counted > 0
+        compared = {
+            "others": compared_means(others[some], there[some], tests, clusters[some]),
+            "own": compared_means(predicted[train][:, j], there, tests, clusters),
+        }
+        gaps[table.arms[j]] = {
+            "missing": int((~real[:, j]).sum()),
+            "share": float((~real[:, j]).mean()),
+            "at_random": not any(c and c["differs"] for c in compared.values()),
+            **compared,
+        }
+    return gaps
+
+
+def compared_means(
+    values: np.ndarray, tried: np.ndarray, tests: int, clusters: np.ndarray
+) -> dict[str, Any] | None:
+    """Means of values `[n]` where a model was tried and where not, their difference with its 95 % interval,
+    p, and whether they differ, as one of so many tests and by as much as matters; None with too few.
+
+    Args:
+        tried: bool `[n]`. clusters: `[n]` of the prompts (`statistics.clusters`).
+    """
+    first, second = (mean_error(values[part], clusters=clusters[part], unit=0.0) for part in (tried, ~tried))
+    error = first.against(second)
+    if np.isnan(error.se):
+        return None
+    means = [float(values[part].mean()) for part in (tried, ~tried)]
+    gap = means[1] - means[0]
+    p, (low, high) = error.p_value(gap), error.interval(gap)
+    return {
+        "tried": means[0],
+        "missing": means[1],
+        "difference": gap,
+        "low": low,
+        "high": high,
+        "p": p,
+        "differs": bool(p * tests <= _RATE and abs(gap) >= _MATTERS),
+    }
+
+
+def _share(share: float) -> str:
+    return f"{share:.1%}" if share < 0.01 else f"{share:.0%}"
+
+
+def gaps_text(gaps: dict[str, Any]) -> list[str]:
+    """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
+    sentences = []
+    random = [arm for arm, gap in gaps.items() if gap["at_random"]]
+    if random:
+        named = listed(
+            f"{arm} on {counted(gaps[arm]['missing'], 'prompt')} ({_share(gaps[arm]['share'])})"
+            for arm in random
+        )
+        sentences.append(
+            f"Not tried: {named}. Nothing speaks against these gaps being at random: what the models would "
+            "have scored there is predicted from the wording of the prompts, and the verdict rests on what "
+            "they did score elsewhere."
+        )
+    for arm, gap in gaps.items():
+        if gap["at_random"]:
+            continue
+        shown = [
+            f"{who} {c['tried']:.3f} where it was tried and {c['missing']:.3f} where it was not (difference "
+            f"{c['difference']:+.3f}, 95 % interval {c['low']:+.3f} to {c['high']:+.3f})"
+            for key, who in (
+                ("others", "the other models score"),
+                ("own", "by the wording of the prompts it would score"),
+            )
+            if (c := gap[key]) and c["differs"]
+        ]
+        sentences.append(
+            f"{arm} was not tried on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])}), and "
+            f"these are of another kind: {'; '.join(shown)}. What it would score there cannot be known: its "
+            "missing answers count as wrong, and the verdict holds whatever they would be. To know more, ask "
+            "it on a random sample of them."
+        )
+    return sentences

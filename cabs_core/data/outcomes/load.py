@@ -1,0 +1,231 @@
+"""From a pool file to outcomes: read the source, then apply the pool's options in one fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from pkgutil import resolve_name
+
+import numpy as np
+
+from cabs_core.base.catalog import sources
+from cabs_core.base.errors import DataError, listed
+from cabs_core.data.outcomes.gaps import filled
+from cabs_core.data.outcomes.logged import completed
+from cabs_core.data.outcomes.raw import RawOutcomes
+from cabs_core.data.outcomes.table import Outcomes
+from cabs_core.data.pool_files import ModelPool, PoolFile
+
+
+def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
+    """Outcomes of a pool, from whatever source it names; `inputs`: of a collected one, the folders of answers
+    and scores.
+
+    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or
+    complete incomplete queries, rescale costs, later versions of models. `Outcomes.report` says what was
+    done.
+
+    Raises:
+        PoolError, DataError: with the place, the value, what was expected and what to do.
+
+    Examples:
+        >>> from cabs_core import find_pool, load_outcomes
+        >>> outcomes = load_outcomes(find_pool("demo"))
+        >>> outcomes.scores.shape == (len(outcomes), len(outcomes.arms))
+        True
+    """
+    pool = pool_file.pool
+    return apply_pool(read_source(pool_file, inputs), pool)
+
+
+def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> RawOutcomes:
+    """Every model and query of the pool's source, before the pool's options.
+
+    Raises:
+        DataError: nothing was collected yet; or as the source says.
+    """
+    record = sources()[pool_file.pool.source.kind]
+    read = resolve_name(record.path)
+    if record.collected and inputs is None:
+        name = pool_file.pool.name
+        raise DataError(
+            f"pool {name}: nothing is collected yet: `cabs collect --pool {name} --dry-run` says what it "
+            "would cost"
+        )
+    raw: RawOutcomes = read(
+        inputs if record.collected else pool_file if record.name in ("file", "logs") else pool_file.source()
+    )
+    return raw
+
+
+def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+    """Apply the pool's options to the outcomes of its source."""
+    outcomes = _rescale(_chosen(raw, pool), pool)
+    if not pool.later_models:
+        return outcomes
+    later = _chosen(raw, pool.model_copy(update={"models": pool.later_names()}))
+    return with_later(outcomes, later)
+
+
+def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
+    """Add the outcomes of the models' later versions, on the queries that both have.
+
+    Later costs are multiplied by the factors that rescaled the earlier ones.
+
+    Raises:
+        DataError: the two have no query in common.
+    """
+    place = {query: row for row, query in enumerate(later.query_ids.tolist())}
+    both = np.array([query in place for query in outcomes.query_ids.tolist()], dtype=bool)
+    if not both.any():
+        raise DataError("no query has outcomes of all models before and after the change (later_models)")
+    factors = outcomes.report.get("cost_factors", {})
+    kept = outcomes.take(both)
+    rows = [place[query] for query in kept.query_ids.tolist()]
+    return replace(
+        kept,
+        later_scores=later.scores[rows],
+        later_costs=later.costs[rows] * [factors.get(arm, 1.0) for arm in kept.arms],
+        later_latencies=None if later.latencies is None else later.latencies[rows],
+        report={**kept.report, "queries_without_later": int((~both).sum())},
+    )
+
+
+def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+    """The pool's models and tasks with costs, on complete queries."""
+    names = pool.source_names()
+    if names is not None and pool.collected:  # strategy adaptive may have dropped some
+        names = {shown: shown for shown in names if shown in raw.arms}
+    if names is not None:
+        raw = raw.merge_models(pool.names_in_source()).select_models(names)
+    elif len(raw.arms) < 2:
+        raise DataError(
+            f"{raw.origin} holds one model, {raw.arms[0]!r}: there is nothing to choose between. Add the "
+            "rows of another model"
+        )
+    if pool.tasks:
+        raw = raw.select_tasks(pool.tasks)
+    raw = _with_costs(raw, pool)
+    if pool.logged:
+        return completed(raw, pool)
+    if pool.missing == "predict":
+        return filled(raw, pool)
+    return raw.complete("error" if pool.missing == "error" else "drop_queries")
+
+
+def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
+    """Costs from the table, from prices and constants, or from both (`missing: price`), and where they came
+    from."""
+    given = None if raw.costs is None or np.isnan(raw.costs).all() else raw.costs
+    if not pool.prices and not pool.cost_per_call:
+        return replace(raw, costs=given)
+    filling = pool.missing == "price" and given is not None
+    ours = priced(raw, pool, every_model=not filling)
+    if given is None or not filling:
+        if pool.missing == "error":
+            _refuse_unknown_tokens(raw, pool, ours)
+        return replace(raw, costs=ours, report={**raw.report, "costs_from": "prices", **_lost(raw, ours)})
+    lacking = np.isnan(given) & ~np.isnan(raw.scores)
+    filled = lacking & ~np.isnan(ours)
+    report = {
+        **raw.report,
+        "costs_from": "table, prices where one lacks",
+        "costs_priced": raw.by_model(filled),
+    }
+    return replace(raw, costs=np.where(lacking, ours, given), report=report)
+
+
+def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
+    """`[n, K]` USD = (input tokens x input price + output tokens x output price) / 1e6, or the constant per
+    call.
+
+    nan where a token count that its price needs is missing: a missing cost is never taken as 0.
+
+    Raises:
+        DataError: a model without a price (with `every_model`), or one whose tokens are all unknown.
+    """
+    without = [arm for arm in raw.arms if arm not in pool.prices and arm not in pool.cost_per_call]
+    if without and every_model:
+        raise DataError(
+            f"pool {pool.name!r}: prices lacks {listed(without)}; expected USD per 1M tokens (prices) or USD "
+            "per call (cost_per_call) for every model. A missing price is never taken as 0"
+        )
+    costs = np.full(raw.scores.shape, np.nan)
+    for j, arm in enumerate(raw.arms):
+        if arm in pool.cost_per_call:
+            costs[:, j] = pool.cost_per_call[arm]
+        elif arm in pool.prices:
+            costs[:, j] = 0.0
+            for side, usd, tokens in _sides(raw, pool, arm):
+                if usd == 0:
+                    continue
+                column = np.full(len(costs), np.nan) if tokens is None else tokens[:, j]
+                if every_model and np.isnan(column).all():
+                    raise DataError(
+                        f"{raw.origin}: the numbers of {side} tokens of model {arm!r:.100} are missing, but "
+                        f"prices.{arm}.{side} is {usd:g}: map source.columns.{side}_tokens, set that price "
+                        "to 0 if it is not charged, or give cost_per_call"
+                    )
+                costs[:, j] += column * usd / 1e6
+    return costs
+
+
+def _sides(raw: RawOutcomes, pool: ModelPool, arm: str) -> Iterator[tuple[str, float, np.ndarray | None]]:
+    price = pool.prices[arm]
+    yield "input", price.input, raw.input_tokens
+    yield "output", price.output, raw.output_tokens
+
+
+def _lost(raw: RawOutcomes, costs: np.ndarray) -> dict[str, dict[str, int]]:
+    """Calls with a score whose cost is unknown because their tokens are."""
+    lost = raw.by_model(np.isnan(costs) & ~np.isnan(raw.scores))
+    return {"calls_without_tokens": lost} if lost else {}
+
+
+def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray) -> None:
+    unknown = np.argwhere(np.isnan(costs) & ~np.isnan(raw.scores))
+    for i, j in unknown[:1]:
+        side = next(
+            side
+            for side, usd, tokens in _sides(raw, pool, raw.arms[j])
+            if usd and (tokens is None or np.isnan(tokens[i, j]))
+        )
+        raise DataError(
+            f"{raw.origin}: the number of {side} tokens of query {str(raw.query_ids[i])!r:.100}, model "
+            f"{raw.arms[j]!r:.100} is missing ({len(unknown)} calls), but it has a price: set missing: "
+            f"drop_queries to leave such queries out, or that price to 0 if {side} tokens are not charged"
+        )
+
+
+def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
+    means = outcomes.costs.mean(axis=0)
+    factors = np.ones(len(outcomes.arms))
+    if pool.rescale_mean_cost:
+        for arm, mean in pool.rescale_mean_cost.items():
+            if arm not in outcomes.arms:
+                raise DataError(
+                    f"pool {pool.name!r}: rescale_mean_cost names {arm!r:.100}; the pool has "
+                    f"{outcomes.arms!r:.300}"
+                )
+            j = outcomes.arms.index(arm)
+            if means[j] <= 0:
+                raise DataError(
+                    f"pool {pool.name!r}: the costs of {arm!r} are all 0, so they cannot be rescaled to mean "
+                    f"{mean:g}"
+                )
+            factors[j] = mean / means[j]
+    elif pool.rescale_grand_mean_cost is not None:
+        if means.mean() <= 0:
+            raise DataError(
+                f"pool {pool.name!r}: all costs are 0, so they cannot be rescaled to a grand mean of "
+                f"{pool.rescale_grand_mean_cost:g}"
+            )
+        factors[:] = pool.rescale_grand_mean_cost / means.mean()
+    if (factors == 1).all():
+        return outcomes
+    report = {
+        **outcomes.report,
+        "cost_factors": {a: float(f) for a, f in zip(outcomes.arms, factors, strict=True)},
+    }
+    return replace(outcomes, costs=outcomes.costs * factors, report=report)

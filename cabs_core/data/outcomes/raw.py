@@ -1,0 +1,356 @@
+"""Outcomes before the pool's options: every model of the source, cells possibly missing (nan)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.errors import DataError, counted, listed
+from cabs_core.base.statistics import mean_error
+from cabs_core.data.outcomes.judges import mean_of_judges
+from cabs_core.data.outcomes.table import Outcomes, QueryTable, text_array
+from cabs_core.data.pool_files.read import did_you_mean
+from cabs_core.data.tables import Place, number_column, text_column, text_or_blank
+
+_NUMBERS = {
+    "score": "scores",
+    "cost": "costs",
+    "n_input_tokens": "input_tokens",
+    "n_output_tokens": "output_tokens",
+    "latency": "latencies",
+    "propensity": "propensities",
+}
+#: how the columns of further judges begin, in tables with canonical names
+JUDGE = "score by "
+
+
+@dataclass(frozen=True, eq=False)
+class RawOutcomes(QueryTable):
+    """Like `Outcomes`, with nan for missing cells; `costs` may be None until prices are applied.
+
+    Of a log, every decision is a query, and only the model that answered has a cell.
+    """
+
+    costs: np.ndarray | None = None
+    input_tokens: np.ndarray | None = None
+    output_tokens: np.ndarray | None = None
+    latencies: np.ndarray | None = None
+    propensities: np.ndarray | None = None
+    source_splits: np.ndarray | None = None
+    sessions: np.ndarray | None = None
+    origin: str = "table"
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_tidy(
+        cls,
+        df: pd.DataFrame,
+        *,
+        origin: str,
+        first_row: int = 1,
+        score_range: tuple[float, float] = (0.0, 1.0),
+        ids_from_text: bool = False,
+        called: Mapping[str, str] | None = None,
+        models: Sequence[str] = (),
+        parts: tuple[tuple[str, int, int], ...] = (),
+    ) -> RawOutcomes:
+        """Pivot a tidy table with the canonical columns query_id, prompt, model, score and optional others.
+
+        Args:
+            df: one row per (query, model). A query without its row for a model has a missing cell there.
+                Columns whose name begins with `JUDGE` are scores by further judges.
+            origin: what error messages call the table.
+            first_row: number of the first data row in error messages (2 for a CSV file with a header line).
+            score_range: the worst and the best score that can be given.
+            ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
+            called: {canonical column: what the user's table calls it}, for error messages.
+            models: of a wide table, whose rows stand in `df` once for each of these; `called` holds {model}
+                in their place.
+            parts: of a folder, see `Table.parts`.
+
+        Raises:
+            DataError: naming origin, row, column and value.
+        """
+        for column in ("query_id", "prompt", "model", "score"):
+            if column not in df.columns:
+                raise DataError(f"{origin}: no column {column!r}; columns are {list(df.columns)!r:.400}")
+        if not len(df):
+            raise DataError(f"{origin}: the table has no rows below its header")
+        rows = len(df) // max(len(models), 1)
+        place = {
+            c: Place(origin, first_row, (called or {}).get(c, c), rows, tuple(models), parts)
+            for c in df.columns
+        }
+        texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
+        query, query_ids = pd.factorize(texts["query_id"])
+        arm, arms = pd.factorize(texts["model"])
+        n, k = len(query_ids), len(arms)
+        first = np.full(n, -1)
+        first[query[::-1]] = np.arange(len(df))[::-1]
+        cell = query.astype(np.int64) * k + arm
+        _refuse_duplicates(cell, texts, place["query_id"], ids_from_text)
+        same_everywhere = {"prompt": texts["prompt"]}
+        for column in ("task", "split"):
+            if column in df.columns:
+                same_everywhere[column] = text_column(df[column], column, place[column])
+        if "session" in df.columns:
+            same_everywhere["session"] = text_or_blank(df["session"], "session", place["session"])
+        for column, values in same_everywhere.items():
+            codes, _ = pd.factorize(values)
+            differs = np.flatnonzero(codes != codes[first[query]])
+            if len(differs):
+                row, other = int(differs[0]), int(first[query[differs[0]]])
+                raise DataError(
+                    f"{place[column].at(row)}: query {texts['query_id'].iloc[row]!r} has "
+                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in "
+                    f"{place[column].row(other)} it has {values.iloc[other]!r:.80}: expected one {column} "
+                    "per query_id"
+                    + (" (source.columns.session: null leaves the column out)" if column == "session" else "")
+                )
+
+        def cells(column: str, kind: str) -> np.ndarray:
+            array = np.full(n * k, np.nan)
+            array[cell] = number_column(df[column], kind, place[column], score_range)
+            return array.reshape(n, k)
+
+        def of_queries(column: str) -> np.ndarray | None:
+            values = same_everywhere.get(column)
+            return None if values is None else text_array(values.iloc[first].tolist())
+
+        arrays: dict[str, Any] = {
+            name: cells(column, column) for column, name in _NUMBERS.items() if column in df.columns
+        }
+        report: dict[str, Any] = {"rows_read": rows}
+        if others := [str(c) for c in df.columns if str(c).startswith(JUDGE)]:
+            judged = [arrays["scores"], *(cells(column, "score") for column in others)]
+            names = [place[column].name for column in ("score", *others)]
+            arrays["scores"], report["judges"] = mean_of_judges(judged, names, [str(a) for a in arms])
+        tasks = of_queries("task")
+        return cls(
+            query_ids=text_array(list(query_ids)),
+            prompts=texts["prompt"].iloc[first].tolist(),
+            tasks=text_array(["all"] * n) if tasks is None else tasks,
+            arms=[str(a) for a in arms],
+            source_splits=of_queries("split"),
+            sessions=of_queries("session"),
+            origin=origin,
+            report=report,
+            **arrays,
+        )
+
+    def merge_models(self, names: Mapping[str, Sequence[str]]) -> RawOutcomes:
+        """Take several names of the table for one model.
+
+        `names` maps the name shown to these; one that is absent is none.
+
+        Raises:
+            DataError: a query has a score under two of them, or the name shown is that of another model.
+        """
+        several = {
+            shown: [n for n in given if n in self.arms] for shown, given in names.items() if len(given) > 1
+        }
+        for shown, given in several.items():
+            if not given:
+                raise DataError(
+                    f"{self.origin}: {shown!r:.100} stands for {listed(names[shown], 200)}, and none of "
+                    f"these is in the table. It has: {listed(self.arms, 400)}"
+                )
+        if not several:
+            return self
+        merged = {name for given in several.values() for name in given}
+        alone = [arm for arm in self.arms if arm not in merged]
+        for shown in several:
+            if shown in alone:
+                raise DataError(
+                    f"{self.origin}: models merges {listed(several[shown], 200)} as {shown!r:.100}, which is "
+                    "a model of the table too: add it to the list, or choose another name"
+                )
+        groups = [[self.arms.index(n) for n in given] for given in several.values()]
+        for shown, group in zip(several, groups, strict=True):
+            twice = np.flatnonzero((~np.isnan(self.scores[:, group])).sum(axis=1) > 1)
+            if len(twice):
+                raise DataError(
+                    f"{self.origin}: query {str(self.query_ids[twice[0]])!r:.100} has scores of "
+                    f"{listed(several[shown], 200)}, which models merges as {shown!r:.100} "
+                    f"({counted(len(twice), 'such row')}): leave one of the rows out"
+                )
+        kept = [self.arms.index(arm) for arm in alone]
+
+        def together(cells: np.ndarray | None) -> np.ndarray | None:
+            if cells is None:
+                return None
+            joined = [pd.DataFrame(cells[:, group]).bfill(axis=1).iloc[:, 0] for group in groups]
+            return np.column_stack([cells[:, kept], *joined])
+
+        tables: dict[str, Any] = {name: together(getattr(self, name)) for name in _NUMBERS.values()}
+        return replace(
+            self, arms=[*alone, *several], report={**self.report, "merged_models": several}, **tables
+        )
+
+    def select_models(self, names: Mapping[str, str]) -> RawOutcomes:
+        """Keep and rename models. `names` maps the name shown to the name in the source.
+
+        Raises:
+            DataError: a model is not in the table; the known ones are listed.
+        """
+        columns = []
+        for shown, name in names.items():
+            if name not in self.arms:
+                called = "" if shown == name else f" (shown as {shown!r})"
+                raise DataError(
+                    f"{self.origin}: no model {name!r}{called} in the "
+                    f"table.{did_you_mean(name, self.arms)} It has: {listed(self.arms, 400)}"
+                )
+            columns.append(self.arms.index(name))
+        cells = {name: getattr(self, name) for name in _NUMBERS.values()}
+        chosen: dict[str, Any] = {name: None if a is None else a[:, columns] for name, a in cells.items()}
+        return replace(self, arms=list(names), **chosen)
+
+    def select_tasks(self, tasks: tuple[str, ...]) -> RawOutcomes:
+        """Keep the queries of the given tasks.
+
+        Raises:
+            DataError: a task is not in the table; the known ones are listed.
+        """
+        known = sorted(set(self.tasks.tolist()))
+        unknown = [task for task in tasks if task not in known]
+        if unknown:
+            raise DataError(
+                f"{self.origin}: no task {unknown[0]!r} in the table. It has: {listed(known, 400)}"
+            )
+        return self.take(np.isin(self.tasks, tasks))
+
+    def as_outcomes(self, **changes: Any) -> Outcomes:
+        """The same with these fields, none of them missing."""
+        shared = {f.name: getattr(self, f.name) for f in fields(Outcomes) if hasattr(self, f.name)}
+        return Outcomes(**{**shared, **changes})
+
+    def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
+        """Drop the queries for which some model has no score or no cost (or refuse them) and return
+        `Outcomes`.
+
+        A missing cost is never taken as 0.
+
+        Raises:
+            DataError: missing cells with `missing='error'`, no cost at all, or no query left.
+        """
+        if self.costs is None or (np.isnan(self.costs) | np.isnan(self.scores)).all():
+            raise DataError(
+                f"{self.origin}: no call has a cost. Map source.columns.cost to the column that holds USD "
+                "per call, or give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
+            )
+        absent = {"score": np.isnan(self.scores), "cost": np.isnan(self.costs) & ~np.isnan(self.scores)}
+        latencies = _known(self.latencies)
+        holes = absent["score"] | absent["cost"]
+        incomplete = holes.any(axis=1)
+        if latencies is not None and np.isnan(latencies[~incomplete]).any():
+            i, j = np.argwhere(np.isnan(latencies) & ~incomplete[:, None])[0]
+            raise DataError(
+                f"{self.origin}: latency of query {str(self.query_ids[i])!r:.100}, model "
+                f"{self.arms[j]!r:.100} is missing: give it, or do not map source.columns.latency"
+            )
+        if incomplete.any() and missing == "error":
+            i, j = np.argwhere(holes)[0]
+            what = "score" if absent["score"][i, j] else "cost"
+            raise DataError(
+                f"{self.origin}: query {str(self.query_ids[i])!r:.100} has no {what} for model "
+                f"{self.arms[j]!r:.100} ({int(incomplete.sum())} of {len(holes)} queries miss a cell). Set "
+                "missing: drop_queries to leave such queries out, missing: predict to keep them, missing: "
+                "price to take the model's price where a cost lacks, or choose fewer models"
+            )
+        per_model = {what: self.by_model(cells) for what, cells in absent.items()}
+        if incomplete.all():
+            raise DataError(
+                f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing "
+                f"{_missing_text(per_model):.600}. Choose fewer models, or set missing: predict to use all "
+                "queries"
+            )
+        kept = self.take(~incomplete)
+        tasks, task = np.unique(self.tasks, return_inverse=True)
+        read, dropped = np.bincount(task), np.bincount(task, weights=incomplete)
+        report = {
+            **self.report,
+            "origin": self.origin,
+            "queries_read": len(holes),
+            "queries_dropped": int(incomplete.sum()),
+            "missing_cells": per_model["score"],
+            "missing_costs": per_model["cost"],
+            "left_out_scores": self._scores_of(incomplete),
+            "dropped_by_task": {
+                str(t): {"read": int(r), "dropped": int(d)}
+                for t, r, d in zip(tasks, read, dropped, strict=True)
+                if d
+            },
+        }
+        unknown = {
+            name: _known(getattr(kept, name)) for name in ("input_tokens", "output_tokens", "latencies")
+        }
+        return kept.as_outcomes(report=report, **unknown)
+
+    def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
+        """{model: [number, mean, standard error, its degrees of freedom]} of the known scores of these rows.
+
+        Models with fewer than two prompts are left out.
+        """
+        means = {}
+        prompts = np.unique(self.prompts, return_inverse=True)[1][rows]
+        for arm, column in zip(self.arms, self.scores[rows].T, strict=True):
+            known = ~np.isnan(column)
+            error = mean_error(column[known], clusters=prompts[known])
+            if not np.isnan(error.se):
+                means[arm] = [int(known.sum()), float(column[known].mean()), error.se, error.df]
+        return means
+
+
+def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
+    """`scores: a 3, b 1; costs: a 2`, of what is missing."""
+    return "; ".join(
+        f"{what}s: {', '.join(f'{model} {count:,}' for model, count in cells.items())}"
+        for what, cells in per_model.items()
+        if cells
+    )
+
+
+def _known(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None or np.isnan(array).all() else array
+
+
+def _refuse_duplicates(
+    cell: np.ndarray, texts: dict[str, pd.Series], place: Place, ids_from_text: bool
+) -> None:
+    again = np.flatnonzero(pd.Series(cell).duplicated().to_numpy())
+    if not len(again):
+        return
+    row = int(again[0])
+    earlier = int(np.flatnonzero(cell[:row] == cell[row])[0])
+    if ids_from_text:
+        what = f"the prompt {texts['prompt'].iloc[row]!r:.120}"
+        advice = "Leave one of the two rows out, or give two cases a query_id column that tells them apart"
+    else:
+        what = f"query {texts['query_id'].iloc[row]!r:.80}"
+        advice = "Leave one of the two rows out, or give the second its own query_id"
+    raise DataError(
+        f"{place.at(row)}: duplicate (query, model): {what}, model {texts['model'].iloc[row]!r:.100} stands "
+        f"already in {place.row(earlier)}; expected each pair once ({counted(len(again), 'such row')}). "
+        f"{advice}"
+    )
+
+
+def outcomes_from_frame(df: pd.DataFrame, arms: list[str] | None = None) -> Outcomes:
+    """Inverse of `Outcomes.to_frame`; rows in any order. Every (query, model) pair must be there, once.
+
+    Args:
+        df: at least query_id, prompt, model, score, cost; optionally task, tokens, latency.
+        arms: models to take, in this order (default: all, in order of appearance).
+
+    Raises:
+        DataError: a column is absent, a pair is missing or double, a value is out of range.
+    """
+    raw = RawOutcomes.from_tidy(df, origin="table")
+    if arms is not None:
+        raw = raw.select_models({arm: arm for arm in arms})
+    return raw.complete(missing="error")

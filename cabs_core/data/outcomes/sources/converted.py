@@ -1,0 +1,16 @@
+"""Paths of the parquet copies of published files, named by the SHA-256 of the file that they were made
+from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cabs_core.base.paths import cabs_home
+
+VERSION = 1
+
+
+def converted_path(loader: str, sha256: str) -> Path:
+    """`$CABS_HOME/converted/<loader>-v<version>-<content>.parquet`; raise VERSION when a conversion
+    changes."""
+    return cabs_home() / "converted" / f"{loader}-v{VERSION}-{sha256[:16]}.parquet"

@@ -1,0 +1,212 @@
+"""A user's own outcome table, tidy or wide, its columns mapped in the pool."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.errors import DataError, listed
+from cabs_core.data.outcomes.raw import JUDGE, RawOutcomes
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.sections import Columns
+from cabs_core.data.tables import Table, open_table, prompt_column
+
+#: columns that are the same in every row of a query, or of a model
+_REPEATED = ("query_id", "prompt", "model", "task", "split", "session")
+_PER_QUERY = ("query_id", "prompt", "task", "split", "session")
+_CELLS = ("score", "cost", "input_tokens", "output_tokens", "latency")
+_CANONICAL = {field: field for field in (*_REPEATED, *_CELLS)} | {
+    "input_tokens": "n_input_tokens",
+    "output_tokens": "n_output_tokens",
+}
+_REQUIRED = ("prompt", "model", "score", "cost")
+_MODEL = "{model}"
+
+
+def read_file(pool_file: PoolFile) -> RawOutcomes:
+    """Read the table of a `file` pool.
+
+    Raises:
+        PoolError: the file is not there.
+        DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
+    """
+    table = open_table(pool_file.table_path())
+    pool = pool_file.pool
+    columns = pool.source.columns
+    required: tuple[str, ...] = _REQUIRED
+    if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
+        required = _REQUIRED[:-1]  # a cost column is used where there is one
+    if pool.source.layout == "tidy":
+        return _tidy(table, columns, required, pool.score_range)
+    named = [name for given in pool.names_in_source().values() for name in given]
+    models = list(dict.fromkeys([*named, *pool.later_models.values()])) or None
+    return _wide(table, columns, required, models, pool.score_range)
+
+
+def _absent(table: Table, field: str, column: str) -> DataError:
+    cost = (
+        " Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
+    )
+    return table.absent(column, f"source.columns.{field}", cost if field == "cost" else "")
+
+
+def _chosen(
+    table: Table, columns: Columns, fields: Mapping[str, str], required: Collection[str]
+) -> dict[str, str]:
+    """{canonical name: name in the table} of the fields that the table has."""
+    chosen = {}
+    for field, canonical in fields.items():
+        column = getattr(columns, field)
+        if column is not None and table.has(column):
+            chosen[canonical] = column
+        elif column is not None and (field in required or field in columns.model_fields_set):
+            raise _absent(table, field, column)
+    return chosen
+
+
+def tidy_columns(
+    table: Table,
+    columns: Columns,
+    fields: Mapping[str, str],
+    required: Collection[str],
+    *,
+    once: bool = False,
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """(the mapped columns by their canonical names, {canonical name: name in the table}).
+
+    Args:
+        fields: {field of columns: canonical name}. required: fields whose column must be there, as those that
+            the pool file names. once: hold repeated texts once.
+
+    Raises:
+        DataError: the table cannot be read, or lacks a column.
+    """
+    chosen = _chosen(table, columns, fields, required)
+    for column in columns.judges:
+        if not table.has(column):
+            raise _absent(table, "judges", column)
+        chosen[f"{JUDGE}{column}"] = column
+    repeated = {column for canonical, column in chosen.items() if canonical in _REPEATED}
+    frame = table.read(chosen.values(), repeated if once else ())
+    return pd.DataFrame({canonical: frame[column] for canonical, column in chosen.items()}), chosen
+
+
+def _tidy(
+    table: Table, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
+) -> RawOutcomes:
+    frame, chosen = tidy_columns(table, columns, _CANONICAL, required, once=True)
+    frame["prompt"] = prompt_column(frame["prompt"], table.place(chosen["prompt"]))
+    ids_from_text = "query_id" not in frame.columns
+    if ids_from_text:
+        codes, texts = pd.factorize(frame["prompt"])
+        frame["query_id"] = pd.Categorical.from_codes(codes, [_text_id(text) for text in texts])
+    return RawOutcomes.from_tidy(
+        frame,
+        origin=str(table.path),
+        first_row=table.first_row,
+        score_range=score_range,
+        ids_from_text=ids_from_text,
+        called=chosen,
+        parts=table.parts,
+    )
+
+
+def _wide(
+    table: Table,
+    columns: Columns,
+    required: tuple[str, ...],
+    models: list[str] | None,
+    score_range: tuple[float, float],
+) -> RawOutcomes:
+    per_query = _chosen(table, columns, {field: field for field in _PER_QUERY}, ["prompt"])
+    patterns: dict[str, str] = {}
+    judges = [("judges", f"{JUDGE}{pattern}", pattern) for pattern in columns.judges]
+    cells = [(field, _CANONICAL[field], getattr(columns, field)) for field in _CELLS]
+    for field, canonical, pattern in [*cells, *judges]:
+        if pattern is not None and _MODEL in pattern:
+            patterns[canonical] = pattern
+        elif pattern is not None and (field in required or field in columns.model_fields_set):
+            prices = ", or give prices or cost_per_call" if field == "cost" else ""
+            raise DataError(
+                f"{table.path}: source.layout is wide, so source.columns.{field} must hold {_MODEL}, e.g. "
+                f"'{_MODEL}_{field}'{prices}; found {pattern!r}"
+            )
+    wanted_models = models or _discover(table, patterns, set(per_query.values()))
+    for model in wanted_models:
+        for canonical, pattern in patterns.items():
+            if not table.has(pattern.replace(_MODEL, model)):
+                field = next((f for f, c in _CANONICAL.items() if c == canonical), "judges")
+                raise _absent(table, field, pattern.replace(_MODEL, model))
+    needed = {p.replace(_MODEL, m) for p in patterns.values() for m in wanted_models}
+    frame = table.read(sorted(needed | set(per_query.values())))
+
+    def repeated(values: pd.Series | list[str]) -> pd.Categorical:
+        codes, kinds = pd.factorize(pd.Series(values))
+        return pd.Categorical.from_codes(np.tile(codes, len(wanted_models)), kinds)
+
+    prompts = prompt_column(frame[per_query["prompt"]], table.place(per_query["prompt"]))
+    tidy = {field: repeated(frame[name]) for field, name in per_query.items() if field != "prompt"}
+    tidy["prompt"] = repeated(prompts)
+    if ids_from_text := "query_id" not in tidy:
+        tidy["query_id"] = repeated(_text_ids(prompts.tolist()))
+    tidy["model"] = pd.Categorical.from_codes(
+        np.repeat(np.arange(len(wanted_models)), len(frame)), wanted_models
+    )
+    for canonical, pattern in patterns.items():
+        columns_of = [frame[pattern.replace(_MODEL, model)] for model in wanted_models]
+        tidy[canonical] = pd.concat(columns_of, ignore_index=True)
+    return RawOutcomes.from_tidy(
+        pd.DataFrame(tidy),
+        origin=str(table.path),
+        first_row=table.first_row,
+        score_range=score_range,
+        ids_from_text=ids_from_text,
+        called=per_query | patterns,
+        models=wanted_models,
+        parts=table.parts,
+    )
+
+
+def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> list[str]:
+    """Models that have a column for every pattern.
+
+    With '{model}' as the only pattern, any column could be a model.
+    """
+    if patterns["score"] == _MODEL and len(patterns) == 1:
+        raise DataError(
+            f"{table.path}: source.columns.score is '{_MODEL}', so every column could be a model: list the "
+            "models of the pool"
+        )
+    models, names = [], set(table.names)
+    regex = re.compile(re.escape(patterns["score"]).replace(re.escape(_MODEL), "(.+)"))
+    for name in table.names:
+        match = regex.fullmatch(name)
+        if match and name not in taken:
+            if all(pattern.replace(_MODEL, match.group(1)) in names for pattern in patterns.values()):
+                models.append(match.group(1))
+    if not models:
+        raise DataError(
+            f"{table.path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; "
+            f"columns are: {listed(table.names, 400)}"
+        )
+    return models
+
+
+def _text_id(prompt: str) -> str:
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _text_ids(prompts: list[str]) -> list[str]:
+    """Identity from the text; the second row with the same text gets '.2' and so on."""
+    seen: Counter[str] = Counter()
+    ids = []
+    for prompt in prompts:
+        base = _text_id(prompt)
+        seen[base] += 1
+        ids.append(base if seen[base] == 1 else f"{base}.{seen[base]}")
+    return ids

@@ -1,0 +1,128 @@
+"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do
+near-duplicates or turns of one conversation that a draw puts there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cabs_core.base.errors import DataError, counted
+from cabs_core.data.outcomes.table import Outcomes
+from cabs_core.data.pool_files.sections import Split
+
+SPLITS = ("train", "validation", "test")
+#: validation queries that decide: of a larger validation split, choices and settings rest on a seeded sample
+DECIDING = 5_000
+_ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "training": "train"}
+
+
+def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
+    """`[n]` array of 'train' | 'validation' | 'test'.
+
+    random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_task: the rows of
+    `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into
+    train and validation. column, default: the split recorded in the data; a prompt recorded in two splits
+    goes as a whole to the later one (train, validation, test), so that nothing seen in training is tested.
+    The result depends on the set of prompts, not on the order of the rows. random and by_task keep
+    near-duplicates and conversations together (`Outcomes.split_groups`): where the first of them in
+    alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
+
+    Raises:
+        DataError: an empty split, an unknown task, or no recorded split.
+    """
+    unique, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
+    if split.kind in ("column", "default"):
+        code = _recorded(outcomes, split)
+        result = _latest(code, group)
+    else:
+        held_out = np.zeros(len(outcomes), dtype=bool)
+        if split.kind == "by_task":
+            held_out = np.isin(outcomes.tasks, _test_tasks(outcomes, split))
+            held_out = _latest(held_out, outcomes.split_groups)
+        group_held_out = np.zeros(len(unique), dtype=bool)
+        np.logical_or.at(group_held_out, group, held_out)
+        first = np.arange(len(unique))
+        first[group] = outcomes.split_groups
+        result = _cut(group, group_held_out, split, first)
+    names: np.ndarray = np.array(SPLITS)[result]
+    for number, name in enumerate(SPLITS):
+        if not (result == number).any():
+            raise DataError(
+                f"{outcomes.report.get('origin', 'table')}: {counted(len(unique), 'different prompt')} in "
+                f"{len(outcomes):,} queries: the {name} split is empty (split.kind {split.kind}, fractions "
+                f"{', '.join(map(str, split.fractions))}). Add prompts: a few hundred are the least that "
+                "decides anything; or change `split`"
+            )
+    return names
+
+
+def validation_rows(split: np.ndarray) -> np.ndarray:
+    """Rows `[m]` of the validation queries on which heads, settings and routers are chosen, in order: at most
+    `DECIDING`."""
+    rows = np.flatnonzero(split == "validation")
+    if len(rows) > DECIDING:
+        rows = np.sort(np.random.default_rng(DECIDING).choice(rows, DECIDING, replace=False))
+    return rows
+
+
+def split_names(recorded: np.ndarray) -> list[str]:
+    """Split names as data record them, in the words of `SPLITS`; a name that means none of these in lower
+    case."""
+    plain = [name.strip().lower() for name in recorded.tolist()]
+    return [_ALIASES.get(name, name) for name in plain]
+
+
+def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
+    if outcomes.source_splits is None:
+        where = (
+            "set source.columns.split to the column that holds it"
+            if split.kind == "column"
+            else "this source has no split of its own; use split.kind random"
+        )
+        raise DataError(f"split.kind is {split.kind!r}, but the data record no split: {where}")
+    names = split_names(outcomes.source_splits)
+    unknown = sorted({s for s in names if s not in SPLITS})
+    if unknown:
+        row = next(i for i, s in enumerate(names) if s in unknown)
+        raise DataError(
+            f"split of query {str(outcomes.query_ids[row])!r} is {str(outcomes.source_splits[row])!r}; "
+            f"expected one of {', '.join(SPLITS)}"
+        )
+    return np.array([SPLITS.index(s) for s in names])
+
+
+def _test_tasks(outcomes: Outcomes, split: Split) -> list[str]:
+    known = sorted(set(outcomes.tasks.tolist()))
+    unknown = [task for task in split.test_tasks if task not in known]
+    if unknown:
+        raise DataError(f"split.test_tasks names {unknown[0]!r}; the tasks are: {', '.join(known)}")
+    if len(known) < 2:
+        raise DataError("split.kind is 'by_task', but the data have a single task: use split.kind random")
+    if split.test_tasks:
+        return list(split.test_tasks)
+    rng = np.random.default_rng([split.split_seed, 1])
+    return [known[i] for i in rng.permutation(len(known))[: len(known) // 2]]
+
+
+def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """`[n]` the largest code in each row's group."""
+    largest = np.zeros(group.max(initial=0) + 1, dtype=code.dtype)
+    np.maximum.at(largest, group, code)
+    latest: np.ndarray = largest[group]
+    return latest
+
+
+def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split, first: np.ndarray) -> np.ndarray:
+    """Split code per row: random groups, cut where the cumulated rows reach the fractions; then each goes to
+    that of its `first`."""
+    sizes = np.bincount(group, minlength=len(group_held_out))
+    order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
+    code = np.full(len(sizes), 2)
+    rest = order[~group_held_out[order]]
+    train, validation, _ = split.fractions
+    if group_held_out.any():
+        train, validation = train / (train + validation), validation / (train + validation)
+    before = np.cumsum(sizes[rest]) - sizes[rest]
+    total = sizes[rest].sum()
+    code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")
+    rows: np.ndarray = code[first][group]
+    return rows

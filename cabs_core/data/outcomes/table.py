@@ -1,0 +1,312 @@
+"""The outcome table: one row per query, one column per model (arm), as dense arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.errors import DataError
+from cabs_core.base.statistics.clusters import clusters_of
+from cabs_core.data.outcomes.copies import near_copies
+
+FORMAT = 1
+_CELLS = ("scores", "costs", "input_tokens", "output_tokens", "latencies")
+_LATER = ("later_scores", "later_costs", "later_latencies")
+_LOGGED = ("answered", "propensities")
+_RARE = (*_LATER, *_LOGGED)  # most tables have none of these
+_COLUMNS = {
+    "scores": "score",
+    "costs": "cost",
+    "input_tokens": "n_input_tokens",
+    "output_tokens": "n_output_tokens",
+    "latencies": "latency",
+    **{name: name for name in _RARE},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class QueryTable:
+    """What outcomes have before and after the pool's options: see `Outcomes` for the fields."""
+
+    query_ids: np.ndarray
+    prompts: list[str]
+    tasks: np.ndarray
+    arms: list[str]
+    scores: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Self:
+        """The given rows (indices or a boolean mask) of everything that has an entry for each query, in that
+        order."""
+        rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        arrays: dict[str, Any] = {
+            name: value[rows] for name, value in values if isinstance(value, np.ndarray)
+        }
+        return replace(self, prompts=[self.prompts[i] for i in rows], **arrays)
+
+    def by_model(self, cells: np.ndarray) -> dict[str, int]:
+        """{model: how many of its `cells`, bool `[n, K]`, are true}, without those that have none."""
+        counts = zip(self.arms, cells.sum(axis=0), strict=True)
+        return {model: int(count) for model, count in counts if count}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes(QueryTable):
+    """Complete outcomes of every arm on every query.
+
+    Of a log, one arm answered each; the others are predictions, as are gaps.
+
+    Attributes:
+        query_ids: `[n]` strings, unique.
+        prompts: n texts.
+        tasks: `[n]` strings, the task family of each query.
+        arms: K model names, in column order.
+        scores: `[n, K]` float64 in [0, 1].
+        costs: `[n, K]` float64, USD per call, >= 0.
+        input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
+        latencies: `[n, K]` float64, seconds, or None.
+        source_splits: `[n]` strings, the split of the data source, or None.
+        sessions: `[n]` strings, of a table that has them: the conversation of each query, '' where it is not
+            known; else None.
+        later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and
+            take, or None.
+        answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
+            0 where score and cost are predictions (or the answer counts as wrong); else None.
+        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was
+            drawn, nan for the others.
+        report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
+
+    Raises:
+        DataError: shapes disagree, or a value is out of range (row, column and value are named).
+    """
+
+    costs: np.ndarray
+    input_tokens: np.ndarray | None = None
+    output_tokens: np.ndarray | None = None
+    latencies: np.ndarray | None = None
+    source_splits: np.ndarray | None = None
+    sessions: np.ndarray | None = None
+    later_scores: np.ndarray | None = None
+    later_costs: np.ndarray | None = None
+    later_latencies: np.ndarray | None = None
+    answered: np.ndarray | None = None
+    propensities: np.ndarray | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, k = len(self.query_ids), len(self.arms)
+        for name in (*_CELLS, *_RARE):
+            array = getattr(self, name)
+            if array is None:
+                continue
+            array = np.ascontiguousarray(array, dtype=np.float64)
+            object.__setattr__(self, name, array)
+            if array.shape != (n, k):
+                raise DataError(
+                    f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per "
+                    "arm"
+                )
+        for name in ("prompts", "tasks", "source_splits", "sessions"):
+            value = getattr(self, name)
+            if value is not None and len(value) != n:
+                raise DataError(f"{name} has {len(value)} entries for {n} queries")
+        if len(set(self.arms)) != k:
+            raise DataError(f"arms names a model twice: {self.arms}")
+        if len(set(self.query_ids.tolist())) != n:
+            values, counts = np.unique(self.query_ids, return_counts=True)
+            raise DataError(f"query_id {str(values[counts > 1][0])!r} stands for more than one query")
+        for prefix in ("", "later_"):
+            self._in_range(f"{prefix}scores", lambda a: (a >= 0) & (a <= 1), "a number in [0, 1]")
+            self._in_range(
+                f"{prefix}costs", lambda a: (a >= 0) & np.isfinite(a), "a finite number of USD >= 0"
+            )
+            self._in_range(f"{prefix}latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
+
+    def _in_range(self, name: str, valid: Callable[[Any], Any], expected: str) -> None:
+        array = getattr(self, name)
+        if array is None:
+            return
+        bad = np.argwhere(~valid(array))
+        if len(bad):
+            i, j = bad[0]
+            raise DataError(
+                f"{_COLUMNS[name]} of query {str(self.query_ids[i])!r}, model {self.arms[j]!r} is "
+                f"{array[i, j]}: expected {expected} ({len(bad)} such cells)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    @property
+    def prompt_lengths(self) -> np.ndarray:
+        """`[n]` prompt lengths in characters."""
+        return np.fromiter((len(p) for p in self.prompts), dtype=np.int64, count=len(self.prompts))
+
+    @cached_property
+    def copies(self) -> np.ndarray:
+        """`[n]` number of the group of prompts that are nearly the same, see `copies.near_copies`."""
+        return near_copies(self.prompts)
+
+    @cached_property
+    def clusters(self) -> np.ndarray:
+        """`[n]` number of the independent observation that each query belongs to: its prompt with
+        near-copies, or conversation."""
+        return clusters_of(self.copies, self.sessions)
+
+    @cached_property
+    def split_groups(self) -> np.ndarray:
+        """`[n]` number of the group of queries that goes to one split: clusters, as far as no prompt text is
+        torn apart.
+
+        That of the group's first text in alphabetical order, so without conversations it is `copies`.
+        """
+        text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
+        least, most = np.full(text.max() + 1, len(self)), np.full(text.max() + 1, -1)
+        np.minimum.at(least, text, self.clusters)
+        np.maximum.at(most, text, self.clusters)
+        whole = (least == most)[text]
+        first = np.full(self.clusters.max() + 1, len(self))
+        np.minimum.at(first, self.clusters[whole], self.copies[whole])
+        return np.where(whole, first[self.clusters], self.copies)
+
+    @property
+    def means(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) those that the model
+        answered."""
+        if self.answered is None:
+            return self.scores.mean(axis=0), self.costs.mean(axis=0)
+        scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
+        return scores, costs
+
+    def to_frame(self) -> pd.DataFrame:
+        """Tidy table, query-major: query_id, prompt, task, model, score, cost and, where known, tokens,
+        latency."""
+        n, k = len(self), len(self.arms)
+        rows = np.repeat(np.arange(n), k)
+        data: dict[str, Any] = {
+            "query_id": pd.array(self.query_ids.tolist(), dtype="str").take(rows),
+            "prompt": pd.array(self.prompts, dtype="str").take(rows),
+            "task": pd.array(self.tasks.tolist(), dtype="str").take(rows),
+            "model": pd.array(list(self.arms), dtype="str").take(np.tile(np.arange(k), n)),
+        }
+        for name in _CELLS:
+            array = getattr(self, name)
+            data[_COLUMNS[name]] = np.full(n * k, np.nan) if array is None else array.ravel()
+        return pd.DataFrame(data)
+
+    def content_hash(self) -> str:
+        """SHA-256 (hex, 16 characters) of everything but the report."""
+        digest = hashlib.sha256(f"outcomes {FORMAT} {len(self)}".encode())
+        texts = (self.arms, self.query_ids.tolist(), self.prompts, self.tasks.tolist())
+        splits = None if self.source_splits is None else self.source_splits.tolist()
+        for group in (*texts, splits):
+            digest.update(json.dumps(group, ensure_ascii=True).encode())
+        if self.sessions is not None:
+            digest.update(json.dumps(["sessions", *self.sessions.tolist()], ensure_ascii=True).encode())
+        for name in _CELLS:
+            array = getattr(self, name)
+            digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
+        for name in _RARE:
+            array = getattr(self, name)
+            if array is not None:
+                digest.update(name.encode() + np.where(np.isnan(array), np.nan, array).tobytes())
+        return digest.hexdigest()[:16]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `queries.parquet`, `outcomes.parquet` (tidy, without the prompts) and `meta.json`
+        atomically."""
+        queries = {
+            "query_id": pa.array(self.query_ids.tolist(), pa.string()),
+            "prompt": pa.array(self.prompts, pa.string()),
+            "task": pa.array(self.tasks.tolist(), pa.string()),
+        }
+        if self.source_splits is not None:
+            queries["source_split"] = pa.array(self.source_splits.tolist(), pa.string())
+        if self.sessions is not None:
+            queries["session"] = pa.array(self.sessions.tolist(), pa.string())
+        n, k = len(self), len(self.arms)
+        cells: dict[str, Any] = {
+            "query_id": queries["query_id"].take(pa.array(np.repeat(np.arange(n), k))),
+            "task": queries["task"].take(pa.array(np.repeat(np.arange(n), k))),
+            "model": pa.array(list(self.arms), pa.string()).take(pa.array(np.tile(np.arange(k), n))),
+        }
+        for name in (*_CELLS, *_RARE):
+            array = getattr(self, name)
+            if array is not None:
+                cells[_COLUMNS[name]] = pa.array(array.ravel())
+        meta = {
+            "format": FORMAT,
+            "arms": list(self.arms),
+            "queries": n,
+            "cells": [name for name in (*_CELLS, *_RARE) if getattr(self, name) is not None],
+            "content_hash": self.content_hash(),
+            "report": self.report,
+        }
+        contents = Contents(
+            "saved outcomes",
+            "meta.json",
+            ("queries.parquet", "outcomes.parquet"),
+            ("content_hash", "queries"),
+        )
+        with atomic_directory(folder, contents) as temporary:
+            pq.write_table(pa.table(queries), temporary / "queries.parquet", compression="zstd")
+            pq.write_table(pa.table(cells), temporary / "outcomes.parquet", compression="zstd")
+            (temporary / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Outcomes:
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: a file is absent or the content does not match its recorded hash.
+        """
+        folder = Path(folder)
+        try:
+            meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+            queries = pq.read_table(folder / "queries.parquet")
+            cells = pq.read_table(
+                folder / "outcomes.parquet", columns=[_COLUMNS[name] for name in meta["cells"]]
+            )
+        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            raise DataError(f"{folder} does not hold saved outcomes ({error}): build them again") from None
+        shape = (int(meta["queries"]), len(meta["arms"]))
+        if queries.num_rows != shape[0] or cells.num_rows != shape[0] * shape[1]:
+            raise DataError(
+                f"{folder}: {queries.num_rows} queries and {cells.num_rows} cells, expected {shape[0]} and "
+                f"{shape[0] * shape[1]}: build the outcomes again"
+            )
+        arrays = {name: cells[_COLUMNS[name]].to_numpy().reshape(shape) for name in meta["cells"]}
+        splits, sessions = (
+            text_array(queries[name].to_pylist()) if name in queries.column_names else None
+            for name in ("source_split", "session")
+        )
+        outcomes = cls(
+            query_ids=text_array(queries["query_id"].to_pylist()),
+            prompts=queries["prompt"].to_pylist(),
+            tasks=text_array(queries["task"].to_pylist()),
+            arms=list(meta["arms"]),
+            source_splits=splits,
+            sessions=sessions,
+            report=meta["report"],
+            **arrays,
+        )
+        if outcomes.content_hash() != meta["content_hash"]:
+            raise DataError(f"{folder} was altered after it was written: build the outcomes again")
+        return outcomes
+
+
+def text_array(values: list[str]) -> np.ndarray:
+    """The texts as a unicode array `[n]`."""
+    return np.array(values, dtype=np.str_)

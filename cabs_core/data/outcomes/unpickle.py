@@ -1,0 +1,87 @@
+"""Reading published pickles without running code: an allow-list of reconstruction functions, nothing else.
+
+Used only on files whose SHA-256 is pinned, and only once per file: the content is then kept as parquet.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+from cabs_core.base.errors import DataError
+
+#: what numpy arrays are made of (the first module name is that of numpy 2, the second that of numpy 1)
+NUMPY_GLOBALS = frozenset(
+    [("numpy", "dtype"), ("numpy", "ndarray")]
+    + [
+        (module, name)
+        for package in ("numpy._core", "numpy.core")
+        for module, name in (
+            (f"{package}.multiarray", "_reconstruct"),
+            (f"{package}.multiarray", "scalar"),
+            (f"{package}.numeric", "_frombuffer"),
+        )
+    ]
+    + [("_codecs", "encode")]
+)
+#: what a pandas DataFrame of plain columns is made of, from pandas 1.0 on
+PANDAS_GLOBALS = NUMPY_GLOBALS | {
+    ("builtins", "slice"),
+    ("__builtin__", "slice"),
+    ("pandas", "DataFrame"),
+    ("pandas", "Index"),
+    ("pandas", "RangeIndex"),
+    ("pandas.core.frame", "DataFrame"),
+    ("pandas.core.internals.managers", "BlockManager"),
+    ("pandas.core.internals.blocks", "new_block"),
+    ("pandas._libs.internals", "_unpickle_block"),
+    ("pandas.core.indexes.base", "Index"),
+    ("pandas.core.indexes.base", "_new_Index"),
+    ("pandas.core.indexes.range", "RangeIndex"),
+    ("pandas.core.indexes.numeric", "Int64Index"),
+}
+_MOVED = {
+    ("__builtin__", "slice"): ("builtins", "slice"),
+    ("pandas.core.internals.blocks", "new_block"): ("pandas._libs.internals", "_unpickle_block"),
+    ("pandas.core.indexes.numeric", "Int64Index"): ("pandas.core.indexes.base", "Index"),
+}
+
+
+def restricted_load(path: Path, allowed: frozenset[tuple[str, str]]) -> Any:
+    """The object in a pickle file, built from the allowed globals only.
+
+    Raises:
+        DataError: the pickle asks for anything else, or is damaged.
+    """
+
+    class Restricted(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            if (module, name) not in allowed:
+                raise DataError(
+                    f"{path}: the pickle asks for {module}.{name}, which is not among the functions that "
+                    "rebuild numpy arrays and tables; it is refused and nothing of it was run. Do not use "
+                    "this file"
+                )
+            if (module, name) == ("_codecs", "encode"):
+                return _latin1
+            module, name = _MOVED.get((module, name), (module, name))
+            return super().find_class(module.replace("numpy.core.", "numpy._core."), name)
+
+        def persistent_load(self, pid: Any) -> Any:
+            raise DataError(f"{path}: the pickle refers to an object outside the file; it is refused")
+
+    try:
+        return Restricted(io.BytesIO(path.read_bytes())).load()
+    except DataError:
+        raise
+    except Exception as error:  # a damaged pickle can raise nearly anything
+        raise DataError(f"{path} is not a readable pickle ({type(error).__name__}: {error})") from None
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    """How old protocols write bytes. Other codecs (compression, rot13, ...) have no place here."""
+    if encoding not in ("latin1", "latin-1"):
+        raise DataError(f"the pickle encodes text as {encoding!r}: refused")
+    return text.encode("latin-1")

@@ -1,0 +1,278 @@
+"""The model pool: what is routed, on which data, and how it is replayed.
+
+A pool is one YAML file. Every field is validated here; unknown fields are errors, because a misspelt option
+that is silently ignored is worse than a crash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from cabs_core.base.catalog import DEFAULT_POLICIES, REFERENCE, canonical_name, sources
+from cabs_core.base.paths import safe_name
+from cabs_core.data.pool_files.collect import Collect
+from cabs_core.data.pool_files.goals import Goal
+from cabs_core.data.pool_files.policy_names import MOST_POLICIES, policy_names
+from cabs_core.data.pool_files.sections import (
+    MOST_USD,
+    Deployed,
+    Encoder,
+    Features,
+    Oracle,
+    Price,
+    Replay,
+    Score,
+    Source,
+    Split,
+    Text,
+)
+from cabs_core.data.pool_files.strict import Strict
+
+#: fields that say which outcomes a pool has
+OUTCOME_FIELDS = (
+    *("source", "models", "later_models", "tasks", "score_range", "missing"),
+    *("prices", "cost_per_call", "rescale_mean_cost", "rescale_grand_mean_cost"),
+)
+
+
+class ModelPool(Strict):
+    """One model pool file. See the README for an example of ten lines."""
+
+    name: str
+    title: Text = ""
+    description: str = Field("", max_length=10_000)
+    synthetic: bool = False  #: generated data: said on every page that shows its results
+    source: Source
+    #: models to use (default all): a list, or {name shown: name in the source, or several that are merged}
+    models: dict[str, Annotated[tuple[Text, ...], Field(min_length=1)]] | tuple[str, ...] = ()
+    #: {name shown: name in the source of its later version}; half of the test queries come after the change
+    later_models: dict[str, Text] = Field({})
+    tasks: tuple[Text, ...] = Field((), max_length=10_000)  #: keep only these tasks (default all)
+    #: file: the worst and the best score that can be given; they count as 0 and 1
+    score_range: tuple[Score, Score] = (0.0, 1.0)
+    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks
+    prices: dict[str, Price] = Field({})
+    #: constant USD per call of a model, for models without prices; used like them
+    cost_per_call: dict[str, Annotated[float, Field(ge=0, le=MOST_USD)]] = Field({})
+    #: multiply each model's costs so that their mean is this (USD)
+    rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=MOST_USD)]] = Field({})
+    #: multiply all costs by one factor so that the mean over queries and models is this
+    rescale_grand_mean_cost: float | None = Field(None, gt=0, le=MOST_USD)
+    #: queries for which some model has no score or no cost: left out, predicted, refused, or priced and then
+    #: left out
+    missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
+    #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
+    goal: Goal | None = None
+    #: checks on data whose failure no longer stops a run; the report and the leaderboard say so
+    accept: tuple[Text, ...] = Field((), max_length=100)
+    split: Split = Split()
+    encoder: Encoder = Encoder()
+    oracle: Oracle = Oracle()
+    features: Features = Features()
+    replay: Replay = Replay()
+    #: `name` or `name@preset`; with options `{lin_ucb: {alpha: 2}}`, a sweep `{lin_ucb: {alpha: [1, 2, 4]}}`
+    policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=MOST_POLICIES)
+    router: Deployed = Deployed()
+    #: source kind collect: whom to ask, what it may cost, how answers are scored
+    collect: Collect | None = None
+    reference_policy: Text = REFERENCE  #: relative cumulative regret is measured against it
+    tuning_budget: int = Field(12, ge=0, le=1000)  #: validation configurations tried per policy; 0: none
+    #: show the paper's figures for this benchmark beside ours
+    paper_benchmark: Literal["routerbench", "sprout", "openllm"] | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _safe(cls, value: str) -> str:
+        return safe_name(value, "pool name")
+
+    @field_validator("models", mode="before")
+    @classmethod
+    def _one_name_is_a_list_of_one(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {shown: [given] if isinstance(given, str) else given for shown, given in value.items()}
+
+    @field_validator("policies", mode="before")
+    @classmethod
+    def _with_options(cls, value: Any) -> Any:
+        return [name for entry in value for name in policy_names(entry)] if isinstance(value, list) else value
+
+    @field_validator("policies", "reference_policy")
+    @classmethod
+    def _canonical(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return canonical_name(value) if isinstance(value, str) else tuple(map(canonical_name, value))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ModelPool:
+        for fault in _faults(self):
+            raise ValueError(fault)
+        return self
+
+    @property
+    def collected(self) -> bool:
+        """Whether answers are collected: the models are asked, and what they say is scored."""
+        return sources()[self.source.kind].collected
+
+    @property
+    def logged(self) -> bool:
+        """Whether the source is a log, where one model answered each prompt."""
+        return sources()[self.source.kind].logged
+
+    def arm_names(self) -> list[str] | None:
+        """Names shown for the arms, in pool order; None when the pool takes every model of its source."""
+        if not self.models:
+            return None
+        return list(self.models)
+
+    def source_names(self) -> dict[str, str] | None:
+        """{name shown: name in the source once names are merged}; None: the pool takes every model."""
+        if not self.models:
+            return None
+        return {
+            shown: given[0] if len(given) == 1 else shown for shown, given in self.names_in_source().items()
+        }
+
+    def names_in_source(self) -> dict[str, tuple[str, ...]]:
+        """{name shown: names in the source that are this model}, merged; empty: every model is taken."""
+        return self.models if isinstance(self.models, dict) else {m: (m,) for m in self.models}
+
+    def later_names(self) -> dict[str, tuple[str, ...]]:
+        """{name shown: names in the source that are this model} after the change of `later_models`."""
+        return {**self.names_in_source(), **{shown: (name,) for shown, name in self.later_models.items()}}
+
+    def content_hash(self, *sections: str) -> str:
+        """SHA-256 (hex, 16 characters) of the pool's settings, or of the named top-level fields alone.
+
+        Stages hash only the fields they read, so that changing one setting refreshes what depends on it.
+        """
+        data: dict[str, Any] = self.model_dump(mode="json", include=set(sections) if sections else None)
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _faults(pool: ModelPool) -> Iterator[str]:
+    """What is wrong with a pool whose fields are right one by one."""
+    twice = sorted(p for p, count in Counter(pool.policies).items() if count > 1)
+    priced = [*pool.prices, *pool.cost_per_call]
+    both = sorted(set(pool.prices) & set(pool.cost_per_call))
+    names = pool.arm_names()
+    if not pool.policies:
+        yield "policies is empty: name at least one policy"
+    if twice:
+        yield f"policies names {twice} more than once"
+    if pool.source.kind == "file" and pool.source.columns.cost is None and not priced:
+        yield (
+            "source.columns.cost is null, so prices must name a price (or cost_per_call a cost) for every "
+            "model"
+        )
+    if both:
+        yield f"prices and cost_per_call both name {both[0]!r}: give one of them"
+    if pool.missing == "price" and not priced:
+        yield "missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)"
+    if pool.score_range[0] >= pool.score_range[1]:
+        yield f"score_range is {list(pool.score_range)}: expected the worst score first, then the best"
+    if pool.score_range != (0.0, 1.0) and not (pool.source.kind == "file" or pool.logged):
+        yield "score_range is for source kinds file and logs; the other sources have scores from 0 to 1"
+    if pool.replay.condition == "severe_shift" and not pool.split.test_tasks:
+        yield "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
+    if pool.rescale_mean_cost and pool.rescale_grand_mean_cost is not None:
+        yield "give rescale_mean_cost or rescale_grand_mean_cost, not both"
+    if pool.later_models and names is None:
+        yield "later_models needs models: say which version of each model comes first"
+    yield from _faults_of_a_log_or_gaps(pool)
+    yield from _faults_of_a_collection(pool, names or [])
+    if names is not None:
+        yield from _faults_of_models(pool, names)
+
+
+def _faults_of_a_log_or_gaps(pool: ModelPool) -> Iterator[str]:
+    """What needs every model's outcome on a query, or every cell, where these are not there."""
+    columns, kind = pool.source.columns, f"source kind {pool.source.kind!r}"
+    replayed = {
+        "later_models": bool(pool.later_models),
+        "replay.condition": pool.replay.condition != "none",
+        "replay.latency_weight": pool.replay.latency_weight != 0,
+    }
+    measured = {
+        "source.columns.latency": columns.latency is not None,
+        "source.layout: wide": pool.source.layout == "wide",
+        "paper_benchmark": pool.paper_benchmark is not None,
+        "router.budgets": bool(pool.router.budgets),
+        "router.log": pool.router.log is not None,
+    }
+    if pool.logged:
+        if "query_id" in columns.model_fields_set:
+            yield "source.columns.query_id is for tables: every row of a log is a decision of its own"
+        why = f"{kind}: a log knows the outcome of one model a prompt, so it is not replayed"
+        for field, used in (replayed | measured).items():
+            if used:
+                yield f"{field} cannot be used with {why}"
+    if pool.missing == "predict":
+        for field, used in {kind: pool.logged, **replayed}.items():
+            if used:
+                yield f"missing is predict, which cannot be used with {field}"
+
+
+def _faults_of_a_collection(pool: ModelPool, names: list[str]) -> Iterator[str]:
+    """`collect` and the source kind belong together; the models and those that its fields name exist."""
+    collect = pool.collect
+    if pool.collected and collect is None:
+        yield (
+            "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, "
+            "scores)"
+        )
+    if collect is not None and not pool.collected:
+        yield f"collect is for source.kind collect; the source is {pool.source.kind!r}"
+    if collect is None:
+        return
+    if not names:
+        yield "source.kind is collect, so models must name whom to ask"
+    if any(len(given) > 1 for given in pool.names_in_source().values()):
+        yield "models merges names, but whom source kind 'collect' asks is one entry of the upstreams each"
+    if pool.later_models:
+        yield (
+            "later_models cannot be used with source kind 'collect': ask the later version in a pool of its "
+            "own"
+        )
+    for name in sorted(set(collect.limits) - {*names, *(judge.model for judge in collect.judges)}):
+        yield f"collect.limits names {name!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
+    for judge in collect.judges:
+        if judge.against not in (None, *names):
+            yield (
+                f"collect.scores: against is {judge.against!r:.100}; expected a model of the pool: "
+                f"{names!r:.200}"
+            )
+
+
+def _faults_of_models(pool: ModelPool, names: list[str]) -> Iterator[str]:
+    """Names of models, and the fields that name some of them."""
+    in_source = [name for given in pool.names_in_source().values() for name in given]
+    if len(names) > 1000:
+        yield f"models names {len(names):,} models: expected at most 1000"
+    if len(names) < 2:
+        yield "models names fewer than two models: there is nothing to route between"
+    if len(set(names)) != len(names):
+        yield "models names a model more than once"
+    if len(set(in_source)) != len(in_source):
+        yield "models maps two names to one model of the source"
+    for name in names:
+        if not 0 < len(name.strip()) <= 200 or not name.isprintable():
+            yield f"models holds {name!r:.80}: expected 1 to 200 printable characters"
+    for field in ("later_models", "prices", "cost_per_call", "rescale_mean_cost"):
+        if unknown := sorted(set(getattr(pool, field)) - set(names)):
+            yield f"{field} names models that are not in the pool: {unknown!r:.100}; pool has {names!r:.200}"
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one level with dotted names; empty mappings stay."""
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    fields: dict[str, Any] = {}
+    for name, item in value.items():
+        fields |= flatten(item, f"{prefix}.{name}" if prefix else str(name))
+    return fields

@@ -1,0 +1,114 @@
+"""Which pools take part: adding a pool file to the user's folder, and the list of retired pools."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cabs_core.base.atomic import write_bytes, write_text
+from cabs_core.base.errors import PoolError
+from cabs_core.base.paths import cabs_home, pools_dir
+from cabs_core.data.pool_files import PoolFile, flatten
+from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
+
+
+def retired() -> set[str]:
+    """Names of the retired pools.
+
+    Raises:
+        PoolError: `registry.json` in CABS_HOME cannot be read.
+    """
+    path = cabs_home() / "registry.json"
+    try:
+        names = json.loads(path.read_text(encoding="utf-8"))["retired"]
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return set(names)
+        problem = f"`retired` is {names!r}, expected a list of names"
+    except FileNotFoundError:
+        return set()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise PoolError(f"{path} cannot be read ({problem}): correct it, or delete it to have all pools active")
+
+
+@contextmanager
+def edit_retired() -> Iterator[set[str]]:
+    """The names of the retired pools, to be changed in place; one editor at a time."""
+    cabs_home().mkdir(parents=True, exist_ok=True)
+    with open(cabs_home() / "registry.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        names = retired()
+        yield names
+        write_text(cabs_home() / "registry.json", json.dumps({"retired": sorted(names)}, indent=1))
+
+
+def active_pools() -> tuple[list[PoolFile], list[PoolError]]:
+    """All valid pools that are not retired, and the errors of invalid files."""
+    pools, errors = list_pools()
+    gone = retired()
+    return [p for p in pools if p.pool.name not in gone], errors
+
+
+def active_pool(name: str) -> PoolFile:
+    """The pool called `name`.
+
+    Raises:
+        PoolError: there is none, its file is invalid, or it is retired.
+    """
+    pool_file = find_pool(name)
+    if name in retired():
+        raise PoolError(f"pool {name!r} is retired: `cabs pool restore {name}` takes it back")
+    return pool_file
+
+
+@dataclass(frozen=True)
+class Added:
+    """A pool file that was copied into the pool folder; `changes`: in words, what differs from the file it
+    replaced.
+    """
+
+    pool_file: PoolFile
+    verb: str
+    changes: list[str]
+
+
+def add_pool(file: Path) -> Added:
+    """Validate a pool file and copy it into the pool folder, atomically.
+
+    Paths relative to the file are made absolute, so that they still hold after the copy.
+
+    Raises:
+        PoolError: the file is not a valid pool, or a shipped pool has the name.
+    """
+    given = load_pool_file(file)
+    name = given.pool.name
+    other = {p.pool.name: p for p in list_pools()[0]}.get(name)
+    target = pools_dir() / f"{name}.yaml"
+    if other is not None and other.path != target.absolute():
+        raise PoolError(f"{file}: the name {name!r} is taken by {other.path}; set another `name` in the file")
+    write_bytes(target, given.portable_text().encode())
+    added = load_pool_file(target)
+    if other is None:
+        return Added(added, "added", [])
+    before, after = (p.pool.model_dump(mode="json") for p in (other, added))
+    return Added(added, "updated", differences(before, after) or ["nothing changed"])
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """What changed between two pools' settings, such as `replay.trials: 10 -> 20`."""
+    before, after = flatten(old), flatten(new)
+    return [
+        f"{name}: {_short(before.get(name))} -> {_short(after.get(name))}"
+        for name in sorted(set(before) | set(after))
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,91 @@
+"""The rhos of a pool file that leaves them to the costs of its table (`replay.rhos: auto`).
+
+A table is read once: the answer is remembered in `$CABS_HOME/cache/rhos`, under the pool's settings and the
+table's path, size and time, so that listing pools reads no tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from cabs_core.base.atomic import write_text
+from cabs_core.base.catalog import sources
+from cabs_core.base.errors import CabsError
+from cabs_core.base.hashing import stable_hash
+from cabs_core.base.paths import cabs_home
+from cabs_core.data.outcomes.load import load_outcomes
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.config import OUTCOME_FIELDS
+from cabs_core.data.pool_files.rhos import PAPER_GRID, grid_for_costs, rounded_rho
+from cabs_core.data.tables.files import files_of
+
+_RULE = 1  #: raise it when `grid_for_costs` changes
+_tried: dict[tuple[str, str], tuple[tuple[float, ...], str]] = {}
+
+
+def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
+    """(rhos, why they are not from the costs: '' if they are).
+
+    Where the table cannot be read, the rhos it had with the same settings are kept, else the paper's grid
+    stands in: what reads the table says what is wrong with it.
+    """
+    settings = pool_file.pool.content_hash(*OUTCOME_FIELDS, "collect")
+    memory = cabs_home() / "cache" / "rhos" / f"{pool_file.pool.name}.json"
+    known = _read(memory)
+    same = known is not None and known["settings"] == settings
+    try:
+        path = pool_file.table_path()
+        table = _identity(path)
+        if known is not None and same and known["table"] == table:
+            return known["rhos"], ""
+        if (settings, table) not in _tried:
+            _tried[settings, table] = _from_costs(pool_file)
+        rhos, reason = _tried[settings, table]
+        if not reason:
+            _write(memory, settings, table, rhos)
+            return rhos, ""
+    except CabsError as error:
+        reason = str(error)
+    if known is not None and same:
+        return known["rhos"], reason
+    return PAPER_GRID, reason
+
+
+def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
+    try:
+        record = sources()[pool_file.pool.source.kind]
+        if record.costs:  # nothing was asked yet: what a call costs is expected from prices
+            return grid_for_costs(resolve_name(record.costs)(pool_file)), ""
+        return grid_for_costs(load_outcomes(pool_file).costs.mean(axis=0)), ""
+    except CabsError as error:
+        return (), str(error)
+
+
+def _identity(path: Path) -> str:
+    stats = ((file, os.stat(file)) for file in files_of(path))
+    return "; ".join(f"{file}, {stat.st_size} bytes, {stat.st_mtime_ns}" for file, stat in stats)
+
+
+def _read(memory: Path) -> dict[str, Any] | None:
+    try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        if known.pop("seal") != stable_hash(known, 32) or known["rule"] != _RULE:
+            return None
+        rhos = tuple(rounded_rho(r) for r in known["rhos"])
+        return (
+            {"settings": str(known["settings"]), "table": str(known["table"]), "rhos": rhos} if rhos else None
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _write(memory: Path, settings: str, table: str, rhos: tuple[float, ...]) -> None:
+    data = {"rule": _RULE, "settings": settings, "table": table, "rhos": list(rhos)}
+    try:
+        write_text(memory, json.dumps(data | {"seal": stable_hash(data, 32)}, indent=1) + "\n")
+    except OSError:  # a home that cannot be written to: then it is read again next time
+        pass

@@ -1,0 +1,106 @@
+"""CSV and TSV files, with Excel's first line `sep=;`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.tables.dotted import at, column_of
+from cabs_core.data.tables.files import opened, readable
+from cabs_core.data.tables.table import Table
+
+_LARGEST_BLOCK = 64 << 20  # bytes parsed at a time, so no row may be longer
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+
+
+class Delimited(Table):
+    """Every field is text; a row with more or fewer fields than the header is an error. Unused columns may have any name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with readable(path) as suffix, opened(path) as stream:
+            self._separator = "\t" if suffix == ".tsv" else ","
+            self._skipped = 0  # lines before the header
+            lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+            while line := lines.readline():
+                excel = re.fullmatch(r'"?sep=(.)"?\s*', line, re.IGNORECASE | re.DOTALL)
+                if line.strip() and not excel:
+                    break
+                self._skipped += 1
+                self._separator = excel[1] if excel else self._separator
+            head = io.StringIO(line + lines.read(1 << 20), newline="")
+            self.columns = next(csv.reader(head, delimiter=self._separator), [])
+            self._refuse_another_separator()
+        self.first_row = 2 + self._skipped
+
+    def _refuse_another_separator(self) -> None:
+        for separator, called in _SEPARATORS.items():
+            if len(self.columns) == 1 and self.columns[0].count(separator) >= 2:
+                raise DataError(
+                    f"{self.path}: the columns are separated by {called}: {self.columns[0]!r:.120}. Save the table with "
+                    f"{_SEPARATORS.get(self._separator, self._separator)} and with decimal points (1,234.5 as 1234.5)"
+                )
+
+    def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        places = {name: column_of(name, self.columns) for name in names}
+        needed = {column: self.columns.index(column) for column, _ in filter(None, places.values())}
+        once = {place[0] for name, place in places.items() if place and name in repeated}
+        with readable(self.path):
+            frame = self._parsed(needed, once)
+        return pd.DataFrame(
+            {
+                name: frame[column]
+                if not path
+                else pd.Series([at(v, path) for v in frame[column]], dtype=object)
+                for name, (column, path) in ((n, p) for n, p in places.items() if p)
+            }
+        )
+
+    def _parsed(self, needed: dict[str, int], once: Collection[str]) -> pd.DataFrame:
+        """Columns by their names, given {name: place}."""
+        inner = {
+            column: f"c{place}" for column, place in needed.items()
+        }  # names in the file may be empty or twins
+        kinds = {True: pa.dictionary(pa.int32(), pa.string()), False: pa.string()}
+
+        def read(threads: bool) -> pa.Table:
+            with opened(self.path) as stream:
+                return pa_csv.read_csv(
+                    stream,
+                    read_options=pa_csv.ReadOptions(
+                        block_size=_LARGEST_BLOCK,
+                        use_threads=threads,
+                        skip_rows=self._skipped,
+                        column_names=[f"c{i}" for i in range(len(self.columns))],
+                        skip_rows_after_names=1,
+                    ),
+                    parse_options=pa_csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+                    convert_options=pa_csv.ConvertOptions(
+                        include_columns=list(inner.values()),
+                        column_types={inner[c]: kinds[c in once] for c in inner},
+                        strings_can_be_null=False,
+                    ),
+                )
+
+        try:
+            table = read(threads=True)
+        except pa.ArrowInvalid as error:
+            if "Expected" not in str(error):
+                raise
+            try:
+                table = read(threads=False)  # which names the row
+            except pa.ArrowInvalid as named:
+                text = str(named).removeprefix("CSV parse error: ").replace("Row #", "row ")
+                raise DataError(
+                    f"{self.path}, {text:.300}. Put texts that hold the separator or line breaks in double quotes, and "
+                    'write " inside them twice'
+                ) from None
+        return table.rename_columns(list(inner)).to_pandas()

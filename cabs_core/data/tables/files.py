@@ -1,0 +1,130 @@
+"""The bytes of a table: which files it consists of, what their names say, how they are packed, and errors that say what to do."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+
+from cabs_core.base.errors import DataError, listed
+from cabs_core.base.paths import PACKED, SPREADSHEETS, SUFFIXES, suffix_of
+
+_SPREADSHEET = "a spreadsheet: save it as CSV (UTF-8, comma separated)"
+_HINTS = dict.fromkeys(SPREADSHEETS, _SPREADSHEET) | dict.fromkeys(
+    (".zip", ".tar", ".7z", ".xz"), "unpack it"
+)
+#: first bytes -> what such a file is
+_MAGIC = {
+    b"PK\x03\x04": "a spreadsheet or a zip archive",
+    b"\xd0\xcf\x11\xe0": "an old spreadsheet",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x28\xb5\x2f\xfd": "a zstd archive",
+    b"\xff\xfe": "UTF-16 text",
+    b"\xfe\xff": "UTF-16 text",
+    b"PAR1": "a parquet file",
+}
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a table: one file, those of a folder (hidden ones left out), or those that a pattern names.
+
+    Numbers in names are ordered by value, so `part-10` comes after `part-9`.
+
+    Raises:
+        DataError: there is none, or they are of several kinds.
+    """
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        below = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+        found = [path / p for p in below if not any(part[0] in "._" for part in p.parts)]
+        if samples := [p for p in found if is_samples(p)]:
+            found = samples
+    else:
+        found = [Path(name) for name in glob.glob(str(path)) if Path(name).is_file()]
+    tables = [p for p in found if suffix_of(p) in SUFFIXES]
+    kinds = sorted({suffix_of(p) for p in tables})
+    if not tables:
+        raise DataError(f"{path} holds no table; expected files that end in {', '.join(SUFFIXES)}")
+    if len(kinds) > 1:
+        raise DataError(
+            f"{path} holds tables of several kinds ({listed(kinds)}), which may be the same rows twice: leave one kind there"
+        )
+    return sorted(tables, key=_natural)
+
+
+def is_samples(path: Path) -> bool:
+    """Whether lm-evaluation-harness calls its log of answers so: `samples_TASK_TIME.jsonl`."""
+    return path.name.startswith("samples_") and suffix_of(path) == ".jsonl"
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", str(path))]
+
+
+def opened(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked, as a stream to be closed."""
+    packing = PACKED.get(path.suffix.lower())
+    stream: IO[bytes] = pa.input_stream(str(path), compression=packing)
+    return stream
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[str]:
+    """Yield the suffix of a readable table; errors in the `with` block become a DataError that says what to do."""
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        hint = f" ({_HINTS[suffix]})" if suffix in _HINTS else ""
+        raise DataError(
+            f"{path}: cannot read {suffix or 'a file without suffix'}{hint}; expected one of {', '.join(SUFFIXES)}, "
+            f"packed ({', '.join(PACKED)}) or not"
+        )
+    try:
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty (0 bytes): write the table again")
+        _refuse_another_kind(path, suffix)
+        yield suffix
+    except (UnicodeDecodeError, pa.ArrowInvalid) as error:
+        if not isinstance(error, UnicodeDecodeError) and "UTF8" not in str(error):
+            raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
+        raise DataError(
+            f"{path} is not UTF-8 text{_first_other_line(path)}: it may be Latin-1 or Windows-1252. Save it as UTF-8 "
+            "(in Excel: 'CSV UTF-8')"
+        ) from None
+    except (OSError, ValueError, KeyError, csv.Error, pa.ArrowException, RecursionError) as error:
+        raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
+
+
+def _refuse_another_kind(path: Path, suffix: str) -> None:
+    """DataError where the first bytes say that the file is something else than its name."""
+    with opened(path) as stream:
+        start = stream.read(8)
+    kind = next((what for head, what in _MAGIC.items() if start.startswith(head)), "")
+    if suffix == ".parquet":
+        kind = "" if start.startswith(b"PAR1") else kind or "no parquet file"
+    if kind:
+        expected = {".parquet": "parquet", ".csv": "CSV (UTF-8, comma separated)"}.get(suffix, "UTF-8 text")
+        raise DataError(
+            f"{path} is {kind}, whatever its name says (it begins with {start!r:.60}): save the table as {expected}, "
+            "or correct the name"
+        )
+
+
+def _first_other_line(path: Path) -> str:
+    """Where a file holds bytes that are not UTF-8: its first such line."""
+    if suffix_of(path) == ".parquet":
+        return ""
+    with opened(path) as stream:
+        for number, line in enumerate(stream.read().split(b"\n"), 1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                around = line[max(error.start - 15, 0) : error.start + 10].decode("cp1252", "replace")
+                return f", line {number} (near {around.strip()!r})"
+    return ""

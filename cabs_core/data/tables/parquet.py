@@ -1,0 +1,103 @@
+"""Parquet files, as Arrow reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.base.paths import PACKED
+from cabs_core.data.tables.dotted import at, column_of
+from cabs_core.data.tables.files import opened, readable
+from cabs_core.data.tables.table import Table
+
+_ROWS = 16_384  # read at a time
+
+
+class Parquet(Table):
+    """Columns by their exact names. Metadata of pandas (an index, its own types) are ignored."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with readable(path), self._open() as file:
+            self._schema = file.schema_arrow
+        self.columns = list(self._schema.names)
+        self.nested = [name for field in self._schema for name in _within(field.name, field.type)]
+
+    def _open(self) -> pq.ParquetFile:
+        if self.path.suffix.lower() in PACKED:
+            with opened(self.path) as stream:
+                return pq.ParquetFile(pa.BufferReader(stream.read()))
+        return pq.ParquetFile(self.path)
+
+    def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        plans = {name: self._plan(name, name in repeated) for name in names}
+        chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
+        leaves = list(dict.fromkeys(leaf for leaf, _, _ in plans.values()))
+        with readable(self.path), self._open() as file:
+            for batch in file.iter_batches(_ROWS, columns=leaves):
+                batch.validate(full=True)  # texts that are not UTF-8, offsets that point nowhere
+                for name, (_, column, take) in plans.items():
+                    chunks[name].append(take(batch.column(column)))
+        return pd.DataFrame({name: _series(parts) for name, parts in chunks.items()})
+
+    def _plan(self, name: str, once: bool) -> tuple[str, str, Callable[[pa.Array], Any]]:
+        """(what to read, its column, what makes the wanted values of a batch's column)."""
+        place = column_of(name, self.columns)
+        assert place is not None  # `read` looked
+        column, path = place
+        kind, keys, rest = _through(self._schema.field(column).type, path)
+        leaf = ".".join((column, *keys))
+
+        def take(values: pa.Array) -> Any:
+            for key in keys:
+                values = _field(values, key)
+            if isinstance(kind, pa.UuidType):
+                return pd.Series([None if v is None else str(v) for v in values.to_pylist()], dtype=object)
+            if isinstance(values, pa.ExtensionArray):
+                values = values.storage
+            if rest or pa.types.is_nested(values.type):
+                rows = values.to_pylist(maps_as_pydicts="lossy")
+                return pd.Series([at(row, rest) for row in rows], dtype=object)
+            if pa.types.is_string_view(values.type):
+                values = values.cast(pa.large_string())
+            text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+            return values.dictionary_encode() if once and text else values
+
+        return leaf, column, take
+
+
+def _through(kind: pa.DataType, path: str) -> tuple[pa.DataType, list[str], str]:
+    """(type at the end, keys of structs on the way there, what is left of the path and leads into values)."""
+    keys: list[str] = []
+    while path and pa.types.is_struct(kind):
+        place = column_of(path, [field.name for field in kind])
+        if place is None:
+            break
+        keys.append(place[0])
+        kind, path = kind.field(place[0]).type, place[1]
+    return kind, keys, path
+
+
+def _field(values: pa.StructArray, key: str) -> pa.Array:
+    """A field of structs, null where the struct is."""
+    return values.flatten()[values.type.get_field_index(key)]
+
+
+def _within(name: str, kind: pa.DataType) -> list[str]:
+    if not pa.types.is_struct(kind):
+        return []
+    below = [(f"{name}.{field.name}", field.type) for field in kind]
+    return [found for dotted, inner in below for found in [dotted, *_within(dotted, inner)]]
+
+
+def _series(parts: list[Any]) -> pd.Series:
+    if not parts:
+        return pd.Series([], dtype=object)
+    if isinstance(parts[0], pd.Series):
+        return pd.concat(parts, ignore_index=True)
+    return pa.chunked_array(parts).unify_dictionaries().to_pandas()

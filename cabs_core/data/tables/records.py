@@ -1,0 +1,137 @@
+"""JSON: one record a line, or one document that holds the records."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cabs_core.base.errors import DataError
+from cabs_core.base.paths import suffix_of
+from cabs_core.data.tables.dotted import at
+from cabs_core.data.tables.files import opened, readable
+from cabs_core.data.tables.table import Table
+
+_DEEPEST, _MOST_NAMES = 4, 10_000
+
+
+def read_records(path: Path, holders: Collection[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    r"""(number from 1, record) of a JSON file, whatever its name says: a record a line, or one document.
+
+    A line ends at "\n" and nowhere else; a line without anything but white space is no record. A document is a list of
+    records, an object with one list of them, or a table as pandas writes it.
+
+    Args:
+        holders: the fields of a document that may hold the records, where only these do and any other is a record itself.
+
+    Raises:
+        DataError: it cannot be read, is no JSON, or a record is no object.
+    """
+    with readable(path), opened(path) as stream:
+        lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
+        for number, record in enumerate(_values(path, lines, holders), 1):
+            if not isinstance(record, Mapping):
+                raise DataError(
+                    f"{path}, row {number}: expected a JSON object, found {type(record).__name__}"
+                )
+            yield number, record
+
+
+def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> Iterator[Any]:
+    filled = (line for line in lines if line.strip())
+    start = next(filled, "")
+    try:
+        value = json.loads(start)
+    except (ValueError, RecursionError) as error:
+        yield from _records_of(_document(path, start + "".join(filled), error), holders)
+        return
+    following = next(filled, None)
+    if following is None and (isinstance(value, list) or suffix_of(path) == ".json"):
+        yield from _records_of(value, holders)
+        return
+    yield value
+    number = 2
+    while following is not None:
+        try:
+            value = json.loads(following)
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"{path}, row {number}: not JSON ({error}); expected one JSON object a line, or one JSON document"
+            ) from None
+        yield value
+        following, number = next(filled, None), number + 1
+
+
+def _document(path: Path, text: str, first_line: Exception) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        of_a_line = isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"
+        why = error if suffix_of(path) == ".json" and not of_a_line else first_line
+        raise DataError(
+            f"{path}, row 1: not JSON ({why}); expected one JSON object a line, or one JSON document"
+        ) from None
+
+
+def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
+    """The records of a document: a list, one list within an object, or pandas' orients split, columns, index, list."""
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, Mapping) or not document:
+        return [document]
+    if holders:
+        return next((document[h] for h in holders if isinstance(document.get(h), list)), [document])
+    columns, data = document.get("columns"), document.get("data")
+    if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
+        return [dict(zip(columns, row, strict=False)) for row in data]
+    lists = [
+        v for v in document.values() if isinstance(v, list) and v and all(isinstance(x, dict) for x in v)
+    ]
+    if len(lists) == 1 and not all(isinstance(v, list) for v in document.values() if v is not lists[0]):
+        return lists[0]
+    if len(lists) == 1 and len(document) == 1:
+        return lists[0]
+    values = list(document.values())
+    if all(isinstance(v, list) for v in values) and len({len(v) for v in values}) == 1:
+        return [dict(zip(document, row, strict=True)) for row in zip(*values, strict=True)]
+    if all(isinstance(v, dict) for v in values):
+        if all(str(key).isdecimal() for key in document):
+            return values
+        if all(list(v) == list(values[0]) and all(str(key).isdecimal() for key in v) for v in values):
+            return [{name: column[key] for name, column in document.items()} for key in values[0]]
+    return [document]
+
+
+class Records(Table):
+    """Columns are the keys of all records, not of the first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        names: dict[str, int] = {}
+        for _, record in read_records(path):
+            for key, value in record.items():
+                names[key] = 1
+                if isinstance(value, dict) and len(names) < _MOST_NAMES:
+                    _note(key, value, 2, names)
+        self.columns = [name for name, depth in names.items() if depth == 1]
+        self.nested = [name for name, depth in names.items() if depth > 1]
+        if not names:
+            raise DataError(f"{path} holds no records")
+
+    def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        data: dict[str, list[Any]] = {name: [] for name in names}
+        for _, record in read_records(self.path):
+            for name, values in data.items():
+                values.append(at(record, name))
+        return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in data.items()})
+
+
+def _note(name: str, value: Mapping[str, Any], depth: int, names: dict[str, int]) -> None:
+    for key, inner in value.items():
+        names.setdefault(f"{name}.{key}", depth)
+        if isinstance(inner, dict) and depth < _DEEPEST and len(names) < _MOST_NAMES:
+            _note(f"{name}.{key}", inner, depth + 1, names)

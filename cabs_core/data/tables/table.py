@@ -1,0 +1,138 @@
+"""A user's table, whatever it is kept in: the names of its columns, and the columns that are asked for."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cabs_core.base.errors import DataError, listed
+from cabs_core.data.pool_files.read import did_you_mean
+from cabs_core.data.tables.cells import Place
+from cabs_core.data.tables.dotted import at, column_of, shape
+
+
+class Table(ABC):
+    """A table whose columns are known and whose rows are not read yet (`open_table`).
+
+    Attributes:
+        path: the file, or the folder.
+        columns: as the table has them, in its order; a name may stand there twice.
+        nested: dotted names within columns that hold mappings.
+        first_row: number of the first row in the file, for messages (2 for a CSV file with a header line).
+        parts: (file, number of its first row, rows) of each file of a folder, once rows were read; else empty.
+    """
+
+    path: Path
+    columns: list[str]
+    nested: Sequence[str] = ()
+    first_row: int = 1
+    parts: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """All names of columns that are known before rows are read."""
+        return [*self.columns, *self.nested]
+
+    def has(self, name: str) -> bool:
+        """Whether a column has this name, or a dotted path leads into one."""
+        return column_of(name, self.columns) is not None
+
+    def place(self, name: str) -> Place:
+        """Where a column that was read stands, for messages."""
+        return Place(str(self.path), self.first_row, name, parts=self.parts)
+
+    def absent(self, name: str, named_by: str, more: str = "") -> DataError:
+        """The error of a column that is not there: what names it, what there is, and perhaps what was meant."""
+        header = ""
+        if pd.to_numeric(pd.Series(self.columns), errors="coerce").notna().any():
+            header = " These look like values: does the first line hold the names of the columns?"
+        return DataError(
+            f"{self.path}: no column {name!r:.100}, which {named_by} names; columns are: {listed(self.names, 400)}."
+            f"{header}{did_you_mean(name, self.names)} Map {named_by} to the right column.{more}"
+        )
+
+    def read(self, names: Iterable[str], repeated: Collection[str] = ()) -> pd.DataFrame:
+        """The named columns, by these names. Nothing is guessed: text stays text, lists and mappings stay what they are.
+
+        Args:
+            names: of columns, or dotted paths into columns of structs, lists, maps or JSON texts (`meta.scores.0`).
+            repeated: names whose texts occur in many rows, to be held once each (categorical).
+
+        Raises:
+            DataError: the table cannot be read, a name stands for no column, for two, or for a path that no row has.
+        """
+        wanted = list(dict.fromkeys(names))
+        twice = {name for name, count in Counter(self.columns).items() if count > 1}
+        for name in wanted:
+            place = column_of(name, self.columns)
+            if place is None:
+                raise DataError(f"{self.path}: no column {name!r:.100}")
+            if place[0] in twice:
+                raise DataError(f"{self.path}: two columns are called {place[0]!r:.100}; rename one")
+        frame = self.load(wanted, repeated)[wanted]
+        for name in wanted:
+            if name not in self.columns and len(frame) and frame[name].isna().all():
+                raise self._no_such_path(name)
+        return frame
+
+    @abstractmethod
+    def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        """What `read` returns, each of whose names `has`; a path that no row has is empty."""
+
+    def _no_such_path(self, name: str) -> DataError:
+        column, path = column_of(name, self.columns) or (name, "")
+        values = self.load([column], ())[column].dropna()
+        holds = f"column {column!r:.100} holds {shape(at(values.iloc[0], '') if len(values) else None)}"
+        return DataError(f"{self.path}: no row has a value at {path!r:.100} of {column!r:.100}; {holds}")
+
+
+class Shards(Table):
+    """Several files with the same columns, one after the other; `model=NAME` in a folder's name is a column.
+
+    Columns are those of all files; where one lacks a column, its rows have no value there.
+    """
+
+    def __init__(self, path: Path, tables: Sequence[Table]) -> None:
+        self.path, self._tables = path, tables
+        self._folders = [self._named(table.path) for table in tables]
+        self.columns = list(dict.fromkeys(c for t in tables for c in [*dict.fromkeys(t.columns)]))
+        self.columns += [
+            c for c in dict.fromkeys(c for f in self._folders for c in f) if c not in self.columns
+        ]
+
+    def _named(self, file: Path) -> dict[str, str]:
+        folders = file.relative_to(self.path).parts[:-1] if file.is_relative_to(self.path) else ()
+        return {m[1]: m[2] for part in folders if (m := re.fullmatch(r"([^=]+)=(.+)", part))}
+
+    def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        frames, parts = [], []
+        for table, folders in zip(self._tables, self._folders, strict=True):
+            there = [name for name in names if name not in folders and table.has(name)]
+            anchor = there or table.columns[:1]  # for the number of rows
+            twice = [c for c in there if table.columns.count(c) > 1]
+            if twice:
+                raise DataError(f"{table.path}: two columns are called {twice[0]!r:.100}; rename one")
+            frame = table.load(anchor, [c for c in repeated if c in there])
+            parts.append((str(table.path), table.first_row, len(frame)))
+            frames.append(
+                pd.DataFrame(
+                    {c: frame[c] if c in there else folders.get(c) for c in names}, index=frame.index
+                )
+            )
+        self.parts = tuple(parts)
+        return pd.DataFrame({c: _joined([f[c] for f in frames if len(f)]) for c in names})
+
+
+def _joined(columns: list[pd.Series]) -> Any:
+    if columns and all(isinstance(c.dtype, pd.CategoricalDtype) for c in columns):
+        return pd.api.types.union_categoricals(columns)
+    kinds = {str(c.dtype) for c in columns}
+    if len(kinds) > 1 and not all(pd.api.types.is_numeric_dtype(c.dtype) for c in columns):
+        columns = [c.astype(object) for c in columns]
+    return pd.concat(columns, ignore_index=True) if columns else pd.Series([], dtype=object)

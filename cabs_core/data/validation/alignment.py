@@ -1,0 +1,236 @@
+"""Are the models' scores about the same queries? And about the texts that stand beside them?
+
+If one model's row of a score matrix is in another order than the rest, its scores are independent of the others
+within a task. Models that share an order form a block: correlated inside, uncorrelated with the other blocks.
+Only the block whose order is that of the texts can be predicted from them. Both are tested by permutation
+within tasks, so that differences between tasks explain nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+_ROWS = 12_000
+_PERMUTATIONS = 99
+_FOLDS = 5
+#: characters of scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Chinese; each is a word of its own
+_ALONE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+#: regular expression of a word, or of a mark between words
+WORD = rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]"
+#: blocks count as unrelated only if their correlation is surely below this share of the typical one
+_NEGLIGIBLE = 0.25
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Result of `correlation_blocks`.
+
+    Attributes:
+        correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
+        blocks: lists of arm indices, largest first, constant models left out: connected components of the
+            significant correlations, joined unless their mean correlation is surely negligible.
+        conclusive: whether there are rows enough to tell "unrelated" from "not seen"; if not, all is one block.
+        apart: indices of the blocks that prove misalignment, none or at least two (see `_apart`).
+    """
+
+    correlations: np.ndarray
+    blocks: list[list[int]]
+    conclusive: bool
+    apart: tuple[int, ...] = ()
+
+
+def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) -> Blocks:
+    """Connected components of the models under significant within-task correlation.
+
+    Args:
+        scores: `[n, K]`.
+        tasks: `[n]`.
+    """
+    rng = np.random.default_rng([seed, 1])
+    rows = sample_rows(len(scores), seed=seed)
+    code = np.unique(tasks[rows], return_inverse=True)[1]
+    residual = centre_by_task(scores[rows], code)
+    varies = residual.std(axis=0) > 1e-12
+    arms = np.flatnonzero(varies)
+    k = scores.shape[1]
+    correlations = np.full((k, k), np.nan)
+    if len(arms) < 2:
+        return Blocks(correlations, [arms.tolist()] if len(arms) else [], False)
+    unit = residual[:, arms] / np.linalg.norm(residual[:, arms], axis=0)
+    observed = unit.T @ unit
+    correlations[np.ix_(arms, arms)] = observed
+    upper = np.triu_indices(len(arms), 1)
+    threshold = max(
+        np.abs((shuffled.T @ shuffled)[upper]).max()
+        for shuffled in (_shuffle(unit, code, rng) for _ in range(_PERMUTATIONS))
+    )
+    linked = np.abs(observed) > threshold
+    strong = observed[upper][observed[upper] > threshold]
+    typical = float(np.median(strong)) if len(strong) else 0.0
+    negligible = _NEGLIGIBLE * (typical or 0.3)
+    # Weak but significant links do not join blocks: rows in another order keep a trace of the tasks' inner order.
+    linked &= np.abs(observed) > _NEGLIGIBLE * typical
+    count, label = connected_components(linked, directed=False)
+    members = [np.flatnonzero(label == b) for b in range(count)]
+    members = _merge_unless_unrelated(members, observed, negligible, len(rows))
+    blocks = sorted((arms[block].tolist() for block in members), key=lambda b: (-len(b), b[0]))
+    conclusive = len(blocks) > 1 or bool(2 / np.sqrt(len(rows)) < negligible)
+    apart = _apart(blocks, correlations, threshold, len(rows))
+    return Blocks(correlations, blocks, conclusive, apart)
+
+
+def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int) -> tuple[int, ...]:
+    """Blocks that correlate inside, and not with another block that does.
+
+    A model without a relative proves nothing: it may be unlike the others, and in true tables some are. If models share
+    one difficulty of the queries, with whatever loadings, the correlation across two blocks is the geometric mean of
+    those inside them. Blocks are set apart where it is below half of that by three standard errors, and each
+    correlates inside by more than chance gives any pair. `tests/core/data/validation/test_alignment.py` states the rate of
+    false alarms.
+    """
+
+    def inside(block: list[int]) -> float:
+        pairs = correlations[np.ix_(block, block)][np.triu_indices(len(block), 1)]
+        return float(pairs.mean()) if len(pairs) and pairs.max() > 1.25 * threshold else 0.0
+
+    found: set[int] = set()
+    for a in range(len(blocks)):
+        for b in range(a):
+            one, other = inside(blocks[a]), inside(blocks[b])
+            if min(one, other) <= 0:
+                continue
+            across = float(np.abs(correlations[np.ix_(blocks[a], blocks[b])].mean()))
+            sizes = [(1 + (len(blocks[k]) - 1) * r) / len(blocks[k]) for k, r in ((a, one), (b, other))]
+            error = float(np.sqrt(sizes[0] * sizes[1] / rows))
+            if across + 3 * error < 0.5 * np.sqrt(one * other):
+                found |= {a, b}
+    return tuple(sorted(found))
+
+
+def _merge_unless_unrelated(
+    blocks: list[np.ndarray], observed: np.ndarray, negligible: float, rows: int
+) -> list[np.ndarray]:
+    """Join blocks until the mean correlation across any two is surely (by two standard errors) negligible.
+
+    The mean correlation across blocks A and B is the inner product of their mean unit vectors, whose squared
+    lengths are the mean correlations inside (diagonal included): under independence its standard error is
+    sqrt(inside_A inside_B / n).
+    """
+
+    def mean(a: int, b: int) -> float:
+        return float(observed[np.ix_(blocks[a], blocks[b])].mean())
+
+    while len(blocks) > 1:
+        bounds = {
+            (a, b): abs(mean(a, b)) + 2 * np.sqrt(max(mean(a, a) * mean(b, b), 0) / rows)
+            for a in range(len(blocks))
+            for b in range(a)
+        }
+        (a, b), highest = max(bounds.items(), key=lambda item: item[1])
+        if highest <= negligible:
+            break
+        blocks[b] = np.sort(np.concatenate([blocks[a], blocks[b]]))
+        del blocks[a]
+    return blocks
+
+
+def predictability(
+    scores: np.ndarray,
+    tasks: np.ndarray,
+    features: np.ndarray,
+    groups: list[list[int]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """How well scores follow from the text within a task: cross-validated ridge regression on its features.
+
+    Args:
+        scores: `[n, K]`.
+        tasks: `[n]`.
+        features: `[n, d]`, of the texts.
+        groups: lists of arm indices; a group's target is the mean of its models' standardised scores.
+
+    Returns:
+        `[G]` out-of-fold correlation of predicted and actual mean score of each group; `[G]` permutation p-values.
+    """
+    rng = np.random.default_rng([0, 1])
+    rows = sample_rows(len(scores))
+    code = np.unique(tasks[rows], return_inverse=True)[1]
+    x = centre_by_task(np.asarray(features, dtype=np.float64)[rows], code)
+    x /= np.sqrt((x**2).mean()) + 1e-12
+    y = centre_by_task(scores[rows], code)
+    y /= np.maximum(y.std(axis=0), 1e-12)
+    targets = np.column_stack([y[:, group].mean(axis=1) for group in groups])
+    g = targets.shape[1]
+    shuffled = [_shuffle(targets, code, rng) for _ in range(_PERMUTATIONS)]
+    correlation = _out_of_fold(x, np.column_stack([targets, *shuffled]), rng.permutation(len(rows)) % _FOLDS)
+    null = correlation[g:].reshape(_PERMUTATIONS, g)
+    p_values = (1 + (null >= correlation[:g]).sum(axis=0)) / (_PERMUTATIONS + 1)
+    return correlation[:g], p_values
+
+
+def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
+    """Features of the texts without an encoder: TF-IDF of the words reduced by SVD, and two columns for the length.
+
+    Returns:
+        `[n, d]`, d at most dim + 2; fewer columns where the texts have few words in common.
+    """
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
+
+    cut = [p[:4000] for p in prompts]
+    words = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=20_000, token_pattern=WORD)
+    try:
+        matrix = words.fit_transform(cut)
+    except ValueError:  # no word stands in two prompts
+        matrix = None
+    length = np.log1p([len(p) for p in prompts])
+    length = (length - length.mean()) / (length.std() + 1e-9)
+    columns = [length[:, None], np.tanh(2 * length)[:, None]]
+    if matrix is not None and min(matrix.shape) > 2:
+        dim = min(dim, min(matrix.shape) - 1)
+        with np.errstate(all="ignore"):  # identical texts have no variance to explain
+            vectors = TruncatedSVD(dim, random_state=0, n_iter=2).fit_transform(matrix)
+        columns.append(vectors / (vectors.std() + 1e-12))
+    return np.hstack(columns)
+
+
+def sample_rows(n: int, *, seed: int = 0) -> np.ndarray:
+    """`[m]` all rows, or a random 12,000 of them in order: enough to see a correlation of 0.05."""
+    if n <= _ROWS:
+        return np.arange(n)
+    return np.sort(np.random.default_rng([seed, 0]).choice(n, _ROWS, replace=False))
+
+
+def centre_by_task(values: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """Subtract each task's mean. `code`: `[n]` task numbers from 0."""
+    counts = np.bincount(code).astype(np.float64)
+    means = np.column_stack([np.bincount(code, column) / counts for column in values.T])
+    centred: np.ndarray = values - means[code]
+    return centred
+
+
+def _shuffle(values: np.ndarray, code: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each column permuted within tasks, independently of the others."""
+    home = np.argsort(code, kind="stable")
+    shuffled = np.empty_like(values)
+    for j in range(values.shape[1]):
+        order = np.argsort(code + rng.random(len(code)))  # by task, at random within it
+        shuffled[home, j] = values[order, j]
+    return shuffled
+
+
+def _out_of_fold(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
+    """Correlation of out-of-fold ridge predictions with each column of y."""
+    predicted = np.empty_like(y)
+    penalty = 0.01 * len(x) * (x**2).mean() * np.eye(x.shape[1])
+    for f in range(_FOLDS):
+        fit, test = fold != f, fold == f
+        weights = np.linalg.solve(x[fit].T @ x[fit] + penalty, x[fit].T @ y[fit])
+        predicted[test] = x[test] @ weights
+    predicted -= predicted.mean(axis=0)
+    actual = y - y.mean(axis=0)
+    scale = np.linalg.norm(predicted, axis=0) * np.linalg.norm(actual, axis=0)
+    correlation: np.ndarray = (predicted * actual).sum(axis=0) / np.maximum(scale, 1e-12)
+    return correlation

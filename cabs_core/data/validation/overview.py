@@ -1,0 +1,290 @@
+"""What a pool's table holds, in a few lines, and whether a run would take it: for `cabs pool add`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabs_core.base.catalog import encoder_record, encoders
+from cabs_core.base.errors import DataError, PoolError, counted, listed
+from cabs_core.base.utility import margin
+from cabs_core.data.logs import Receipt
+from cabs_core.data.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.data.outcomes.copies import copies_text
+from cabs_core.data.outcomes.gaps import gaps_text
+from cabs_core.data.outcomes.judges import judges_text
+from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.read import did_you_mean
+from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
+from cabs_core.data.tables import Place
+from cabs_core.data.validation.catalog import CHECKS, Stage
+from cabs_core.data.validation.run import run_checks
+
+_LISTED = 12
+#: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell, and gigabytes of an
+#: empty table, by `python -m benchmarks.scale` (docs/measurements/speed.md)
+_LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 159 / 3e6, 1.2 / 3e6, 0.4
+#: share of score_range: scores that differ by less do not use it
+_NARROW = 0.05
+STAGES: tuple[Stage, ...] = ("outcomes", "splits")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A table that a run would take.
+
+    Attributes:
+        outcomes: what was loaded.
+        lines: the overview as text.
+        warnings: what will not stop a run but should be known.
+    """
+
+    outcomes: Outcomes
+    lines: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All lines, warnings last."""
+        return "\n".join((*self.lines, *(f"note: {warning}" for warning in self.warnings)))
+
+
+def overview(pool_file: PoolFile) -> Overview:
+    """Read the pool's table, split it and run the checks that would stop a run.
+
+    Raises:
+        PoolError, DataError: what `cabs run` would say.
+    """
+    outcomes = load_outcomes(pool_file)
+    failed = _refuse_what_a_run_would(outcomes, pool_file)
+    lines = [
+        *_shape(outcomes),
+        *_costs_from(outcomes),
+        *_models(outcomes),
+        *_latencies(outcomes, pool_file),
+        *_repeated(outcomes),
+        *_rhos(outcomes, pool_file),
+        *_effort(outcomes, pool_file),
+    ]
+    return Overview(outcomes, tuple(lines), (*failed, *_warnings(outcomes, pool_file)))
+
+
+def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """DataError for a check that stops a run; else what the others warn of."""
+    pool = pool_file.pool
+    if pool.goal is not None and pool.goal.of is not None and pool.goal.of not in outcomes.arms:
+        raise PoolError(
+            f"pool {pool.name!r}: goal.of names {pool.goal.of!r:.100}, which is no model of the table."
+            f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {listed(outcomes.arms)}"
+        )
+    unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
+    if unknown:
+        raise PoolError(
+            f"pool {pool.name!r}: accept names {unknown[0]!r:.100}, which is no check of the data. The checks are: "
+            f"{', '.join(spec.name for spec in CHECKS)}"
+        )
+    splits = split_under(outcomes, pool.split, pool.replay.condition)
+    warnings = []
+    for stage in STAGES:
+        for found in run_checks(stage, outcomes, splits, pool):
+            if not found.passed and found.severity == "ERROR":
+                raise DataError(
+                    f"{outcomes.report.get('origin', pool.name)}: {found.observed}; expected {found.expected} (check {found.name})."
+                    f"{found.means and ' ' + found.means}{_advice(found.name, outcomes)}{_left_out(outcomes)}"
+                )
+            if not found.passed:
+                warnings.append(found.warning)
+    return warnings
+
+
+def _left_out(outcomes: Outcomes) -> str:
+    """What a log lost on the way, which may be why too little is left."""
+    receipt = outcomes.report.get("receipt")
+    return (
+        f". The log: {'; '.join(Receipt(**receipt).lines()[:2])}" if receipt and receipt["left_out"] else ""
+    )
+
+
+def _advice(check: str, outcomes: Outcomes) -> str:
+    accept = f" If that is how the data are, put `accept: [{check}]` into the pool file"
+    missing = outcomes.report.get("missing_cells", {}) | outcomes.report.get("missing_costs", {})
+    if check != "queries_kept" or not missing:
+        return accept
+    worst = max(missing, key=lambda arm: missing[arm])
+    return (
+        f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`, or set "
+        f"`missing: predict` to use all queries.{accept}"
+    )
+
+
+def _shape(outcomes: Outcomes) -> list[str]:
+    report = outcomes.report
+    if "decisions" in report:
+        return _log_shape(outcomes)
+    tasks = sorted(set(outcomes.tasks.tolist()))
+    named = f": {listed(tasks, 100)}" if len(tasks) > 1 else ""
+    lines = [
+        f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, {len(outcomes):,} "
+        f"queries x {len(outcomes.arms)} models, {len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
+    ]
+    if report.get("judges"):
+        lines.append(judges_text(report["judges"]))
+    lines += gaps_text(report.get("gaps", {}))
+    dropped = int(report.get("queries_dropped", 0))
+    if dropped:
+        why = "no model has a score and a cost" if report.get("gaps") else "a score or a cost is missing"
+        lines.append(f"left out: {dropped:,} of {report['queries_read']:,} queries, because {why}")
+        lines += [
+            f"  missing {what}: {listed((f'{model} {count:,}' for model, count in cells.items()), 200)}"
+            for what, cells in (
+                ("scores", report.get("missing_cells")),
+                ("costs", report.get("missing_costs")),
+            )
+            if cells
+        ]
+    return lines
+
+
+def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """The unit that latencies were read in, and what they then come to."""
+    if outcomes.latencies is None:
+        return []
+    name = str(pool_file.pool.source.columns.latency or "latency")
+    middle = float(np.median(outcomes.latencies))
+    if Place("", 0, name).milliseconds:
+        return [f"latencies: column {name!r} is read as milliseconds; median {middle:.3g} s"]
+    doubt = "; if they are milliseconds, give the column a name that ends in _ms" if middle > 300 else ""
+    return [f"latencies: seconds, median {middle:.3g} s{doubt}"]
+
+
+def _log_shape(outcomes: Outcomes) -> list[str]:
+    report = outcomes.report
+    merged = report.get("merged_models", {})
+    lines = (
+        Receipt(**report["receipt"]).without(merged).lines() if "receipt" in report else [report["origin"]]
+    )
+    lines.append(
+        f"{report['rows_read']:,} decisions, {len(outcomes):,} of them with a score and a cost, on "
+        f"{len(set(outcomes.prompts)):,} prompts; {len(outcomes.arms)} models"
+    )
+    if outcomes.propensities is None:
+        lines.append(
+            "propensities: none in the log; they are estimated, and every figure then rests on that model (map "
+            "source.columns.propensity where they are known)"
+        )
+    else:
+        known = outcomes.propensities[outcomes.answered == 1]
+        lines.append(f"propensities: from {known.min():.3g} to {known.max():.3g}")
+    if outcomes.sessions is not None:
+        count = len(set(outcomes.sessions.tolist()) - {""})
+        lines.append(f"conversations: {count:,}; intervals take the decisions of one as dependent")
+    return lines
+
+
+def _costs_from(outcomes: Outcomes) -> list[str]:
+    report = outcomes.report
+    lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
+    if report.get("costs_priced"):
+        lines.append(
+            f"  priced calls: {listed((f'{m} {c:,}' for m, c in report['costs_priced'].items()), 200)}"
+        )
+    return lines
+
+
+def _models(outcomes: Outcomes) -> list[str]:
+    scores, costs = outcomes.means
+    calls, head = [""] * len(scores), ""
+    if outcomes.answered is not None:
+        calls, head = [f"{n:11,.0f}" for n in outcomes.answered.sum(axis=0)], "    answers"
+    order = np.argsort(-scores, kind="stable")
+    width = min(40, max(len(arm) for arm in outcomes.arms))
+    lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls{head}"]
+    lines += [
+        f"{outcomes.arms[j]:{width}.{width}s}  {scores[j]:10.3f}  {1000 * costs[j]:19.4g}{calls[j]}"
+        for j in order[:_LISTED]
+    ]
+    if len(order) > _LISTED:
+        lines.append(f"  and {len(order) - _LISTED} more models, mean scores {scores.min():.3f} and up")
+    return lines
+
+
+def _repeated(outcomes: Outcomes) -> list[str]:
+    texts, counts = np.unique(np.array(outcomes.prompts, dtype=object), return_counts=True)
+    again = np.flatnonzero(counts > 1)
+    near = copies_text(outcomes.prompts, outcomes.copies)
+    if not len(again):
+        return near
+    most = again[counts[again].argmax()]
+    return [
+        f"repeated prompts: {len(again):,}, the most often ({counts[most]} times) {texts[most]!r:.80}; the queries of one "
+        "prompt stay in one split",
+        *near,
+    ]
+
+
+def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """For which worths of a right answer models are compared, and whether these fit the costs."""
+    rhos = sorted(pool_file.pool.replay.rhos, reverse=True)
+    shown = [dollars(r) for r in rhos]
+    listed = ", ".join(shown if len(shown) <= 15 else [*shown[:3], "...", *shown[-2:]])
+    chosen = "; chosen from the costs" if pool_file.rhos_from == "costs" else ""
+    lines = [f"one right answer is worth: {listed} ({counted(len(rhos), 'value')} to be compared{chosen})"]
+    fitting = [r for r in grid_for_costs(outcomes.costs.mean(axis=0)) if r > 0]
+    if pool_file.rhos_from != "costs" and fitting:
+        lines.append(
+            f"  at these costs, which model is best depends on it between about {dollars(fitting[-1])} and {dollars(fitting[0])}; "
+            "`replay: {rhos: auto}` takes values of that range"
+        )
+    return lines
+
+
+def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """Time and memory that a large table will take, as far as they were measured."""
+    cells = outcomes.scores.size
+    if cells < _LARGE:
+        return []
+    known = encoder_record(pool_file.pool.encoder.name)
+    more = "" if known and known.fitted else ", and embedding, whose rate `cabs run` shows"
+    return [
+        f"large: {cells:,} outcomes will take about {max(cells * _SECONDS / 60, 1):.0f} minutes of processor time and "
+        f"{_LEAST_GIGABYTES + cells * _GIGABYTES:.1f} GB of memory; on top come the replays{more}. Fewer models or prompts take less in "
+        "proportion"
+    ]
+
+
+def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    costs, rhos = outcomes.costs.mean(axis=0), np.array(pool_file.pool.replay.rhos)
+    prices = pool_file.pool.prices
+    found = [doubt for model, price in prices.items() if (doubt := price.doubt(f"prices.{model}"))]
+    if (costs == 0).all():
+        found.append(
+            "all costs are 0: then nothing can be saved, and the best model is the one with the best score"
+        )
+    worthless = margin(costs[None, :], rhos[:, None]) == 0
+    if (worthless.mean(axis=1) > 0.5).mean() > 0.5:
+        found.append(
+            f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} worths of a right answer most models cost more than "
+            "it is worth, so the cheapest wins by its price alone: set `replay: {rhos: auto}`, or larger answer_value_usd"
+        )
+    name = pool_file.pool.encoder.name
+    if encoder_record(name) is None and "/" not in name:
+        known = list(encoders())
+        found.append(
+            f"encoder {name!r:.100} is none of {', '.join(known)}, so a folder or a model of that name on the Hugging Face hub is looked "
+            f"for.{did_you_mean(name, known)}"
+        )
+    low, high = pool_file.pool.score_range
+    spread = float(np.ptp(outcomes.scores))
+    if 0 < spread < _NARROW:
+        least, most = (low + (high - low) * float(x) for x in (outcomes.scores.min(), outcomes.scores.max()))
+        found.append(
+            f"all scores lie between {least:.4g} and {most:.4g}, but score_range says that {low:g} to {high:g} can be given: set it to "
+            "the worst and the best score that can be given"
+        )
+    elif outcomes.scores.max() <= 0.2:
+        found.append(
+            f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good as it gets, set "
+            "score_range to the worst and the best score that can be given"
+        )
+    return found

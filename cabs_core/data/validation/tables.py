@@ -1,0 +1,362 @@
+"""The tables that the expectations look at, and why an expectation does not apply. Each is small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from cabs_core.base.catalog import sources
+from cabs_core.base.errors import counted, listed
+from cabs_core.base.statistics import Error, mean_error
+from cabs_core.data.outcomes import Outcomes, published_means
+from cabs_core.data.outcomes.splits import SPLITS, split_names
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.validation.alignment import (
+    Blocks,
+    correlation_blocks,
+    predictability,
+    sample_rows,
+    text_features,
+)
+
+#: queries behind the paper's averages, where known exactly
+PUBLISHED_QUERIES = {"routerbench": 36_497, "openllm": 21_065}
+#: scores of a model on queries that were left out from which its mean there is compared
+_FEWEST_LEFT_OUT = 20
+
+
+class Tables:
+    """Tables derived from outcomes, each made when a check asks for it: worst row first, or why the check does not apply.
+
+    Args:
+        outcomes: of the pool. splits: `[n]`, of the stage splits. pool: for wanted fractions and the paper's figures.
+    """
+
+    def __init__(self, outcomes: Outcomes, splits: np.ndarray, pool: ModelPool | None = None) -> None:
+        self.outcomes, self.splits, self.pool = outcomes, splits, pool
+
+    @property
+    def logged(self) -> str:
+        """Why models cannot be compared on the same queries, or ''."""
+        if self.outcomes.report.get("gaps"):
+            return "some outcomes are predictions"
+        return "of a log, one model answered each prompt" if self.outcomes.answered is not None else ""
+
+    @property
+    def incomparable(self) -> str:
+        """Why scores cannot be compared between models, or ''."""
+        varies = (self.models["score_sd"] > 1e-9).any()
+        return self.logged or ("" if varies else "no model's scores vary")
+
+    @property
+    def keyed(self) -> str:
+        """Why models' rows cannot easily be in different orders, or ''."""
+        ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
+        return "" if ordered else "the rows of the models are joined by a key"
+
+    def calls(self, name: str) -> pd.DataFrame | str:
+        """Of each model the calls with the smallest and the largest of a number, which decide a check of a range."""
+        o, values = self.outcomes, getattr(self.outcomes, name)
+        if values is None or np.isnan(values).all():
+            return f"{name.replace('_', ' ')} are not recorded"
+        i = np.concatenate(
+            [
+                pick(np.where(np.isnan(values), fill, values), axis=0)
+                for pick, fill in ((np.argmax, -np.inf), (np.argmin, np.inf))
+            ]
+        )
+        j = np.tile(np.arange(len(o.arms)), 2)
+        frame = pd.DataFrame(
+            {
+                "query_id": o.query_ids[i],
+                "model": np.array(o.arms)[j],
+                "prompt": [o.prompts[row][:120] for row in i],
+                "value": values[i, j],
+            }
+        )
+        return frame.drop_duplicates().sort_values("value", ascending=False, ignore_index=True)
+
+    @property
+    def lengths(self) -> pd.DataFrame:
+        """One row per query: the length of its prompt in characters."""
+        o = self.outcomes
+        frame = pd.DataFrame(
+            {"query_id": o.query_ids, "prompt": [p[:120] for p in o.prompts], "characters": o.prompt_lengths}
+        )
+        return frame.sort_values("characters", ascending=False, ignore_index=True)
+
+    @property
+    def loading(self) -> pd.DataFrame:
+        """One row: how many queries were read and dropped."""
+        queries = len(self.outcomes)
+        read = int(self.outcomes.report.get("queries_read", queries))
+        dropped = int(self.outcomes.report.get("queries_dropped", 0))
+        return pd.DataFrame(
+            [{"queries": queries, "read": read, "dropped": dropped, "share_dropped": dropped / max(read, 1)}]
+        )
+
+    @property
+    def dropped_tasks(self) -> pd.DataFrame | str:
+        """One row per task that lost queries to missing cells."""
+        lost = self.outcomes.report.get("dropped_by_task")
+        if not lost:
+            return "no query was dropped"
+        frame = pd.DataFrame([{"task": task, **counts} for task, counts in lost.items()])
+        frame["share_dropped"] = frame["dropped"] / frame["read"]
+        return frame.sort_values("share_dropped", ascending=False, ignore_index=True)
+
+    @property
+    def left_out(self) -> pd.DataFrame | str:
+        """One row per model with scores on queries that were left out: its mean there and on those that are kept."""
+        o = self.outcomes
+        rows: list[dict[str, Any]] = []
+        for model, (n, mean, se, df) in o.report.get("left_out_scores", {}).items():
+            if model not in o.arms or n < _FEWEST_LEFT_OUT:
+                continue
+            kept = o.scores[:, o.arms.index(model)]
+            error = mean_error(kept, clusters=o.clusters).against(Error(se, df, df + 1.0))
+            gap = float(kept.mean() - mean)
+            low, high = error.interval(gap)
+            rows.append(
+                {
+                    "model": model, "kept_score": float(kept.mean()), "left_out_score": mean, "left_out": int(n),
+                    "difference": gap, "low": low, "high": high, "p_value": error.p_value(gap),
+                }
+            )  # fmt: skip
+        if not rows:
+            return f"no model has scores on {_FEWEST_LEFT_OUT} queries that were left out"
+        frame = pd.DataFrame(rows).sort_values("p_value", ignore_index=True)
+        return frame.assign(adjusted_p_value=np.minimum(1.0, frame["p_value"] * len(frame)))
+
+    @cached_property
+    def models(self) -> pd.DataFrame:
+        """One row per model: mean and spread of scores."""
+        scores = self.outcomes.scores
+        frame = pd.DataFrame(
+            {"model": self.outcomes.arms, "mean_score": scores.mean(axis=0), "score_sd": scores.std(axis=0)}
+        )
+        return frame.sort_values("score_sd", kind="stable", ignore_index=True)
+
+    @property
+    def twins(self) -> pd.DataFrame | str:
+        """One row per model with the scores of an earlier one."""
+        first: dict[bytes, str] = {}
+        columns = zip(self.outcomes.arms, self.outcomes.scores.T, strict=True)
+        twins = [(arm, first.setdefault(np.round(column, 9).tobytes(), arm)) for arm, column in columns]
+        return pd.DataFrame(twins, columns=["model", "same_scores_as"]).query("model != same_scores_as")
+
+    @property
+    def contradictions(self) -> pd.DataFrame:
+        """One row: share of all queries that repeat a prompt with another score (more than 0.5 apart)."""
+        prompts = pd.Series(self.outcomes.prompts)
+        repeats = prompts.duplicated(keep=False)
+        grouped = pd.DataFrame(self.outcomes.scores)[repeats].groupby(prompts[repeats])
+        apart = (grouped.max() - grouped.min()).max(axis=1).sort_values(ascending=False)
+        contradicting = int(grouped.size()[apart > 0.5].sum())
+        return pd.DataFrame(
+            [
+                {
+                    "repeated_prompts": int(repeats.sum()),
+                    "contradicting": contradicting,
+                    "share": contradicting / max(len(prompts), 1),
+                    "prompts": [prompt[:120] for prompt in apart.index[:8]],
+                }
+            ]
+        )
+
+    def published(self, what: Literal["score", "cost"]) -> pd.DataFrame | str:
+        """Models with the paper's means beside ours."""
+        o, pool = self.outcomes, self.pool
+        if pool is None or pool.paper_benchmark is None:
+            return "the pool is none of the paper's benchmarks"
+        queries = PUBLISHED_QUERIES.get(pool.paper_benchmark)
+        if not sources()[pool.source.kind].remote and len(o) != queries:
+            over = f"{queries:,}" if queries else "another number"
+            return f"the pool holds {len(o):,} queries, the paper's averages are over {over}"
+        if pool.tasks:
+            return "the pool holds some of the benchmark's tasks only"
+        rows = published_means(pool.paper_benchmark, o.arms)
+        ours = dict(zip(o.arms, (o.scores if what == "score" else o.costs).mean(axis=0), strict=True))
+        frame = pd.DataFrame(
+            {
+                "model": list(rows),
+                "value": [ours[model] for model in rows],
+                "published": [getattr(row, what) for row in rows.values()],
+            }
+        )
+        frame["difference"] = (frame["value"] - frame["published"]).abs()
+        return frame.sort_values("difference", ascending=False, ignore_index=True)
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return correlation_blocks(self.outcomes.scores, self.outcomes.tasks)
+
+    @property
+    def asked_here(self) -> str:
+        """Why scores are about the prompts beside them whatever the words say, or ''."""
+        collected = self.pool is not None and self.pool.collect is not None
+        return "`cabs collect` put these prompts to the models itself" if collected else ""
+
+    @property
+    def blocks(self) -> pd.DataFrame:
+        """One row per block of models that correlate within tasks; `blocks_in_all` is 1 unless it is set apart."""
+        arms, blocks = self.outcomes.arms, self._blocks
+        frame = pd.DataFrame({"models": [", ".join(arms[j] for j in block) for block in blocks.blocks]})
+        frame["blocks_in_all"] = [len(frame) if number in blocks.apart else 1 for number in range(len(frame))]
+        if blocks.apart:
+            follows = np.where(self.block_texts["predictable"], "predictable", "not predictable")
+            frame["text"] = [
+                f"unrelated block {number + 1} ({len(block)}): {frame['models'][number]}, {follows[number]} from the text"
+                for number, block in enumerate(blocks.blocks)
+            ]
+        else:
+            unsure = "" if blocks.conclusive else " (too few queries to tell blocks apart)"
+            alone = sum(len(block) == 1 for block in blocks.blocks) if len(blocks.blocks) > 1 else 0
+            more = f"; {alone} models correlate with no other, which proves nothing" if alone else ""
+            frame["text"] = f"no blocks set apart among {sum(map(len, blocks.blocks))} models{unsure}{more}"
+        return frame
+
+    @cached_property
+    def block_texts(self) -> pd.DataFrame:
+        """One row per block: how well its scores follow from the prompts within tasks."""
+        o, blocks = self.outcomes, self._blocks.blocks
+        rows = sample_rows(len(o))
+        features = text_features([o.prompts[i] for i in rows])
+        correlation, p_values = predictability(o.scores[rows], o.tasks[rows], features, blocks)
+        strongest = max(float(correlation.max(initial=0.0)), 1e-9)
+        return pd.DataFrame(
+            {
+                "models": [listed((o.arms[j] for j in block), 200) for block in blocks],
+                "correlation_with_text": correlation,
+                "p_value": p_values,
+                "tasks": counted(len(set(o.tasks[rows].tolist())), "task"),
+                "rows": len(rows),
+                "predictable": (p_values <= 0.01) & (correlation >= 0.25 * strongest),
+            }
+        )
+
+    # ------------------------------------------------------------------------------------------------- splits
+
+    def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
+        """One row: of the groups with more than one query, how many stand in two splits, and the first of these."""
+        o = self.outcomes
+        frame = pd.DataFrame(
+            {"group": group, "split": self.splits, "prompt": o.prompts, "query_id": o.query_ids}
+        )
+        frame = frame[frame["group"].duplicated(keep=False)]
+        torn = frame[frame.groupby("group")["split"].transform("nunique") > 1]
+        example = torn[torn["group"] == torn["group"].iloc[0]] if len(torn) else torn
+        return pd.DataFrame(
+            [
+                {
+                    "in_two": torn["group"].nunique(),
+                    "repeated": frame["group"].nunique(),
+                    "prompts": [prompt[:120] for prompt in example["prompt"].unique()[:4]],
+                    "query_ids": ", ".join(map(str, example["query_id"][:4])),
+                }
+            ]
+        )
+
+    @property
+    def sizes(self) -> pd.DataFrame:
+        """One row per split: its queries, and their share of all."""
+        counts = pd.Series(self.splits).value_counts().reindex(SPLITS, fill_value=0)
+        frame = pd.DataFrame({"split": SPLITS, "queries": counts.to_numpy()})
+        return frame.assign(share=frame["queries"] / max(len(self.splits), 1))
+
+    @property
+    def fractions(self) -> pd.DataFrame | str:
+        """One row per split: distance from the wanted fraction."""
+        if self.pool is None or self.pool.split.kind != "random" or self.shift_wanted:
+            return "the pool wants no fractions"
+        frame = self.sizes.assign(wanted_share=self.pool.split.fractions)
+        return frame.assign(off_by=(frame["share"] - frame["wanted_share"]).abs())
+
+    @property
+    def shift_wanted(self) -> str:
+        """Why drift between train and test is no fault here, or ''."""
+        if self.pool is None:
+            return ""
+        by_task = self.pool.split.kind == "by_task" or self.pool.replay.condition.endswith("_shift")
+        return "the pool splits by task: a shift between train and test is what it is for" if by_task else ""
+
+    @property
+    def _first_of_cluster(self) -> np.ndarray:
+        """Row of the first member of every independent observation."""
+        return np.unique(self.outcomes.clusters, return_index=True)[1]
+
+    @property
+    def task_mix(self) -> pd.DataFrame | str:
+        """One row: chi-square test of task counts, train against test; and the task that moved most.
+
+        A cluster of rows counts once.
+        """
+        first = self._first_of_cluster
+        tables = [
+            pd.crosstab(self.splits[rows], self.outcomes.tasks[rows]).reindex(["train", "test"], fill_value=0)
+            for rows in (slice(None), first)
+        ]
+        rows, counts = tables[0], tables[1]
+        if rows.shape[1] < 2 or (rows.sum(axis=1) == 0).any():
+            return "there is one task only, or one split"
+        shares = rows.div(rows.sum(axis=1), axis=0)
+        task = (shares.loc["train"] - shares.loc["test"]).abs().idxmax()
+        rare = counts.sum() * counts.sum(axis=1).min() / counts.to_numpy().sum() < 5
+        merged = np.column_stack([counts.loc[:, ~rare], counts.loc[:, rare].sum(axis=1)])
+        merged = merged[:, merged.sum(axis=0) > 0]
+        p_value = float(stats.chi2_contingency(merged).pvalue) if merged.shape[1] > 1 else 1.0
+        train, test = shares[task]
+        return pd.DataFrame([{"p_value": p_value, "task": task, "train_share": train, "test_share": test}])
+
+    @property
+    def score_drift(self) -> pd.DataFrame:
+        """One row per model: mean score in train and test, p-value times the number of models."""
+        o = self.outcomes
+        rows = {split: self.splits == split for split in ("train", "test")}
+        means = {split: o.scores[there].mean(axis=0) for split, there in rows.items()}
+        p_values = []
+        for j in range(len(o.arms)):
+            train, test = (
+                mean_error(o.scores[there, j], clusters=o.clusters[there]) for there in rows.values()
+            )
+            p_values.append(test.against(train).p_value(float(means["test"][j] - means["train"][j])))
+        frame = pd.DataFrame(
+            {
+                "model": o.arms,
+                "train_mean": means["train"],
+                "test_mean": means["test"],
+                "adjusted_p_value": np.minimum(1.0, np.array(p_values) * len(o.arms)),
+            }
+        )
+        return frame.sort_values("adjusted_p_value", ignore_index=True)
+
+    @property
+    def length_drift(self) -> pd.DataFrame | str:
+        """One row: Kolmogorov-Smirnov test of prompt lengths, train against test; a cluster of rows counts
+        once.
+        """
+        first, lengths = self._first_of_cluster, self.outcomes.prompt_lengths
+        train, test = (lengths[first][self.splits[first] == split] for split in ("train", "test"))
+        if not len(train) or not len(test):
+            return "train or test is empty"
+        p_value = float(stats.ks_2samp(train, test).pvalue)
+        return pd.DataFrame(
+            [{"p_value": p_value, "train_median": np.median(train), "test_median": np.median(test)}]
+        )
+
+    @property
+    def source_split(self) -> pd.DataFrame | str:
+        """One row: share of queries in the source's own split."""
+        o, kind = self.outcomes, self.pool.split.kind if self.pool else "random"
+        if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:
+            return "the pool does not use the source's own split"
+        moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self.splits)
+        first = str(o.query_ids[moved[0]]) if len(moved) else None
+        return pd.DataFrame(
+            [{"share_kept": 1 - len(moved) / len(o), "moved": len(moved), "first_moved": first}]
+        )

@@ -1,0 +1,145 @@
+"""Accuracy against cost: frontier, hull and AIQ (RouterBench, Hu et al. 2024, arXiv 2403.12031, section 3).
+
+A router swept over its cost sensitivity is a set of points (cost, score). Mixing two settings at random
+reaches every point between them, so what the router can do is the upper convex hull; since a router may also
+ignore money, the hull does not decrease.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.base.statistics import bootstrap_ratio, cluster_sums
+
+
+def _points(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    costs = np.atleast_1d(np.asarray(costs, dtype=np.float64))
+    scores = np.atleast_1d(np.asarray(scores, dtype=np.float64))
+    if costs.shape != scores.shape or costs.ndim != 1 or costs.size == 0:
+        raise ValueError(
+            f"costs {costs.shape} and scores {scores.shape}: expected two lists of one length, not empty"
+        )
+    if not (np.isfinite(costs).all() and np.isfinite(scores).all()) or costs.min() < 0:
+        raise ValueError("costs and scores must be finite, costs >= 0")
+    return costs, scores
+
+
+def pareto_mask(costs: ArrayLike, scores: ArrayLike) -> np.ndarray:
+    """[m] True where no other point is at least as cheap and as good, and better in one of them.
+
+    Equal points are both kept: neither dominates the other.
+    """
+    costs, scores = _points(costs, scores)
+    cheaper = (costs[:, None] <= costs) & (scores[:, None] >= scores)
+    strictly = (costs[:, None] < costs) | (scores[:, None] > scores)
+    beaten = (cheaper & strictly).any(axis=0)
+    return np.logical_not(beaten)
+
+
+def non_decreasing_hull(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices of the non-decreasing upper convex hull, by rising cost.
+
+    Starts at the cheapest point (the best of those that share its cost) and ends at the best score (the
+    cheapest of those that share it). Points on a segment between two vertices are not vertices.
+
+    Returns:
+        (costs [v], scores [v]), both strictly increasing, v >= 1.
+    """
+    costs, scores = _points(costs, scores)
+    hull: list[tuple[float, float]] = []
+    for i in np.lexsort((-scores, costs)):
+        x, y = costs[i], scores[i]
+        if hull and y <= hull[-1][1]:  # dearer or equal, and no better
+            continue
+        while len(hull) >= 2:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (x - x0) > (y - y0) * (x1 - x0):
+                break
+            hull.pop()
+        hull.append((x, y))
+    vertices = np.array(hull)
+    return vertices[:, 0], vertices[:, 1]
+
+
+def hull_score(costs: ArrayLike, scores: ArrayLike, at: ArrayLike) -> np.ndarray:
+    """Score `[m]` of the hull at the costs `at` `[m]`: flat beyond the best point.
+
+    Below the cheapest point: on the segment from the null router (no call: cost 0, score 0) as RouterBench
+    extrapolates.
+    """
+    costs, scores = _points(costs, scores)
+    hull = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
+    score: np.ndarray = np.interp(np.asarray(at, dtype=np.float64), *hull)
+    return score
+
+
+def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -> float:
+    """Average improvement in quality: mean height of the hull over [cost_min, cost_max].
+
+    The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
+    any of them. Routers are extended to it as in `hull_score` (null router below, flat above). Exact integral
+    of the piecewise linear hull. An interval of length zero gives the height there.
+
+    Raises:
+        ValueError: the interval is empty or begins below 0.
+    """
+    costs, scores = _points(costs, scores)
+    if not 0 <= cost_min <= cost_max:
+        raise ValueError(f"interval [{cost_min}, {cost_max}]: expected 0 <= cost_min <= cost_max")
+    x, y = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
+    if cost_max == cost_min:
+        return float(np.interp(cost_min, x, y))
+    knots = np.unique(np.concatenate([[cost_min, cost_max], x[(x > cost_min) & (x < cost_max)]]))
+    return float(np.trapezoid(np.interp(knots, x, y), knots) / (cost_max - cost_min))
+
+
+def cost_at_score(costs: ArrayLike, scores: ArrayLike, target: float) -> float:
+    """Lowest cost at which the hull reaches `target`; NaN if it never does.
+
+    The null router is left out: a router that answers some queries with nothing is no replacement. A target
+    below the cheapest point costs what the cheapest point costs.
+    """
+    x, y = non_decreasing_hull(costs, scores)
+    if not np.isfinite(target) or target > y[-1]:
+        return float("nan")
+    return float(np.interp(target, y, x))
+
+
+def cost_saved(costs: ArrayLike, scores: ArrayLike, baseline_cost: float, baseline_score: float) -> float:
+    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1]; NaN where it is not reached."""
+    if not baseline_cost > 0:
+        return float("nan")
+    return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost
+
+
+def aiq_bootstrap_se(
+    costs: ArrayLike,
+    scores: ArrayLike,
+    cost_min: float,
+    cost_max: float,
+    *,
+    plays: ArrayLike | None = None,
+    clusters: ArrayLike | None = None,
+) -> float:
+    """Bootstrap standard error over clusters of queries of a router's AIQ, from 200 replicates.
+
+    Args:
+        costs, scores: [rhos, n] per query means at every rho; the queries are resampled for all rhos together.
+        plays: [rhos, n] how often each query was played (weights of the means), None for equally often.
+
+    Raises:
+        ValueError: costs and scores are not `[rhos, n]` both.
+    """
+    costs, scores = np.asarray(costs, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    if costs.shape != scores.shape or costs.ndim != 2:
+        raise ValueError(f"costs {costs.shape} and scores {scores.shape}: expected [rhos, n] for both")
+    plays = np.ones_like(costs) if plays is None else np.asarray(plays, dtype=np.float64)
+    if cluster_sums(plays, clusters).shape[1] < 2:
+        return float("nan")
+    x, y = (
+        bootstrap_ratio(plays * values, plays, clusters=clusters, replicates=200)
+        for values in (costs, scores)
+    )
+    values = [aiq(*point, cost_min, cost_max) for point in zip(np.maximum(x, 0.0).T, y.T)]
+    return float(np.std(values, ddof=1))

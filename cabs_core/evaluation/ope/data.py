@@ -1,0 +1,238 @@
+"""Logged decisions with their outcomes, as arrays, from an event log or from a user's table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.errors import DataError
+from cabs_core.base.statistics.clusters import clusters_of
+from cabs_core.data.events.log import EventLog
+from cabs_core.data.logs import Log, known_propensities, log_of_frame, read_log
+from cabs_core.data.logs.names import base_of
+from cabs_core.data.logs.receipt import merging
+from cabs_core.evaluation.ope.models import folds, propensity_model
+
+#: fields that are not of single decisions
+_WHOLE = ("arms", "adaptive", "receipt")
+
+
+@dataclass(frozen=True)
+class LoggedData:
+    """n scored decisions between K arms.
+
+    Attributes:
+        arms: names [K]. actions: int64 [n]. scores [n] in [0, 1]; costs [n] USD >= 0.
+        propensities: [n] probability of the played arm in (0, 1]; None: that of pmf, else unknown.
+        features: [n, d], what the models of outcomes see; d may be 0.
+        pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
+        groups: text [n]; rows of one group (one prompt) are resampled together.
+        clusters: [n]; decisions that depend on each other (`statistics.clusters`); None: groups.
+        embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
+            it would have played; None: unknown, or (available) all.
+        receipt: how the log was read, in words.
+    """
+
+    arms: list[str]
+    actions: np.ndarray
+    scores: np.ndarray
+    costs: np.ndarray
+    features: np.ndarray
+    groups: np.ndarray
+    propensities: np.ndarray | None = None
+    pmf: np.ndarray | None = None
+    embeddings: np.ndarray | None = None
+    lengths: np.ndarray | None = None
+    available: np.ndarray | None = None
+    clusters: np.ndarray | None = None
+    adaptive: bool = False
+    receipt: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        n, k = len(self.actions), len(self.arms)
+        optional = ("propensities", "pmf", "embeddings", "lengths", "available", "clusters")
+        for name in ("scores", "costs", "features", "groups", *optional):
+            value = getattr(self, name)
+            if value is not None and len(value) != n:
+                raise DataError(f"log: {name} has {len(value)} rows, expected {n}")
+        if n and not (0 <= self.actions.min() and self.actions.max() < k):
+            raise DataError(f"log: actions must be 0..{k - 1}")
+        if self.propensities is None and self.pmf is not None:
+            object.__setattr__(self, "propensities", self.pmf[np.arange(n), self.actions])
+        for name, low, high in (("scores", 0.0, 1.0), ("costs", 0.0, np.inf), ("propensities", 0.0, 1.0)):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            bad = ~((value >= low) & (value <= high)) | (value == 0.0 if name == "propensities" else False)
+            if bad.any():
+                row = int(np.flatnonzero(bad)[0])
+                wanted = "in (0, 1]" if name == "propensities" else f"from {low:g} to {high:g}"
+                raise DataError(f"log row {row + 1}: {name} is {value[row]}, expected a number {wanted}")
+        if not np.isfinite(self.features).all():
+            raise DataError("log: features must be finite")
+        if self.pmf is not None and not np.allclose(self.pmf.sum(axis=1), 1.0, atol=1e-6):
+            row = int(np.argmax(np.abs(self.pmf.sum(axis=1) - 1.0)))
+            raise DataError(f"log row {row + 1}: pmf sums to {self.pmf[row].sum():.6g}, expected 1")
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def dependent(self, given: np.ndarray | None = None) -> np.ndarray:
+        """[n] equal for decisions that depend on each other: as given, else `clusters`, else those of one prompt.
+
+        Raises:
+            DataError: what is given does not fit the log.
+        """
+        if given is None:
+            return self.groups if self.clusters is None else self.clusters
+        if len(given) != len(self):
+            raise DataError(f"cluster has {len(given)} values, expected {len(self)}")
+        return np.asarray(given)
+
+    @cached_property
+    def expected_pmf(self) -> np.ndarray:
+        """[n, K] of the logging policy: from the log, else from a model of its choices, cross-fitted by cluster."""
+        if self.pmf is not None:
+            return self.pmf
+        return propensity_model(self.features, self.actions, len(self.arms), folds(self.dependent()))
+
+    def take(self, rows: np.ndarray) -> LoggedData:
+        """The decisions of the given rows."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _WHOLE}
+        taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in values.items()}
+        return replace(self, **taken)
+
+
+def read_events(
+    log: EventLog, arms: Sequence[str], *, identity: str | None = None, components: int = 32
+) -> LoggedData:
+    """The scored decisions of an event log; features are the leading components of the embeddings.
+
+    Decisions between other arms are left out, and those without an embedding or with one of another encoder. The router
+    learns as it goes, so the log is `adaptive`. Decisions of a conversation that was decided several times are one cluster.
+
+    Args:
+        identity: of the encoder (`Manifest.identity`); None: all embeddings are taken to be of one encoder.
+        components: number of features, at most the width of the embeddings.
+
+    Raises:
+        DataError: no such decision.
+    """
+    encoders = log.encoders()
+    names = list(arms)
+    rows, rewards = [], []
+    for d, reward in log.scored():
+        if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
+            continue
+        if json.loads(d.decision)["arms"] == names:
+            rows.append(d)
+            rewards.append(reward)
+    if not rows:
+        whose = "" if identity is None else f" with embeddings of the encoder {identity}"
+        raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
+    vectors = np.stack([np.asarray(d.embedding) for d in rows])
+    every = np.ones(len(names), dtype=np.bool_)
+    prompts = [d.prompt_hash for d in rows]
+    return LoggedData(
+        arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in rewards]),
+        costs=np.array([r.cost for r in rewards]), features=leading(vectors, components),
+        groups=np.array(prompts), propensities=np.array([d.p for d in rows]),
+        pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
+        available=np.stack([every if d.available is None else d.available for d in rows]),
+        clusters=clusters_of(prompts, [d.session for d in rows]), adaptive=True,
+    )  # fmt: skip
+
+
+def leading(vectors: np.ndarray, components: int) -> np.ndarray:
+    """`[n, components]` float64: principal components of the rows."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, basis = np.linalg.eigh(centred.T @ centred)
+    scores: np.ndarray = centred @ basis[:, ::-1][:, :components]
+    return scores
+
+
+def read_table(
+    table: str | Path | pd.DataFrame | Log,
+    features: np.ndarray | None = None,
+    *,
+    columns: Mapping[str, str | None] | None = None,
+    arms: Sequence[str] | None = None,
+    embeddings: np.ndarray | None = None,
+    components: int = 32,
+    merged: Mapping[str, str] | None = None,
+) -> LoggedData:
+    """The scored calls of a log, or of a table with one row a call.
+
+    Args:
+        table: a file, a data frame, or a log that was read (`cabs_core.read_log`).
+        features: [rows, d] of the prompts, in the order of the calls; None: the leading components of embeddings.
+        embeddings: [rows, e] of the prompts; None: not known.
+        columns: of a file or data frame: {what: column}, as of `cabs_core.read_log`. `pmf` holds JSON, {model: probability}.
+        arms: names; None: those that were played, in alphabetical order.
+        merged: {name in the log: arm} of models that go by several names.
+
+    Raises:
+        DataError: a column is absent, a value is impossible (row and value are named), a model is none of the arms, or no
+            call has a score and a cost.
+    """
+    if isinstance(table, Log):
+        log = table
+    elif isinstance(table, pd.DataFrame):
+        log = log_of_frame(table, columns)
+    else:
+        log = read_log(table, columns=columns)
+    origin, words = log.receipt.origin, log.receipt.lines()
+    log.require("score", "cost")
+    known = (log.frame["score"].notna() & log.frame["cost"].notna()).to_numpy()
+    if not known.any():
+        raise DataError(f"{origin}: no call has a score and a cost")
+    if not known.all():
+        words.append(f"{int((~known).sum()):,} calls without a score or a cost are left out of the estimates")
+    frame, details = log.frame[known], log.details[known]
+    played = [(merged or {}).get(name, name) for name in frame["model"]]
+    models = sorted(set(played)) if arms is None else list(arms)
+    if unknown := sorted(set(played) - set(models)):
+        like = next((arm for arm in models if base_of(arm) == base_of(unknown[0])), None)
+        raise DataError(
+            f"{origin}: model {unknown[0]!r:.100} is none of {', '.join(models)}"
+            + (
+                ""
+                if like is None
+                else f". {merging({like: played.count(like), unknown[0]: played.count(unknown[0])})}"
+            )
+        )
+    rows = details["record"].tolist()
+    pmf = None
+    if details["pmf"].notna().any():
+        pmf = np.array([_pmf(v, models, row, origin) for row, v in zip(rows, details["pmf"], strict=True)])
+    vectors = None if embeddings is None else embeddings[known]
+    if features is None:
+        given = np.zeros((len(frame), 0)) if vectors is None else leading(vectors, components)
+    else:
+        given = np.asarray(features, dtype=np.float64)[known]
+    prompts, sessions = frame["prompt"], frame["session"]
+    return LoggedData(
+        arms=models, actions=np.array([models.index(m) for m in played]), scores=frame["score"].to_numpy(),
+        costs=frame["cost"].to_numpy(), features=given, groups=prompts.to_numpy(dtype=object),
+        propensities=known_propensities(frame["propensity"].to_numpy(), rows, origin),
+        pmf=pmf, embeddings=vectors, lengths=None if vectors is None else prompts.str.len().to_numpy(dtype=np.float64),
+        clusters=clusters_of(prompts.tolist(), sessions.tolist()) if sessions.notna().any() else None, receipt=tuple(words),
+    )  # fmt: skip
+
+
+def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:
+    """[K] the probabilities of a cell that holds {model: probability}, as a mapping or as JSON."""
+    try:
+        cell = json.loads(value) if isinstance(value, str) else value
+        return [float(cell.get(arm, 0.0)) for arm in arms]
+    except (ValueError, TypeError, AttributeError):
+        raise DataError(
+            f"{origin}, row {row}: pmf is {value!r:.60}; expected {{model: probability}} as JSON"
+        ) from None

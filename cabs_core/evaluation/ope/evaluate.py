@@ -1,0 +1,326 @@
+"""Estimate a policy's score, cost and utility from a log, with intervals, or say why the log does not allow it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.errors import DataError
+from cabs_core.base.statistics import UNKNOWN, Error, tail_error, too_heavy
+from cabs_core.base.utility import clipped_utility
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.estimators import direct, doubly_robust, snips, weights
+from cabs_core.evaluation.ope.estimators import effective_size as realised_size
+from cabs_core.evaluation.ope.intervals import (
+    LEAST,
+    effective_size,
+    error_of,
+    second_moment,
+    sequence_half_width,
+)
+from cabs_core.evaluation.ope.models import earlier_model, folds, outcome_model
+
+#: refused up to this: share of the target's probability on arms that the log can play
+COVERAGE = 0.5
+#: a mean cost has no interval where a lognormal tail like that of the log's costs would leave it this relative error
+HEAVY_TAIL = 0.12
+#: refused beyond this many standard errors between the mean weight and the coverage: the propensities are not those of the log
+STRANGE = 5.0
+#: most of the target's probability that SWITCH-DR may leave to the model and still have an interval
+CUT = 0.005
+ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
+_BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
+_ASSUMED = "the propensities were estimated, and no error is known for that"
+_NO_LARGEST = "the log never plays {:.1%} of what the policy plays, and what that costs has no largest value"
+_TAIL = "a few dear calls, of which the log has too few, decide the mean cost"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One estimator of one outcome (score, cost or utility), with 95 % intervals (`intervals`).
+
+    difference: to what the logging policy earned on the same rows. low, high, difference_low, difference_high: None
+    where an interval would not hold what it promises; no_interval says why, else ''.
+    manski_width: how much of the interval's width is for choices that the log never makes: scores and utilities there may
+    be anything from 0 to 1 (Manski 1990). 0 where the log plays all that the policy plays.
+    """
+
+    estimator: str
+    outcome: str
+    value: float
+    low: float | None
+    high: float | None
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    no_interval: str
+    manski_width: float = 0.0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a log says about a policy at one rho.
+
+    Attributes:
+        rows: estimates; empty where refused. refused: why there are none, or ''.
+        n, groups: decisions and different prompts. n_eff: effective sample size, expected from the logged
+            probabilities; where the log holds those of the played arms alone, from a model of what it plays, and at most
+            that of the weights that happened.
+        max_weight, mean_weight: of the importance weights w, whose mean is `coverage` in expectation.
+        coverage: mean probability that the target gives to arms which the log can play; where the log's probabilities
+            are unknown, to arms that it played at all.
+        assumed: whether propensities were estimated; all estimates then rest on that model.
+        anytime: whether the intervals hold at every length of the log together.
+    """
+
+    rows: list[Estimate]
+    refused: str
+    rho: float
+    n: int
+    groups: int
+    n_eff: float
+    max_weight: float
+    mean_weight: float
+    coverage: float
+    assumed: bool
+    anytime: bool
+
+    def row(self, estimator: str, outcome: str = "utility") -> Estimate:
+        """One estimate. Raises DataError where there is none, with the reason."""
+        for row in self.rows:
+            if (row.estimator, row.outcome) == (estimator, outcome):
+                return row
+        raise DataError(self.refused or f"no estimate {estimator!r} of {outcome!r}")
+
+
+def evaluate(
+    data: LoggedData,
+    target: np.ndarray,
+    rho: float,
+    *,
+    switch: float | None = None,
+    cluster: np.ndarray | None = None,
+    anytime: bool | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Estimate score, cost and utility of a policy that would play `target` on the log's prompts.
+
+    Args:
+        target: [n, K] probabilities; the policy must not have learnt from these rows.
+        rho: score units per USD. switch: largest weight that SWITCH-DR corrects with; None: the root of n, so that
+            what it leaves out vanishes as the log grows.
+        cluster: [n] decisions that depend on each other, whatever the values; None: as the log says (of one prompt, and
+            in a router's log of one conversation).
+        anytime: intervals that hold at every length of the log together, as the log of a policy that learns needs them
+            (rows in the order of time); wider by half. None: what the log says of itself (`LoggedData.adaptive`).
+
+    Raises:
+        DataError: target or cluster does not fit the log.
+
+    Source:
+        SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wang et al. 2017.
+
+    Examples:
+        >>> import numpy as np
+        >>> from cabs_core import evaluate
+        >>> from cabs_core.evaluation.ope import LoggedData
+        >>> rng = np.random.default_rng(0)
+        >>> arm = rng.integers(0, 2, 400)                       # logged at random: each with probability 1/2
+        >>> score = (rng.random(400) < np.where(arm == 1, 0.8, 0.4)).astype(float)
+        >>> log = LoggedData(["a", "b"], arm, score, np.full(400, 1e-4), rng.normal(size=(400, 2)),
+        ...                  np.arange(400).astype(str), propensities=np.full(400, 0.5))
+        >>> always_b = evaluate(log, np.tile([0.0, 1.0], (400, 1)), rho=0.0)
+        >>> bool(abs(always_b.row("dr").value - 0.8) < 0.1)
+        True
+    """
+    target = np.asarray(target, dtype=np.float64)
+    n, k = len(data), len(data.arms)
+    if target.shape != (n, k) or (target < 0).any() or not np.allclose(target.sum(axis=1), 1.0, atol=1e-6):
+        raise DataError(
+            f"target has shape {target.shape}: expected probabilities [{n}, {k}] with rows of sum 1"
+        )
+    clusters = data.dependent(cluster)
+    independent = len(np.unique(clusters))
+    anytime = data.adaptive if anytime is None else anytime
+    facts: dict[str, Any] = {
+        "rho": float(rho), "n": n, "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
+        "anytime": anytime,
+    }  # fmt: skip
+    if n == 0:
+        return Evaluation([], "the log holds no scored decision", n_eff=0.0, max_weight=0.0, mean_weight=0.0,
+                          coverage=0.0, **facts)  # fmt: skip
+    fold = folds(clusters, seed=seed)
+    propensities = propensities_of(data)
+    w = weights(target, data.actions, propensities)
+    square, size = second_moment(target, data.expected_pmf), effective_size(target, data.expected_pmf)
+    blind = data.pmf is None
+    if blind:  # a model's word is not enough
+        size = min(size, realised_size(w))
+    playable = _support(data)
+    coverage = float((target * playable).sum(axis=1).mean())
+    uncovered = 1.0 - coverage if coverage < 1.0 - 1e-9 else 0.0
+    facts |= {
+        "n_eff": size,
+        "max_weight": float(w.max()),
+        "mean_weight": float(w.mean()),
+        "coverage": coverage,
+    }
+    if reason := _refusal(data, facts, propensities, w, independent):
+        return Evaluation([], reason, **facts)
+    switch = float(np.sqrt(n)) if switch is None else float(switch)
+    cut = _cut(target, data, w, switch)
+    width = sequence_half_width(n) if anytime else None
+    # what was not seen matters to the difference only where the policies differ
+    apart = 1.0 if blind else min(float(np.abs(target - data.expected_pmf).sum(axis=1).mean()), 1.0)
+    every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
+    rows = []
+    for name, outcome, unit in (
+        ("score", data.scores, 1.0),
+        ("cost", data.costs, 0.0),
+        ("utility", utilities, 1.0),
+    ):
+        no_interval = _unbounded(w * outcome, clusters, uncovered) if name == "cost" else ""
+        q = model_of(data, outcome, fold, anytime)
+        model, played = direct(target, q), q[every, data.actions]
+        error = outcome - played
+        less = max(square - 2.0 * coverage + 1.0, 0.0)  # E[(w - 1)^2], as E[w] = coverage
+        se_dr = error_of(model, w, error, clusters, square, size, cautious=blind, unit=unit)
+        gap_dr = error_of(
+            model - played, w - 1.0, error, clusters, less, size, cautious=blind, unit=unit * apart
+        )
+        value = snips(w, outcome)
+        mean = max(float(w.mean()), 1e-12)
+        nothing, drift = np.zeros(n), float(outcome.mean()) - value
+        estimates = {
+            "snips": (
+                value,
+                error_of(nothing, w / mean, outcome - value, clusters, square, size, cautious=blind, unit=unit),
+                # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
+                error_of(nothing - drift, w / mean - 1.0, outcome - value, clusters, less, size, cautious=blind, unit=unit * apart),
+                "a learning policy's log gives it no interval at any time" if anytime else "",
+            ),
+            "dr": (float(doubly_robust(target, w, data.actions, outcome, q).mean()), se_dr, gap_dr, ""),
+            "switch_dr": (
+                float(doubly_robust(target, w, data.actions, outcome, q, switch).mean()), se_dr, gap_dr,
+                f"weights over {switch:.3g} are cut, which leaves {cut:.1%} of the policy to the model" if cut > CUT else "",
+            ),
+            "dm": (float(model.mean()), UNKNOWN, UNKNOWN, _BIASED),
+        }  # fmt: skip
+        for estimator in ESTIMATORS:
+            value, se, gap_se, reason = estimates[estimator]
+            reason = reason or (_ASSUMED if facts["assumed"] else "") or no_interval
+            difference = value - float(outcome.mean())
+            # what the estimate takes the uncovered choices to earn: it may be anything from 0 to 1 of each
+            worth = value if estimator == "snips" else np.clip(q, 0.0, 1.0)
+            taken = float((target * ~playable * worth).sum(axis=1).mean())
+            free = (taken, uncovered - taken)
+            low, high = _ends(value, se, width, reason, free)
+            rows.append(
+                Estimate(
+                    estimator,
+                    name,
+                    value,
+                    low,
+                    high,
+                    difference,
+                    *_ends(difference, gap_se, width, reason, free),
+                    reason,
+                    0.0 if reason else uncovered,
+                )
+            )
+    return Evaluation(rows, "", **facts)
+
+
+def _ends(
+    centre: float, error: Error, width: float | None, reason: str, free: tuple[float, float]
+) -> tuple[float | None, float | None]:
+    """An interval, as much wider at its ends as the log leaves free; or none where there is a reason for that."""
+    if reason:
+        return None, None
+    low, high = (error.reach(side, width=width) for side in ("low", "high"))
+    return centre - low - free[0], centre + high + free[1]
+
+
+def _unbounded(paid: np.ndarray, clusters: np.ndarray, uncovered: float) -> str:
+    """Why a mean cost has no interval, or ''. paid: [n] weighted costs."""
+    if uncovered:
+        return _NO_LARGEST.format(uncovered)
+    if (largest := too_heavy(paid, clusters)) is not None:
+        return f"one prompt or conversation is {largest:.0%} of all the money"
+    return _TAIL if tail_error(paid, clusters) > HEAVY_TAIL else ""
+
+
+def propensities_of(data: LoggedData) -> np.ndarray:
+    """[n] of the played arms: the log's, else estimated."""
+    if data.propensities is not None:
+        return data.propensities
+    estimated: np.ndarray = data.expected_pmf[np.arange(len(data)), data.actions]
+    return estimated
+
+
+def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
+    """q [n, K]: every arm's outcome by a model that has not seen the row, nor (anytime) any that came later."""
+    if anytime:
+        return earlier_model(data.features, data.actions, outcome, len(data.arms))
+    return outcome_model(data.features, data.actions, outcome, len(data.arms), fold)
+
+
+def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> float:
+    """Share of the target's probability where its weight passes the cap; of the rows that happened, without a pmf."""
+    if data.pmf is None:
+        return float(w[w > switch].sum() / max(w.sum(), 1e-12))
+    return float((target * (target > switch * data.pmf)).sum(axis=1).mean())
+
+
+def _support(data: LoggedData) -> np.ndarray:
+    """[n, K] arms of positive logging probability; where the log does not hold those, that any of its rows played."""
+    if data.pmf is not None:
+        positive: np.ndarray = data.pmf > 0.0
+        return positive
+    return np.tile(np.isin(np.arange(len(data.arms)), data.actions), (len(data), 1))
+
+
+def _refusal(
+    data: LoggedData, facts: dict[str, Any], propensities: np.ndarray, w: np.ndarray, independent: int
+) -> str:
+    if data.propensities is not None and (propensities >= 1.0 - 1e-9).all():
+        return (
+            "the log is deterministic: every decision had probability 1, so it says nothing about other choices. Log "
+            "with exploration (epsilon of 0.1 or more)"
+        )
+    if facts["coverage"] <= COVERAGE:
+        return (
+            f"the policy gives {1 - facts['coverage']:.1%} of its probability to models that the log never plays there: "
+            "what they would earn is not in it"
+        )
+    if independent < 2:
+        return (
+            "all decisions are of one prompt or conversation: nothing says how much another one would differ"
+        )
+    size, n = facts["n_eff"], facts["n"]
+    if size < LEAST:
+        more = (
+            f"about {needed(n * LEAST / size - n)} more scored decisions like these, or"
+            if size > 0
+            else "more"
+        )
+        return (
+            f"the log is worth {size:.1f} decisions of this policy (effective sample size), and needs {LEAST:g}: it takes "
+            f"{more} more exploration"
+        )
+    error = float(w.std()) / math.sqrt(n)
+    if not facts["assumed"] and abs(facts["mean_weight"] - facts["coverage"]) > STRANGE * error + 1e-6:
+        return (
+            f"the importance weights have mean {facts['mean_weight']:.3g} where {facts['coverage']:.3g} is expected: what this policy plays was "
+            "hardly drawn, or the log's propensities are not those that its models were drawn with"
+        )
+    return ""
+
+
+def needed(count: float) -> str:
+    """A number of decisions in two digits, rounded up: '1,300'."""
+    step = 10.0 ** max(0, math.floor(math.log10(max(count, 1.0))) - 1)
+    return f"{int(math.ceil(count / step - 1e-9) * step):,}"

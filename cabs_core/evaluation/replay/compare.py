@@ -1,0 +1,227 @@
+"""Several policies at several rhos, and what one gains over another, with honest errors: for notebooks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import DataError, PolicyError
+from cabs_core.base.statistics import crossed_error, ratio_error, standard_error, too_heavy
+from cabs_core.evaluation.metrics import pareto_mask
+from cabs_core.evaluation.replay.engine import replay
+from cabs_core.evaluation.replay.result import ReplayResult
+
+MEASURES = ("utility", "score", "cost", "regret")
+_COLUMNS = ("policy", "rho", "trials", "rounds", *(f"{m}{end}" for m in MEASURES for end in ("", "_se")))
+
+
+def replay_many(
+    problem: ReplayProblem,
+    policies: Sequence[Any] | Mapping[str, Any],
+    rhos: Iterable[float] = (300.0,),
+    *,
+    trials: int = 10,
+    seed: int = 0,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Replay policies at several rhos, all on the same orders of queries.
+
+    Args:
+        problem: the arrays.
+        policies: names, pairs of a name and its options, or objects with `predict` and `learn`; as a mapping,
+            {label: any of these}.
+        rhos: cost sensitivities, >= 0, score units per USD.
+        trials, seed: as for `replay`; settings: its other keywords, such as `condition` or `threads`.
+
+    Returns:
+        One row a policy and rho: policy, rho, trials, rounds, and mean utility, score, cost (USD a query) and
+        regret with their standard errors over trials and queries together (`utility_se` and so on; NaN with
+        one round).
+
+    Raises:
+        PolicyError: a policy, option or label is unknown or named twice.
+
+    Examples:
+        >>> from cabs_core import replay_many, synthetic_problem
+        >>> problem = synthetic_problem(n=100, K=3, d=4)
+        >>> policies = {"LinUCB": "lin_ucb", "bolder": ("lin_ucb", {"alpha": 2.0})}
+        >>> found = replay_many(problem, policies, [0, 300], trials=2)
+        >>> found[["policy", "rho"]].values.tolist()
+        [['LinUCB', 0.0], ['LinUCB', 300.0], ['bolder', 0.0], ['bolder', 300.0]]
+    """
+    rows = []
+    grid = [float(rho) for rho in rhos]
+    for label, policy, options in _labelled(policies):
+        for rho in grid:
+            result = replay(problem, policy, rho=rho, trials=trials, seed=seed, options=options, **settings)
+            row: dict[str, Any] = {
+                "policy": label,
+                "rho": rho,
+                "trials": result.trials,
+                "rounds": result.rounds,
+            }
+            for measure in MEASURES:
+                values = result.per_round(measure)
+                row[measure] = float(values.mean())
+                row[f"{measure}_se"] = crossed_error(result.order, values, result.clusters).se
+            rows.append(row)
+    return pd.DataFrame(rows, columns=list(_COLUMNS))
+
+
+def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, Any, dict[str, Any]]]:
+    """[(label, name or object, options)]; a label that is not given says the options."""
+    if isinstance(policies, str):
+        policies = [policies]
+    items = policies.items() if isinstance(policies, Mapping) else ((None, item) for item in policies)
+    labelled = []
+    for label, item in items:
+        pair = isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)
+        policy, options = (item[0], dict(item[1])) if pair else (item, {})
+        name = policy if isinstance(policy, str) else getattr(policy, "name", type(policy).__name__)
+        text = ", ".join(f"{key}={value}" for key, value in options.items())
+        labelled.append((label or (f"{name} ({text})" if text else str(name)), policy, options))
+    twice = {label for label, _, _ in labelled if [name for name, _, _ in labelled].count(label) > 1}
+    if twice:
+        raise PolicyError(
+            f"replay_many: {sorted(twice)[0]!r} is named twice; give a mapping {{label: policy}} with labels "
+            "of your own"
+        )
+    return labelled
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean of a - b over the same queries in the same trials.
+
+    Attributes:
+        measure: utility, score, cost or regret; value: the mean difference.
+        se_trials: standard error over trials (0 for two static policies; NaN with one trial).
+        se_queries: over independent queries (prompts with their near-copies, conversations): another sample
+            of them would give another mean.
+        se: both together; low, high: 95 % interval (`statistics.uncertainty`: of costs unbounded, else
+            at least as wide as what was not seen may matter); NaN where a few calls are most of the money,
+            so that nothing is known.
+        p_value: of the two-sided test that there is no difference.
+        queries, independent: how many were played, and how many independent observations these are.
+    """
+
+    measure: str
+    value: float
+    se_trials: float
+    se_queries: float
+    se: float
+    low: float
+    high: float
+    p_value: float
+    queries: int
+    independent: int
+
+    def __str__(self) -> str:
+        interval = f"95 % {self.low:+.4f} to {self.high:+.4f}"
+        if math.isnan(self.low):
+            interval = "no interval: too few independent queries, or a few calls are most of the money"
+        apart = (
+            ""
+            if self.independent == self.queries
+            else f", {self.independent} of {self.queries} queries independent"
+        )
+        return f"{self.measure} {self.value:+.4f} ± {self.se:.4f} ({interval}{apart})"
+
+
+def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility") -> PairedDifference:
+    """What policy a gains over policy b, with the honest error.
+
+    Static policies play the same in every trial, so an error over trials alone would call any difference
+    certain. The error is over trials and independent queries together, both paired. It is conditional on the
+    split.
+
+    Args:
+        a, b: replays of the same problem with the same trials, seed and rho.
+        measure: utility, score, cost or regret.
+
+    Raises:
+        DataError: the two did not play the same queries in the same order at the same rho, so they are not
+            paired.
+
+    Examples:
+        >>> from cabs_core import paired_difference, synthetic_problem
+        >>> from cabs_core.evaluation.replay import replay
+        >>> problem = synthetic_problem(n=200, K=3, d=4)
+        >>> a, b = (replay(problem, name, rho=300.0, trials=2) for name in ("best_single", "ridge"))
+        >>> found = paired_difference(a, b)
+        >>> found.se_trials < 1e-12 < found.se_queries == found.se, found.independent
+        (True, 200)
+    """
+    if a.order.shape != b.order.shape or not np.array_equal(a.order, b.order) or a.pool != b.pool:
+        raise DataError(
+            f"{a.policy} and {b.policy} are not paired: replay both on one problem with the same trials and "
+            "seed"
+        )
+    if a.rho != b.rho and measure in ("utility", "regret"):
+        raise DataError(
+            f"{a.policy} is at rho {a.rho:g}, {b.policy} at {b.rho:g}: their {measure} is not comparable"
+        )
+    ours, theirs = a.per_round(measure), b.per_round(measure)
+    gaps, order, clusters = ours - theirs, a.order, a.clusters
+    count = int(order.max()) + 1 if clusters is None else len(clusters)
+    plays = np.bincount(order.ravel(), minlength=count)
+    members = np.arange(count) if clusters is None else clusters
+    over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
+    unit = 0.0 if measure == "cost" else 1.0
+    error = crossed_error(order, gaps, clusters, unit=unit)
+    value = float(gaps.mean())
+    low, high = error.interval(value)
+    if measure == "cost" and any(
+        too_heavy(np.bincount(order.ravel(), cost.ravel(), count), clusters) for cost in (ours, theirs)
+    ):
+        low = high = math.nan
+    return PairedDifference(
+        measure,
+        value,
+        float(standard_error(gaps.mean(axis=1))),
+        over_queries.se,
+        error.se,
+        low,
+        high,
+        error.p_value(value),
+        int((plays > 0).sum()),
+        len(np.unique(members[plays > 0])),
+    )
+
+
+def frontier(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean cost and mean score of every policy and rho, and which no other policy and rho beats.
+
+    Args:
+        table: columns policy, rho, cost and score, such as `replay_many` returns.
+
+    Returns:
+        The same columns by rising cost, and `on_frontier` (bool): nothing in the table is at least as cheap
+        and at least as good, and better in one of them.
+
+    Raises:
+        DataError: a column is missing, or the table is empty.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from cabs_core import frontier
+        >>> costs, scores = [1.0, 2.0, 3.0], [0.5, 0.4, 0.9]
+        >>> table = pd.DataFrame({"policy": ["a", "b", "c"], "rho": 0.0, "cost": costs, "score": scores})
+        >>> frontier(table).on_frontier.tolist()
+        [True, False, True]
+    """
+    columns = ["policy", "rho", "cost", "score"]
+    missing = [name for name in columns if name not in table]
+    if missing or not len(table):
+        raise DataError(
+            f"frontier: expected rows with columns {columns}; missing are {missing or 'the rows'}"
+        )
+    points = table[columns].sort_values(["cost", "score"], ignore_index=True)
+    points["on_frontier"] = pareto_mask(points["cost"], points["score"])
+    return points

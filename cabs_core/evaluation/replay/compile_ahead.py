@@ -1,0 +1,118 @@
+"""Compiling what policies play in processes side by side, while a first run is still reading data.
+
+numba compiles one function at a time in a process, and on a new machine that is most of a first run. Here
+processes play a few rounds of each policy on a made-up problem, whose arrays have the types of a real one,
+and leave the machine code in numba's cache, where every process finds it.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.compiled.jit import share_compiled
+from cabs_core.base.errors import CabsError
+from cabs_core.evaluation.replay.engine import default_threads, replay
+
+_MOST, _ROUNDS, _RHO = 4, 5, 1.0
+_USUAL_ARMS = 11  # of RouterBench and the demo, whose pool files name no models
+WORKER = "from cabs_core.evaluation.replay.compile_ahead import work; work()"
+_under_way: list[threading.Thread] = []
+started: list[subprocess.Popen[str]] = []
+
+
+def start_compiling(
+    policies: Sequence[str], arms: int = 0, notify: Callable[[str], None] = lambda text: None
+) -> int:
+    """Begin to compile the loops of these policies where the cache lacks most of them; no result depends on
+    it.
+
+    Policies of one module share code, so one process takes them all. While an earlier call is still at work,
+    nothing is begun.
+
+    Args:
+        arms: number of models, for which the exploration program is compiled; 0: not known yet.
+        notify: told that it takes a while.
+
+    Returns:
+        The number of processes that were started; 0: there is nothing to gain.
+    """
+    groups: dict[str, list[str]] = {}
+    for policy in policies:
+        groups.setdefault(policy_class(policy).__module__, []).append(policy)
+    processes = min(default_threads(), len(groups), _MOST)
+    if processes < 2 or any(t.is_alive() for t in _under_way) or share_compiled() > 0.5:
+        return 0
+    notify(f"compiling the loops of {len(policies)} policies beside the rest, once on this machine")
+    waiting: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+    for group in sorted(groups.values(), key=len, reverse=True):
+        waiting.put(group)
+    _under_way[:] = [
+        threading.Thread(target=_feed, args=(waiting, arms or _USUAL_ARMS), daemon=True)
+        for _ in range(processes)
+    ]
+    for thread in _under_way:
+        thread.start()
+    return processes
+
+
+def finish_compiling() -> None:
+    """Wait for what `start_compiling` began in this process."""
+    for thread in _under_way:
+        thread.join()
+
+
+def stop_compiling() -> None:
+    """End the processes, for when this one is about to.
+
+    A job in the background may have inherited ignoring SIGTERM.
+    """
+    for process in started:
+        process.kill()
+
+
+def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
+    """Give groups to one process until none is left.
+
+    What a process fails at is compiled when it is needed.
+    """
+    command = [sys.executable, "-P", "-c", WORKER, str(arms)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        started.append(process)
+        try:
+            while True:
+                process.stdin.write(" ".join(waiting.get_nowait()) + "\n")
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    return
+        except (queue.Empty, BrokenPipeError):
+            return
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+
+def work() -> None:
+    """What a process does: play the policies of every line on its input, and say so. Ends with its input."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+    made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)
+    with tempfile.TemporaryDirectory(prefix="cabs-compile-") as folder:
+        # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their
+        # names
+        problem = ReplayProblem.load(made_up.save(Path(folder, "problem")))
+    for line in sys.stdin:
+        for policy in line.split():
+            with suppress(CabsError):  # it needs something that the made-up problem lacks
+                replay(problem, policy, rho=_RHO, trials=1, rounds=_ROUNDS, threads=1)
+        print("compiled", flush=True)

@@ -1,0 +1,405 @@
+"""The replay engine: one policy, one rho, several trials (lanes) over a problem's arrays.
+
+Lanes are independent: every lane has its own policy and its own random streams, keyed by (order_seed, pool,
+policy, rho, trial, purpose), so neither the number of threads nor the order of lanes changes any result.
+Policies run compiled loops over chunks of rounds; between chunks the engine reports progress and heeds
+cancellation.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import PROPOSED, canonical_name, random_key
+from cabs_core.base.compiled.rng import query_order, stream_keys
+from cabs_core.base.errors import PolicyError
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.utility import binary_share, clipped_utility
+from cabs_core.data.pool_files.sessions import Sessions
+from cabs_core.evaluation.replay.conditions import StreamPlan, in_time, stream_condition
+from cabs_core.evaluation.replay.external import ExternalPolicy, external_name, fresh_copies, play_external
+from cabs_core.evaluation.replay.result import ReplayResult
+from cabs_core.evaluation.replay.sessions import Talk, play_talks, tokens_of
+
+CHUNK = 1024
+Progress = Callable[[float, str], None]
+
+
+class ReplayCancelled(Exception):
+    """Raised when `cancel()` returns True; nothing was returned or written."""
+
+
+def default_threads() -> int:
+    """Lanes at once: `CABS_THREADS`, else the processors this process may use."""
+    value = os.environ.get("CABS_THREADS")
+    if value:
+        return max(1, int(value))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
+    """Arrays that all lanes of a replay at this rho share."""
+    rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
+    share = problem.metadata.get("binary_share")
+    if share is not None:
+        share = checks.number("replay problem", "metadata['binary_share']", share, 0.0, 1.0)
+    else:
+        share = binary_share(problem.offline_scores) if len(problem.offline_scores) else 1.0
+    return Stream(
+        arms=problem.arms,
+        rho=float(rho),
+        contexts=problem.contexts,
+        scores=problem.scores,
+        costs=problem.costs,
+        utilities=clipped_utility(problem.scores, problem.costs, rho, problem.latencies, latency_weight),
+        predicted_scores=problem.predicted_scores,
+        predicted_costs=problem.predicted_costs,
+        deltas=problem.surrogate_deltas,
+        static_scores=problem.static_scores,
+        static_costs=problem.predicted_costs if problem.static_costs is None else problem.static_costs,
+        share=float(share),
+        active_from=np.zeros(problem.K, dtype=np.int64),
+        active_until=np.full(problem.K, np.iinfo(np.int64).max, dtype=np.int64),
+        offline=Offline(
+            problem.offline_contexts,
+            problem.offline_scores,
+            problem.offline_costs,
+            rho,
+            embeddings=None if problem.embeddings is None else problem.offline_embeddings,
+            prompt_lengths=problem.offline_prompt_lengths,
+            fits=problem.fits,
+            answered=problem.offline_answered,
+            propensities=problem.offline_propensities,
+        ),
+        latencies=problem.latencies,
+        latency_weight=float(latency_weight),
+        embeddings=problem.embeddings,
+        prompt_lengths=problem.prompt_lengths,
+    )
+
+
+def replay(
+    problem: ReplayProblem,
+    policy: str | ExternalPolicy = PROPOSED,
+    rho: float = 300.0,
+    trials: int | Sequence[int] = 10,
+    seed: int = 0,
+    *,
+    pool: str = "",
+    rounds: int | None = None,
+    order: np.ndarray | None = None,
+    condition: str = "none",
+    sessions: Sessions | Mapping[str, Any] | None = None,
+    latency_weight: float = 0.0,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    cancel: Callable[[], bool] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **overrides: Any,
+) -> ReplayResult:
+    """Replay a policy online over a problem.
+
+    Args:
+        problem: the arrays.
+        policy: `name` or `name@preset`; or an object of your own with `predict(context)` and, if it learns,
+            `learn(context, arm, reward, probability)` (`replay.external`), copied for every trial.
+        rho: cost sensitivity >= 0, score units per USD.
+        trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
+        seed: `order_seed`. A trial's order depends only on (seed, pool, trial) and on the problem's times.
+        pool: name for the seeds and the record; default the problem's.
+        rounds: play only the first rounds of every order; None: every query once.
+        order: rows `[trials, T]` instead of the seeded orders.
+        condition: a stream-level stress condition (`replay.conditions`); data-level ones change the problem.
+        sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}`
+            (`pool_files.sessions.Sessions`).
+        latency_weight: rho1, score units per second; needs latencies where positive.
+        threads: lanes at once, default all processors; changes no result.
+        progress: called with (fraction, text) between chunks of rounds.
+        cancel: asked between chunks; True raises ReplayCancelled.
+        options, **overrides: settings of the policy over its preset (both forms; keywords win).
+
+    Raises:
+        PolicyError: unknown policy, preset, option or condition, or a value out of range.
+
+    Examples:
+        >>> from cabs_core import synthetic_problem
+        >>> from cabs_core.evaluation.replay import replay
+        >>> problem = synthetic_problem(n=200, K=4, d=5)
+        >>> result = replay(problem, "lin_ucb", rho=300.0, trials=2, alpha=0.2)
+        >>> result.trials, result.rounds, result.utility > 0
+        (2, 200, True)
+    """
+    asked = _settings(
+        problem, policy, rho, pool=pool, seed=seed, latency_weight=latency_weight, condition=condition
+    )
+    options = _options(options, overrides)
+    threads = (
+        default_threads() if threads is None else checks.whole_number("replay", "threads", threads, 1, 4096)
+    )
+    watch = _Watch(f"{asked.policy} at rho {asked.rho:g}", progress, cancel)
+    stream = make_stream(problem, asked.rho, asked.latency_weight)
+    numbers, conversations = _trial_numbers(trials), _sessions(sessions, condition)
+    plan = stream_condition(
+        condition,
+        problem,
+        stream,
+        _orders(problem, asked, numbers, order),
+        numbers,
+        seed=asked.seed,
+        pool=asked.pool,
+        rounds=None if rounds is None else checks.whole_number("replay", "rounds", rounds, 1),
+        sessions=conversations,
+    )
+    if not isinstance(policy, str):
+        return _replay_external(policy, problem, stream, plan, numbers, asked, watch, options)
+    players = _players(problem, stream, plan, numbers, asked, conversations, options)
+    return _result(players, stream, problem, asked, _play(players, stream, threads, watch))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What identifies a replay, checked: the fields of its result of these names."""
+
+    policy: str
+    rho: float
+    pool: str
+    seed: int
+    latency_weight: float
+    condition: str
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """Who is told how far a replay is, and asked whether it is to end."""
+
+    name: str
+    progress: Progress | None
+    cancel: Callable[[], bool] | None
+
+    def go_on(self, done: int, unit: str) -> None:
+        """Raises ReplayCancelled where `cancel()` says so."""
+        if self.cancel is not None and self.cancel():
+            raise ReplayCancelled(f"replay of {self.name} was cancelled after {done} {unit}")
+
+    def tell(self, done: int, total: int, text: str) -> None:
+        if self.progress is not None:
+            self.progress(done / total, f"{self.name}: {text}")
+
+
+@dataclass(frozen=True)
+class _Players:
+    """Lanes and who plays them: policies (none: an object of another library), talks with `sessions`."""
+
+    lanes: list[Lane]
+    policies: list[SafePolicy] = field(default_factory=list)
+    talks: list[Talk] | None = None
+
+
+def _settings(
+    problem: Any, policy: Any, rho: Any, *, pool: Any, seed: Any, latency_weight: Any, condition: Any
+) -> _Settings:
+    """PolicyError where a value is not one that can be replayed."""
+    name = policy if isinstance(policy, str) else external_name(policy)
+    if not isinstance(problem, ReplayProblem):
+        raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
+    for what, value in (("policy", name), ("condition", condition), ("pool", pool)):
+        if not isinstance(value, str) or len(value) > 200:
+            raise PolicyError(f"replay: {what} is {checks.excerpt(repr(value), 80)}, expected a name")
+    latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)
+    if latency_weight and problem.latencies is None:
+        raise PolicyError("replay: latency_weight is positive, but the problem has no latencies; set it to 0")
+    return _Settings(
+        policy=canonical_name(name) if isinstance(policy, str) else name,
+        rho=float(checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)),
+        pool=pool or problem.pool,
+        seed=int(checks.whole_number("replay", "seed", seed, -(2**63), 2**63)),
+        latency_weight=float(latency_weight),
+        condition=condition,
+    )
+
+
+def _options(options: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the policy: keywords win."""
+    if options is not None and not isinstance(options, Mapping):
+        raise PolicyError(f"replay: options must be names and values, not {type(options).__name__}")
+    return {**(options or {}), **overrides}
+
+
+def _orders(
+    problem: ReplayProblem, asked: _Settings, trials: Sequence[int], order: np.ndarray | None
+) -> list[np.ndarray]:
+    """Rows of the problem in the order of play, int64 `[T]` a trial: seeded, or as given."""
+    if order is None:
+        seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
+        return [in_time(rows, problem.times) for rows in seeded]
+    given = np.atleast_2d(order)
+    valid = given.dtype.kind in "iu" and given.ndim == 2 and given.size and len(given) == len(trials)
+    if not valid or given.min() < 0 or given.max() >= problem.n:
+        raise PolicyError(f"replay: order must be whole [{len(trials)}, T] rows in 0..{problem.n - 1}")
+    return list(given.astype(np.int64))
+
+
+def _players(
+    problem: ReplayProblem,
+    stream: Stream,
+    plan: StreamPlan,
+    trials: Sequence[int],
+    asked: _Settings,
+    conversations: Sessions,
+    options: Mapping[str, Any],
+) -> _Players:
+    """A policy and a lane for every trial, and their conversations where the plan has some."""
+    cls, rho = policy_class(asked.policy), f"{asked.rho:g}"
+
+    def new_policy(trial: int) -> SafePolicy:
+        algorithm = cls(
+            asked.policy,
+            arms=problem.arms,
+            dim=problem.dim,
+            rho=asked.rho,
+            offline=stream.offline,
+            horizon=len(plan.orders[0]),
+            keys=stream_keys(asked.seed, asked.pool, random_key(asked.policy), rho, trial),
+            binary_share=stream.share,
+            options=options,
+        )
+        return SafePolicy(algorithm)
+
+    with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
+        policies = [new_policy(trial) for trial in trials]
+    lanes = [
+        Lane.empty(o, arrivals, experts=p.algorithm.experts)
+        for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)
+    ]
+    if plan.turns is None:
+        return _Players(lanes, policies)
+    tokens = tokens_of(problem, conversations)
+    each = zip(policies, lanes, plan.turns, strict=True)
+    talks = [Talk(policy, stream, lane, turns, tokens, conversations) for policy, lane, turns in each]
+    return _Players(lanes, policies, talks)
+
+
+def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> float:
+    """Play all rounds, a chunk at a time; seconds spent."""
+    total, spent = len(players.lanes[0].order), 0.0
+    for start in range(0, total, CHUNK):
+        watch.go_on(start, "rounds")
+        stop = min(start + CHUNK, total)
+        begin = time.perf_counter()
+        with one_blas_thread():
+            if players.talks is None:
+                play_lanes(players.policies, stream, players.lanes, start, stop, threads)
+            else:
+                play_talks(players.talks, start, stop, threads)
+        spent += time.perf_counter() - begin
+        watch.tell(stop, total, f"round {stop} of {total}, {len(players.lanes)} trials")
+    return spent
+
+
+def _sessions(given: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
+    """The option `sessions`, checked; PolicyError where it does not apply or is impossible."""
+    if given is not None and condition != "sessions":
+        raise PolicyError(f"replay: sessions is for condition 'sessions'; the condition is {condition!r:.60}")
+    if given is None or isinstance(given, Sessions):
+        return given or Sessions()
+    try:
+        return Sessions.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "sessions"
+        raise PolicyError(f"replay: sessions: {place}: {first['msg']}") from None
+
+
+def _replay_external(
+    external: ExternalPolicy,
+    problem: ReplayProblem,
+    stream: Stream,
+    plan: StreamPlan,
+    trials: Sequence[int],
+    asked: _Settings,
+    watch: _Watch,
+    options: Mapping[str, Any],
+) -> ReplayResult:
+    """`replay` of an object of another library, trial by trial."""
+    name = asked.policy
+    if plan.turns is not None:
+        raise PolicyError(f"{name}: condition sessions needs a subclass of Policy, which is told of costs")
+    if options:
+        raise PolicyError(f"{name}: set options {', '.join(options)} on the object itself")
+    lanes = [Lane.empty(o, arrivals) for o, arrivals in zip(plan.orders, plan.arrivals, strict=True)]
+    begin = time.perf_counter()
+    copies = fresh_copies(external, len(lanes))
+    for i, (copied, lane, trial) in enumerate(zip(copies, lanes, trials, strict=True)):
+        watch.go_on(i, "trials")
+        play_external(copied, name, stream, lane, (asked.seed, asked.pool, name, f"{asked.rho:g}", trial))
+        watch.tell(i + 1, len(lanes), f"trial {i + 1} of {len(lanes)}")
+    return _result(_Players(lanes), stream, problem, asked, time.perf_counter() - begin)
+
+
+def _trial_numbers(trials: Any) -> list[int]:
+    if isinstance(trials, (int, np.integer)):
+        return list(range(checks.whole_number("replay", "trials", trials, 1, 1_000_000)))
+    try:
+        numbers = list(trials)
+    except TypeError:
+        numbers = []
+    if not numbers:
+        raise PolicyError(
+            f"replay: trials {checks.excerpt(repr(trials), 80)} must be a number or numbers of trials"
+        )
+    return [checks.whole_number("replay", "trials", i) for i in numbers]
+
+
+def _result(
+    players: _Players, stream: Stream, problem: ReplayProblem, asked: _Settings, seconds: float
+) -> ReplayResult:
+    """The traces of all lanes; in conversations a cost depends on the model of the turn before."""
+    lanes, talks = players.lanes, players.talks
+    order = np.stack([lane.order for lane in lanes])
+    actions = np.stack([lane.actions for lane in lanes])
+    total = order.shape[1]
+    t = np.arange(total)[:, None]
+    active = (stream.active_from <= t) & (t < stream.active_until)
+    best = np.stack([np.where(active, stream.utilities[lane.order], -np.inf).max(axis=1) for lane in lanes])
+    gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
+    traced = [lane.meta_weights for lane in lanes if lane.meta_weights is not None]
+    scores, costs, rewards = (x[order, actions] for x in (stream.scores, stream.costs, stream.utilities))
+    conversations: dict[str, Any] = {}
+    if talks is not None:
+        latencies = None if stream.latencies is None else stream.latencies[order, actions]
+        costs, best = (np.stack([getattr(talk, name) for talk in talks]) for name in ("costs", "best"))
+        rewards = clipped_utility(scores, costs, stream.rho, latencies, stream.latency_weight)
+        conversations = {
+            "turns": np.stack([talk.turns.number for talk in talks]).astype(np.int32),
+            "kept": np.stack([talk.kept for talk in talks]),
+            "random_rewards": np.stack([talk.random for talk in talks]),
+        }
+    return ReplayResult(
+        order=order.astype(np.int32),
+        actions=actions.astype(np.int16 if stream.utilities.shape[1] < 32768 else np.int32),
+        propensities=np.stack([lane.propensities for lane in lanes]).astype(np.float32),
+        rewards=rewards,
+        scores=scores,
+        costs=costs,
+        best_rewards=best,
+        gaps=gaps if np.isfinite(gaps).any() else None,
+        meta_weights=np.stack(traced) if traced else None,
+        uncertified=np.array([lane.uncertified for lane in lanes], dtype=np.int64),
+        seconds=np.full(len(lanes), seconds / len(lanes)),
+        options=players.policies[0].settings.model_dump(mode="json") if players.policies else {},
+        clusters=problem.clusters,
+        **vars(asked),
+        **conversations,
+    )

@@ -1,0 +1,101 @@
+"""Replay of a policy that is no `cabs_core.Policy`: any object with a method `predict`, and `learn` if it
+learns.
+
+It plays the same orders under the same conditions as every other policy, so that differences are paired. It
+sees the contexts alone; one that needs predictions, surrogates or saving should subclass `Policy` and be a
+plug-in.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from cabs_core.algorithms.policies import checks
+from cabs_core.algorithms.policies.lanes import Lane, Stream
+from cabs_core.base.compiled.rng import stream_key
+from cabs_core.base.errors import PolicyError
+
+
+@runtime_checkable
+class ExternalPolicy(Protocol):
+    """What `replay` asks of an object of another library.
+
+    `predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the
+    K arms. `learn(context, arm, reward, probability)`, where there is one, is told the clipped utility of the
+    played arm when its reward arrives. `name`, where there is one, is what results call it; otherwise its
+    class is.
+    """
+
+    def predict(self, context: np.ndarray) -> Any:
+        """Index of an arm, or probabilities [K]."""
+
+
+def external_name(policy: object) -> str:
+    """What results call the policy."""
+    name = getattr(policy, "name", None)
+    return checks.excerpt(name if isinstance(name, str) and name else type(policy).__name__, 200)
+
+
+def fresh_copies(policy: object, count: int) -> list[Any]:
+    """Independent copies for the trials, by `copy.deepcopy`.
+
+    PolicyError where it is not a policy or cannot be copied.
+    """
+    if isinstance(policy, type) or not isinstance(policy, ExternalPolicy) or not callable(policy.predict):
+        raise PolicyError(
+            f"replay: policy is {checks.excerpt(repr(policy), 80)}; expected the name of a policy, or an "
+            "object with predict(context) and, if it learns, learn(context, arm, reward, probability)"
+        )
+    try:
+        return [copy.deepcopy(policy) for _ in range(count)]
+    except Exception as error:
+        raise PolicyError(f"{external_name(policy)}: every trial needs a copy, but: {error}") from error
+
+
+def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tuple[object, ...]) -> None:
+    """Play a whole lane; arms are drawn from the stream of random numbers of `keys`.
+
+    Raises:
+        PolicyError: it predicts neither an arm nor probabilities.
+    """
+    rng = np.random.Generator(np.random.PCG64(int(stream_key("external", *keys)[0])))
+    learn = getattr(policy, "learn", None)
+    for t, row in enumerate(lane.order):
+        pmf = _probabilities(name, policy.predict(stream.contexts[row]), len(stream.arms))
+        available = stream.available(t)
+        if available is not None:
+            pmf = np.where(available, pmf, 0.0)
+            pmf = pmf / pmf.sum() if pmf.sum() > 0 else available / available.sum()
+        arm = int(rng.choice(len(pmf), p=pmf))
+        lane.actions[t], lane.propensities[t] = arm, pmf[arm]
+        for s in lane.due(t):
+            if learn is None:
+                break
+            seen, played = int(lane.order[s]), int(lane.actions[s])
+            learn(
+                stream.contexts[seen],
+                played,
+                float(stream.utilities[seen, played]),
+                float(lane.propensities[s]),
+            )
+
+
+def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
+    """The value that `predict` returned as probabilities, float64 [K] with sum 1."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < arms:
+        certain: np.ndarray = np.eye(arms)[int(value)]
+        return certain
+    try:
+        pmf: np.ndarray = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        pmf = np.empty(0)
+    if pmf.shape == (arms,) and np.isfinite(pmf).all() and (pmf >= 0).all() and abs(pmf.sum() - 1.0) < 1e-6:
+        scaled: np.ndarray = pmf / pmf.sum()
+        return scaled
+    raise PolicyError(
+        f"{name}: predict returned {checks.excerpt(repr(value), 80)}; expected the index of an arm, "
+        f"0 to {arms - 1}, or {arms} probabilities with sum 1"
+    )

@@ -1,0 +1,211 @@
+"""Columns of the tables of a replay (`storage`), from what was played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import ORACLE_BEST, split_name
+from cabs_core.base.errors import ResultError
+from cabs_core.base.utility import utility
+from cabs_core.evaluation.metrics.routing import arm_shares, effective_arms, switch_rate
+from cabs_core.evaluation.replay.result import ReplayResult
+
+CHECKPOINTS = 100
+
+
+def checkpoints(rounds: int) -> np.ndarray:
+    """Rounds `[m]` (1-based) at which curves are kept: evenly spread, the last included, at most
+    `CHECKPOINTS`."""
+    return np.unique(np.ceil(np.linspace(0, rounds, min(CHECKPOINTS, rounds) + 1)[1:]).astype(np.int64))
+
+
+class PlayedArrays:
+    """The arrays `[trials, T]` of one replay, checked against the problem, with scores and costs of the
+    played arms.
+
+    values: clipped utilities, of a table with gaps those of `problem.gaps`; unclipped: without the limits;
+    observed: 1 where the answer is real. n, k, trials, rounds: numbers of queries, arms, trials and rounds.
+    """
+
+    def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
+        self.result, self.arms, self.query_ids = result, problem.arms, problem.query_ids
+        self.clusters = np.arange(problem.n) if problem.clusters is None else problem.clusters
+        self.n, self.k = problem.scores.shape
+        where = f"replay of {result.policy!r} at rho={result.rho:g} on pool {result.pool!r}"
+        _check_places(result, self.n, self.k, where)
+        self.trials, self.rounds = result.actions.shape
+        at = result.order, result.actions
+        self.scores = problem.scores[at]
+        # in conversations a call costs what the earlier turns make of it; all else is the table's
+        costs = problem.costs[at] if result.turns is None else np.asarray(result.costs, dtype=np.float64)
+        self.costs: np.ndarray = costs
+        weight = result.latency_weight
+        latencies = problem.latencies[at] if weight and problem.latencies is not None else None
+        self.unclipped = utility(self.scores, self.costs, result.rho, latencies, weight)
+        self.rewards = np.asarray(result.rewards, dtype=np.float64)
+        self._check_rewards(where)
+        self.values, self.observed = self.rewards, np.ones(result.actions.shape)
+        if problem.observed is not None:
+            self._rest_on_real_cells(problem, problem.observed[at])
+        self.regret = result.best_rewards - self.values
+
+    def _check_rewards(self, where: str) -> None:
+        clipped = np.clip(self.unclipped, 0, 1)
+        off = np.abs(clipped - self.rewards)
+        if off.max() < 1e-5:  # not so with a NaN
+            return
+        trial, t = np.unravel_index(np.nanargmax(np.where(np.isnan(off), np.inf, off)), off.shape)
+        arm = self.arms[self.result.actions[trial, t]]
+        raise ResultError(
+            f"{where}: reward {self.rewards[trial, t]:.6g} of trial {trial}, round {t} is not the clipped "
+            f"utility {clipped[trial, t]:.6g} of arm {arm!r} on that query: result and problem do not belong "
+            "together"
+        )
+
+    def _rest_on_real_cells(self, problem: ReplayProblem, observed: np.ndarray) -> None:
+        """Of a table with gaps: what means are taken of (`problem.gaps`).
+
+        What looks at outcomes first stays as it was played.
+        """
+        self.observed = (observed > 0).astype(np.float64)
+        if split_name(self.result.policy)[0] == ORACLE_BEST:
+            return
+        cells, at = real_values(problem, self.result.rho), (self.result.order, self.result.actions)
+        self.values, self.scores, self.costs = cells.utility[at], cells.score[at], cells.cost[at]
+        self.unclipped = utility(self.scores, self.costs, self.result.rho)
+
+
+def _check_places(result: ReplayResult, n: int, k: int, where: str) -> None:
+    """ResultError where arrays differ in shape, or name a query or an arm that the problem does not have."""
+    shape = result.actions.shape
+    for name in ("order", "propensities", "rewards", "best_rewards"):
+        found = getattr(result, name).shape
+        if found != shape or len(shape) != 2 or 0 in shape:
+            raise ResultError(
+                f"{where}: {name} has shape {found}, actions {shape}; expected [trials, T] for both"
+            )
+    for name, values, limit in (("order", result.order, n), ("actions", result.actions, k)):
+        if values.min() < 0 or values.max() >= limit:
+            raise ResultError(
+                f"{where}: {name} holds {values.min()}..{values.max()}, expected 0..{limit - 1}"
+            )
+
+
+def trials(p: PlayedArrays) -> dict[str, Any]:
+    """One row per trial: means over its rounds, latency and solver figures."""
+    result, nothing = p.result, pa.nulls(p.trials, pa.float64())
+    seconds, gaps, uncertified = result.seconds, result.gaps, result.uncertified
+    zeros = np.zeros(p.trials)
+    return {
+        "trial": pa.array(np.arange(p.trials), pa.int32()),
+        "rounds": pa.array(np.full(p.trials, p.rounds), pa.int32()),
+        "utility": p.values.mean(axis=1),
+        "utility_unclipped": p.unclipped.mean(axis=1),
+        "score": p.scores.mean(axis=1),
+        "cost": p.costs.mean(axis=1),
+        "regret": p.regret.mean(axis=1),
+        "best_utility": result.best_rewards.mean(axis=1),
+        "observed": p.observed.mean(axis=1),
+        "switch_rate": switch_rate(result.actions),
+        "switches_per_session": nothing if result.turns is None else result.switches_per_session(),
+        "effective_arms": effective_arms(arm_shares(result.actions, p.k)),
+        "mean_propensity": result.propensities.mean(axis=1, dtype=np.float64),
+        "seconds": nothing if seconds is None else seconds,
+        "microseconds_per_round": nothing if seconds is None else seconds / p.rounds * 1e6,
+        "solved_rounds": pa.array(zeros if gaps is None else np.isfinite(gaps).sum(axis=1), pa.int64()),
+        "uncertified": pa.array(zeros if uncertified is None else uncertified, pa.int64()),
+        "max_gap": nothing if gaps is None else _finite(np.max, gaps),
+        "mean_gap": nothing if gaps is None else _finite(np.mean, gaps),
+    }
+
+
+def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> pa.Array:
+    rows = [row[np.isfinite(row)] for row in np.asarray(gaps, dtype=np.float64)]
+    return pa.array([float(function(row)) if row.size else None for row in rows], pa.float64())
+
+
+def curves(p: PlayedArrays) -> dict[str, Any]:
+    """Cumulative regret and utility at the checkpoints of every trial."""
+    at = checkpoints(p.rounds)
+    size, weights = p.trials * len(at), p.result.meta_weights
+    listed = pa.list_(pa.float32())
+    return {
+        "trial": pa.array(np.repeat(np.arange(p.trials), len(at)), pa.int32()),
+        "round": pa.array(np.tile(at, p.trials), pa.int32()),
+        "cumulative_regret": np.cumsum(p.regret, axis=1)[:, at - 1].reshape(-1),
+        "cumulative_utility": np.cumsum(p.values, axis=1)[:, at - 1].reshape(-1),
+        "expert_weights": pa.nulls(size, listed)
+        if weights is None
+        else pa.array(list(weights[:, at - 1].reshape(size, -1).astype(np.float32)), listed),
+    }
+
+
+def queries(p: PlayedArrays) -> dict[str, Any]:
+    """One row per query that was played: means over its plays, and its cluster."""
+    flat = p.result.order.reshape(-1)
+    plays = np.bincount(flat, minlength=p.n)
+    seen = np.flatnonzero(plays)
+
+    def mean(values: np.ndarray) -> pa.Array:
+        total = np.bincount(flat, weights=values.reshape(-1), minlength=p.n)
+        return pa.array((total[seen] / plays[seen]).astype(np.float32))
+
+    return {
+        "query_index": pa.array(seen, pa.int32()),
+        "query_id": pa.array(p.query_ids[seen].tolist(), pa.string()),
+        "cluster": pa.array(p.clusters[seen], pa.int32()),
+        "plays": pa.array(plays[seen], pa.int32()),
+        "utility": mean(p.values),
+        "regret": mean(p.regret),
+        "score": mean(p.scores),
+        "cost": mean(p.costs),
+    }
+
+
+def arms(p: PlayedArrays) -> dict[str, Any]:
+    """One row per (trial, arm): plays, and means over them."""
+    size = p.trials * p.k
+    cell = (np.arange(p.trials)[:, None] * p.k + p.result.actions).reshape(-1)
+    plays = np.bincount(cell, minlength=size)
+
+    def mean(values: np.ndarray) -> pa.Array:
+        total = np.bincount(cell, weights=values.reshape(-1), minlength=size)
+        return pa.array(total / np.maximum(plays, 1), mask=plays == 0)
+
+    return {
+        "trial": pa.array(np.repeat(np.arange(p.trials), p.k), pa.int32()),
+        "arm": pa.array(p.arms * p.trials, pa.string()),
+        "plays": pa.array(plays, pa.int64()),
+        "share": plays / p.rounds,
+        "score": mean(p.scores),
+        "cost": mean(p.costs),
+        "observed": mean(p.observed),
+    }
+
+
+def rounds(p: PlayedArrays) -> dict[str, Any]:
+    """One row per round, in (query, trial) order."""
+    trial = np.repeat(np.arange(p.trials), p.rounds)
+    query = p.result.order.reshape(-1)
+    place = np.lexsort((trial, query))
+
+    def sorted_by_query(values: np.ndarray, kind: type[np.generic]) -> np.ndarray:
+        return values.reshape(-1)[place].astype(kind)
+
+    columns = {
+        "trial": sorted_by_query(trial, np.int16),
+        "round": sorted_by_query(np.tile(np.arange(p.rounds), p.trials), np.int32),
+        "query_index": sorted_by_query(query, np.int32),
+        "action": sorted_by_query(p.result.actions, np.int16),
+        "propensity": sorted_by_query(p.result.propensities, np.float32),
+        "reward": sorted_by_query(p.rewards, np.float32),
+    }
+    if p.result.turns is not None:
+        columns["cost"] = sorted_by_query(p.costs, np.float32)
+    return columns

@@ -1,0 +1,205 @@
+"""Checks of what every policy promises a replay, on a short synthetic problem (`chain.policy_checks`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import pairwise
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from cabs_core.algorithms.policies import build_policy, load_policy, policy_class
+from cabs_core.algorithms.policies.base import Policy
+from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
+from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.catalog import STREAM_CONDITIONS, policy_description, policy_record
+from cabs_core.base.errors import PolicyError
+from cabs_core.evaluation.replay.engine import make_stream, replay
+
+ROUNDS = 120
+RHO = 300.0
+#: compiled and online rounds may differ in the last digits of a probability, never in an action
+TOLERANCE = 1e-6
+
+
+def check_replay(name: str, options: dict[str, Any]) -> None:
+    """Check what a policy promises a replay; `cabs_core.check_policy` asks for this and for its deployment.
+
+    Raises:
+        PolicyError: a promise is broken; the message names it.
+    """
+    for check in (_methods, _record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):
+        check(name, options)
+
+
+@lru_cache(maxsize=1)
+def _problem() -> ReplayProblem:
+    return synthetic_problem(n=ROUNDS, K=4, d=5, seed=3, offline=60, pool="check")
+
+
+def expect(holds: Any, name: str, promise: str) -> None:
+    """PolicyError that names the promise unless it holds."""
+    if not holds:
+        raise PolicyError(f"{name}: {promise}")
+
+
+def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
+    problem = _problem()
+    return build_policy(
+        name,
+        arms=problem.arms,
+        dim=problem.dim,
+        rho=RHO,
+        offline=stream.offline,
+        horizon=problem.n,
+        seed=5,
+        binary_share=stream.share,
+        **options,
+    )
+
+
+def _methods(name: str, options: dict[str, Any]) -> None:
+    """Its class implements what every policy must."""
+    cls = policy_class(name)
+    missing = ", ".join(sorted(cls.__abstractmethods__))
+    expect(
+        not missing,
+        name,
+        f"class {cls.__name__} lacks {missing} (see cabs_core.algorithms.policies.base.Policy)",
+    )
+    learns = policy_record(name).learns
+    implemented = any("learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
+    expect(not learns or implemented, name, f"it learns, but {cls.__name__} lacks learn")
+
+
+def _record(name: str, options: dict[str, Any]) -> None:
+    """Class and record agree."""
+    record, cls = policy_record(name), policy_class(name)
+    for preset in record.presets:
+        expect(preset == "default" or preset in cls.PRESETS, name, f"its class has no preset {preset!r}")
+    expect(policy_description(name).endswith("."), name, "its description must end with a full stop")
+    expect(
+        record.feedback == "full" or not cls.needs_outcomes,
+        name,
+        "it looks at outcomes: feedback must be 'full'",
+    )
+
+
+def _traces(name: str, options: dict[str, Any]) -> None:
+    """Actions are arms, propensities probabilities, and equal seeds give equal traces."""
+    first, second = (replay(_problem(), name, rho=RHO, trials=2, options=options) for _ in range(2))
+    arms = range(_problem().K)
+    expect(np.isin(first.actions, arms).all(), name, "an action is no index of an arm")
+    p = first.propensities
+    expect(((p > 0) & (p <= 1 + 1e-9)).all(), name, "a propensity is not in (0, 1]")
+    for trace in ("actions", "propensities"):
+        same = np.array_equal(getattr(first, trace), getattr(second, trace))
+        expect(same, name, f"two replays with one seed differ in their {trace}")
+
+
+def _lanes(name: str, options: dict[str, Any]) -> None:
+    """A trial is the same alone and among others, on one thread and on two."""
+    both = replay(_problem(), name, rho=RHO, trials=2, threads=2, options=options)
+    alone = replay(_problem(), name, rho=RHO, trials=[1], threads=1, options=options)
+    same = np.array_equal(both.actions[1], alone.actions[0])
+    expect(same, name, "trial 1 plays otherwise alone than beside trial 0")
+
+
+def _conditions(name: str, options: dict[str, Any]) -> None:
+    """It plays under every condition of the stream, and never an arm that cannot be played."""
+    for condition in STREAM_CONDITIONS:
+        result = replay(_problem(), name, rho=RHO, trials=1, condition=condition, options=options)
+        expect((result.actions >= 0).all(), name, f"rounds without an action under {condition}")
+    best = int(np.argmax(make_stream(_problem(), RHO).offline.utilities.mean(axis=0)))
+    half = ROUNDS // 2
+    gone = replay(_problem(), name, rho=RHO, trials=1, condition="arms_disappear", options=options)
+    expect(best not in gone.actions[0, half:], name, "it plays an arm that has disappeared")
+
+
+def _played(
+    name: str, options: dict[str, Any], cuts: tuple[int, ...], advance: Callable[..., None]
+) -> tuple[SafePolicy, Lane]:
+    """(policy, lane) after all rounds, saved and loaded at every cut."""
+    stream = make_stream(_problem(), RHO)
+    policy = _build(name, options, stream)
+    lane = Lane.empty(np.arange(ROUNDS), experts=policy.algorithm.experts)
+    for start, stop in pairwise((0, *cuts, ROUNDS)):
+        if start:
+            with TemporaryDirectory() as folder:
+                policy = load_policy(policy.save(f"{folder}/policy"))
+        advance(policy, stream, lane, start, stop)
+    return policy, lane
+
+
+def _compiled(policy: SafePolicy, stream: Any, lane: Lane, start: int, stop: int) -> None:
+    play_lanes([policy], stream, [lane], start, stop)
+
+
+def _resume(name: str, options: dict[str, Any]) -> None:
+    """Saved and loaded in between, it plays on as if nothing had happened."""
+    _, unbroken = _played(name, options, (), _compiled)
+    policy, parts = _played(name, options, (1, 50), _compiled)
+    expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
+    same = np.array_equal(unbroken.actions, parts.actions) and np.array_equal(
+        unbroken.propensities, parts.propensities
+    )
+    expect(same, name, "saved and loaded after round 1 and 50, it plays otherwise than without a break")
+
+
+def _online(name: str, options: dict[str, Any]) -> None:
+    """`decide` and `update` are the same policy as the replay; decisions survive as JSON."""
+    if policy_class(name).needs_outcomes:
+        return
+    _, compiled = _played(name, options, (), _compiled)
+    _, online = _played(name, options, (), SafePolicy.play)
+    expect(np.array_equal(compiled.actions, online.actions), name, "decide plays otherwise than run")
+    gap = np.abs(compiled.propensities - online.propensities).max()
+    expect(gap <= TOLERANCE, name, f"propensities of decide and run differ by {gap:.2g}")
+    stream = make_stream(_problem(), RHO)
+    policy = _build(name, options, stream)
+    decision = policy.decide(stream.request(0, 0))
+    pmf = decision.pmf
+    expect(pmf.shape == (len(policy.arms),), name, f"pmf has shape {pmf.shape}, expected one entry per arm")
+    expect((pmf >= 0).all() and abs(pmf.sum() - 1) < 1e-6, name, "pmf is no probability distribution")
+    expect(abs(pmf[decision.arm] - decision.probability) < 1e-9, name, "probability is not the arm's in pmf")
+    again = Decision.from_dict(decision.to_dict())
+    expect(again.arm == decision.arm, name, "a decision does not survive to_dict and from_dict")
+    policy.update(again, 1.0, 1e-4, **_extra(policy, stream))
+
+
+def _extra(policy: SafePolicy, stream: Any) -> dict[str, Any]:
+    if not policy.algorithm.full_feedback:
+        return {}
+    return {"all_scores": stream.scores[0], "all_costs": stream.costs[0]}
+
+
+def _options(name: str, options: dict[str, Any]) -> None:
+    """A misspelt option is an error."""
+    try:
+        policy_class(name).parse(name, {**options, "no_such_option": 1})
+    except PolicyError:
+        return
+    raise PolicyError(f"{name}: an unknown option is taken without an error")
+
+
+def _arms(name: str, options: dict[str, Any]) -> None:
+    """Arms come and go between rounds; an upper bound routes nothing, so its arms may stay as they are."""
+    if policy_record(name).feedback == "full":
+        return
+    policy = _build(name, options, make_stream(_problem(), RHO))
+    before = list(policy.arms)
+    policy.add_arm("another")
+    policy.remove_arm(before[0])
+    expect(
+        policy.arms == [*before[1:], "another"], name, f"arms are {policy.arms} after one came and one went"
+    )
+    try:
+        policy.add_arm("another")
+    except PolicyError:
+        return
+    raise PolicyError(f"{name}: an arm that is there already is added without an error")

@@ -1,0 +1,167 @@
+"""What a replay returns: traces of every lane and their summary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.errors import DataError
+from cabs_core.base.statistics import crossed_error
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """Traces `[trials, T]` of one policy at one rho.
+
+    Attributes:
+        policy, rho, pool, seed, latency_weight, condition, options: what was replayed.
+        order: row of the problem played in each round; actions: the arm; propensities: probability of that
+            arm given the past (float32; for lin_ts see `policies.bandits`).
+        rewards: clipped utility of the played arm; best_rewards: of the best arm available in that round.
+        gaps: certified gap of the exploration program where one was solved (float32), NaN elsewhere, or None.
+        meta_weights: `[trials, T, M]` weight of every expert before the round (float32), or None.
+        uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
+            shared equally where lanes run together.
+        scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
+        clusters: `[n]` of the problem's queries, equal for one independent observation; None: every query is
+            one.
+        turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from
+            0), whether it kept the last turn's model without a decision, and mean clipped utility of all
+            arms; else None.
+
+    Examples:
+        >>> from cabs_core import synthetic_problem
+        >>> from cabs_core.evaluation.replay import replay
+        >>> result = replay(synthetic_problem(n=50, K=3, d=4), "lin_ucb", rho=300.0, trials=2)
+        >>> result.actions.shape, len(result.to_frame()), 0 <= result.score <= 1, result.cost > 0
+        ((2, 50), 100, True, True)
+    """
+
+    policy: str
+    rho: float
+    order: np.ndarray
+    actions: np.ndarray
+    propensities: np.ndarray
+    rewards: np.ndarray
+    best_rewards: np.ndarray
+    pool: str = ""
+    seed: int = 0
+    latency_weight: float = 0.0
+    condition: str = "none"
+    gaps: np.ndarray | None = None
+    meta_weights: np.ndarray | None = None
+    uncertified: np.ndarray | None = None
+    seconds: np.ndarray | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    scores: np.ndarray | None = None
+    costs: np.ndarray | None = None
+    clusters: np.ndarray | None = None
+    turns: np.ndarray | None = None
+    kept: np.ndarray | None = None
+    random_rewards: np.ndarray | None = None
+
+    @property
+    def trials(self) -> int:
+        """Number of lanes."""
+        return len(self.actions)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds per lane."""
+        return int(self.actions.shape[1])
+
+    @property
+    def utility(self) -> float:
+        """Mean clipped utility of a round."""
+        return float(self.rewards.mean())
+
+    @property
+    def score(self) -> float:
+        """Mean score of the played arms, in [0, 1]."""
+        return float(self.per_round("score").mean())
+
+    @property
+    def cost(self) -> float:
+        """Mean cost of the played arms, USD a query."""
+        return float(self.per_round("cost").mean())
+
+    def per_round(self, measure: str) -> np.ndarray:
+        """`[trials, T]` of utility, score, cost or regret. Raises DataError where it is not known."""
+        table = {
+            "utility": self.rewards,
+            "score": self.scores,
+            "cost": self.costs,
+            "regret": self.best_rewards - self.rewards,
+        }
+        values: np.ndarray | None = table.get(measure)
+        if values is None:
+            why = (
+                "this result does not hold it" if measure in table else f"expected one of {', '.join(table)}"
+            )
+            raise DataError(f"{self.policy}: measure {measure!r}: {why}")
+        return values
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward,
+        best_reward, score and cost where they are known, and turn and kept under condition `sessions`."""
+        columns = {
+            "row": self.order,
+            "arm": self.actions,
+            "propensity": self.propensities,
+            "reward": self.rewards,
+            "best_reward": self.best_rewards,
+            "score": self.scores,
+            "cost": self.costs,
+            "turn": self.turns,
+            "kept": self.kept,
+        }
+        trial, at = np.indices(self.actions.shape)
+        frame = pd.DataFrame({"trial": trial.ravel(), "round": at.ravel()})
+        return frame.assign(
+            **{name: values.ravel() for name, values in columns.items() if values is not None}
+        )
+
+    def switches_per_session(self) -> np.ndarray:
+        """`[trials]` mean number of turns of a conversation that another arm answers than the turn before.
+
+        Raises:
+            DataError: it was not played in conversations.
+        """
+        if self.turns is None:
+            raise DataError(f"{self.policy}: only a replay under condition sessions has conversations")
+        changed = (self.actions[:, 1:] != self.actions[:, :-1]) & (self.turns[:, 1:] > 0)
+        switches: np.ndarray = changed.sum(axis=1) / (self.turns == 0).sum(axis=1)
+        return switches
+
+    def utilities(self) -> np.ndarray:
+        """Mean clipped utility of every trial, `[trials]`."""
+        means: np.ndarray = self.rewards.mean(axis=1)
+        return means
+
+    def summary(self) -> dict[str, Any]:
+        """Plain figures: mean utility and regret with standard errors over trials and queries together
+        (`metrics.crossed_error`; None where there is one round), speed, solver figures."""
+        regrets = self.best_rewards - self.rewards
+        errors = [crossed_error(self.order, values, self.clusters).se for values in (self.rewards, regrets)]
+        utility_se, regret_se = (None if np.isnan(se) else se for se in errors)
+        out: dict[str, Any] = {
+            "policy": self.policy,
+            "rho": self.rho,
+            "trials": self.trials,
+            "rounds": self.rounds,
+            "utility": float(self.rewards.mean()),
+            "utility_se": utility_se,
+            "regret": float(regrets.mean()),
+            "regret_se": regret_se,
+        }
+        if self.seconds is not None:
+            out["microseconds_per_round"] = float(self.seconds.sum() / self.actions.size * 1e6)
+        if self.gaps is not None and np.isfinite(self.gaps).any():
+            out["max_gap"] = float(np.nanmax(self.gaps))
+            out["uncertified"] = 0 if self.uncertified is None else int(self.uncertified.sum())
+        if self.meta_weights is not None:
+            out["final_weights"] = [float(w) for w in self.meta_weights[:, -1].mean(axis=0)]
+        return out

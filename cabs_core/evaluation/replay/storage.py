@@ -1,0 +1,299 @@
+"""Replay results on disk: one folder per (pool, rho, policy), compact parquet, whole or not at all.
+
+Every file repeats `pool`, `rho` and `policy` as constant columns (a few bytes after run-length encoding), so
+that a glob over all folders is one relation and needs no parsing of paths.
+
+    run.parquet      1 row: settings, hashes, versions, seeds (see `RUN_FIELDS`)
+    trials.parquet   1 row per trial: means over its rounds, latency and solver figures
+    curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
+    queries.parquet  1 row per query: its identifier, mean over its plays, and its cluster (the independent
+                     observation that it belongs to)
+    arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
+    rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
+                     earns the same reward in most trials and then compresses about tenfold better;
+                     ORDER BY trial, round gives the trace as it happened. Under condition sessions also its
+                     cost, which elsewhere is the problem's
+
+Utilities are clipped to [0, 1] unless a column says otherwise; costs are USD per call; regret is against the
+best arm of each query.
+
+Of a table with gaps, all means rest on real answers: utility, score and cost are the doubly robust values of
+`problem.gaps`, whose means are estimates and whose single values mean little; `observed` is the share of
+rounds whose answer is real. rounds.parquet has what was played, predictions among it; so have the best arm of
+each query and the policy that plays it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.atomic import Contents, atomic_directory
+from cabs_core.base.catalog import name_and_options, split_name, with_options
+from cabs_core.base.errors import ResultError
+from cabs_core.base.versions import package_versions
+from cabs_core.evaluation.replay import played as columns_of
+from cabs_core.evaluation.replay.played import PlayedArrays
+from cabs_core.evaluation.replay.result import ReplayResult
+
+if TYPE_CHECKING:
+    from cabs_core.data.pool_files import ModelPool
+
+#: Columns of rounds.parquet and their types in memory.
+_TRACE: dict[str, type[np.generic]] = {
+    "query_index": np.int64,
+    "action": np.int64,
+    "propensity": np.float32,
+    "reward": np.float32,
+}
+FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
+
+#: The columns of run.parquet after pool, rho and policy. Explicit, because a null has no type of its own.
+RUN_FIELDS: dict[str, pa.DataType] = {
+    "base_policy": pa.string(),
+    "preset": pa.string(),
+    "trials": pa.int32(),
+    "rounds": pa.int32(),
+    "queries": pa.int32(),
+    "independent": pa.int32(),  # of the queries: prompts with their near-copies, or conversations
+    "arms": pa.list_(pa.string()),
+    "problem_hash": pa.string(),  # one problem = one stream of queries, features, oracles and outcomes
+    "order_hash": pa.string(),
+    "seed": pa.int64(),
+    "latency_weight": pa.float64(),
+    "options": pa.string(),  # JSON
+    "smallest_propensity": pa.float64(),
+    "small_propensities": pa.float64(),  # share of the rounds whose propensity is below .01
+    "created_at": pa.string(),  # UTC, ISO 8601
+    "versions": pa.string(),  # JSON, package -> version
+    "python": pa.string(),
+    "pool_title": pa.string(),
+    "pool_description": pa.string(),
+    "synthetic": pa.bool_(),
+    "paper_benchmark": pa.string(),
+    "reference_policy": pa.string(),
+    "encoder": pa.string(),
+    "condition": pa.string(),
+    "split_kind": pa.string(),
+    "split_seed": pa.int64(),
+    "oracle_seed": pa.int64(),
+    "order_seed": pa.int64(),
+    "pool_hash": pa.string(),
+    "comparison_group": pa.string(),  # equal for pools with the same outcomes, splits and replay settings
+    "pool_settings": pa.string(),  # JSON
+}
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """What was played, read back from a replay's folder.
+
+    Attributes:
+        run: settings and hashes, as a dict.
+        order, actions: [trials, T] integers; propensities, rewards: [trials, T] floats (single precision).
+        costs: the same, of a replay under condition sessions; else None, they are the problem's.
+    """
+
+    run: dict[str, Any]
+    order: np.ndarray
+    actions: np.ndarray
+    propensities: np.ndarray
+    rewards: np.ndarray
+    costs: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class StoredReplay(StoredTrace):
+    """A replay read back from its folder, with its summary tables trials, curves, queries and arms."""
+
+    trials: pa.Table
+    curves: pa.Table
+    queries: pa.Table
+    arms: pa.Table
+
+
+def save_replay_result(
+    result: ReplayResult, problem: ReplayProblem, folder: str | Path, *, pool: ModelPool
+) -> dict[str, Any]:
+    """Write one replay to `folder` atomically and return its `run` record.
+
+    Args:
+        problem: what was replayed; scores and costs of the played arms come from it.
+        folder: target; an existing one is replaced as a whole.
+        pool: titles, encoder and settings of the record come from it.
+
+    Raises:
+        ResultError: arrays of different shapes, an order or action outside the problem, or rewards that are
+            not the clipped utilities of the played arms (the result belongs to another problem).
+    """
+    played = PlayedArrays(result, problem)
+    keys = {"pool": result.pool or problem.pool, "rho": float(result.rho), "policy": result.policy}
+    run = keys | _run_record(result, problem, pool)
+    columns = {
+        "trials": columns_of.trials(played),
+        "curves": columns_of.curves(played),
+        "queries": columns_of.queries(played),
+        "arms": columns_of.arms(played),
+        "rounds": columns_of.rounds(played),
+    }
+    tables = {"run": pa.Table.from_pylist([run], schema=_RUN_SCHEMA)} | {
+        name: _table(keys, found) for name, found in columns.items()
+    }
+    contents = Contents("a saved replay", "run.parquet", tuple(f"{name}.parquet" for name in tables))
+    with atomic_directory(folder, contents) as temporary:
+        for name, table in tables.items():
+            _write(table, temporary / f"{name}.parquet", plain=name in ("run", "trials"))
+    return run
+
+
+def load_replay_result(folder: str | Path) -> StoredReplay:
+    """Read a folder written by `save_replay_result`.
+
+    Raises:
+        ResultError: a file is missing or unreadable, or the rounds are not those that the run record
+            promises.
+    """
+    folder = Path(folder)
+    tables = {name: _read(folder, name) for name in ("trials", "curves", "queries", "arms")}
+    return StoredReplay(**vars(load_trace(folder)), **tables)
+
+
+def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredTrace:
+    """Read only what was played; raises ResultError as `load_replay_result` does.
+
+    Args:
+        run: the run record, as `save_replay_result` returned it; None: read from the folder.
+    """
+    folder = Path(folder)
+    run = run or _read(folder, "run").to_pylist()[0]
+    trials, rounds = run["trials"], run["rounds"]
+    costs = ["cost"] if run["condition"] == "sessions" else []
+    table = _read(folder, "rounds", [*_TRACE, *costs, "trial", "round"])
+    raw = {name: table[name].to_numpy() for name in table.column_names}
+    place = raw["trial"].astype(np.int64) * rounds + raw["round"]
+    inside = (raw["round"] >= 0) & (raw["round"] < rounds) & (raw["trial"] >= 0) & (raw["trial"] < trials)
+    seen = np.zeros(trials * rounds, dtype=bool)
+    seen[place if inside.all() else place[inside]] = True
+    if len(table) != trials * rounds or not seen.all():
+        raise ResultError(
+            f"{folder}/rounds.parquet holds {len(table)} rows for {int(seen.sum())} different rounds, "
+            f"expected each of {trials} trials x {rounds} rounds once; replay this partition again"
+        )
+
+    def shaped(column: str, dtype: type[np.generic]) -> np.ndarray:
+        values = np.empty(trials * rounds, dtype=dtype)
+        values[place] = raw[column]
+        return values.reshape(trials, rounds)
+
+    order, actions, propensities, rewards = (shaped(name, dtype) for name, dtype in _TRACE.items())
+    return StoredTrace(
+        run, order, actions, propensities, rewards, shaped("cost", np.float32) if costs else None
+    )
+
+
+def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -> StoredTrace:
+    """What `load_trace` would read, of a replay that was played again because its rounds were pruned."""
+    played = PlayedArrays(result, problem)
+    costs = None if result.turns is None else played.costs.astype(np.float32)
+    arrays = (result.order, result.actions, result.propensities, played.rewards)
+    order, actions, propensities, rewards = (
+        array.astype(kind) for array, kind in zip(arrays, _TRACE.values(), strict=True)
+    )
+    return StoredTrace(
+        _read(Path(folder), "run").to_pylist()[0], order, actions, propensities, rewards, costs
+    )
+
+
+def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
+    path = folder / f"{name}.parquet"
+    try:
+        with pq.ParquetFile(path) as file:  # a few rows: a thread costs more than it reads
+            return file.read(columns, use_threads=False)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise ResultError(
+            f"{path}: cannot be read as a replay result ({error}); replay this partition again"
+        ) from None
+
+
+def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
+    """Small files: dictionaries for keys and text only, the bytes of measured floats split."""
+    names = table.column_names
+    text = [f.name for f in table.schema if f.name in _KEYS or pa.types.is_string(f.type)]
+    floats = [f.name for f in table.schema if pa.types.is_floating(f.type) and f.name not in _KEYS]
+    keyed = [name for name in names if name not in floats] if "reward" in names else text
+    pq.write_table(
+        table,
+        path,
+        compression="zstd",
+        compression_level=9,
+        store_schema=False,
+        write_statistics=not plain,
+        use_dictionary=False if plain else keyed,
+        use_byte_stream_split=False if plain else floats,
+    )
+
+
+_KEYS = ("pool", "rho", "policy")
+_RUN_SCHEMA = pa.schema(
+    [("pool", pa.string()), ("rho", pa.float64()), ("policy", pa.string()), *RUN_FIELDS.items()]
+)
+
+
+def _table(keys: dict[str, Any], columns: dict[str, Any]) -> pa.Table:
+    """The columns after the constant ones of the keys."""
+    rows = len(next(iter(columns.values())))
+    return pa.table({name: pa.repeat(pa.scalar(value), rows) for name, value in keys.items()} | columns)
+
+
+def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -> dict[str, Any]:
+    base, preset = split_name(result.policy)
+    return {
+        "base_policy": base,
+        "preset": with_options(preset, name_and_options(result.policy)[1]),  # `default@alpha=2`
+        "trials": result.trials,
+        "rounds": result.rounds,
+        "queries": problem.n,
+        "independent": problem.independent,
+        "arms": problem.arms,
+        "problem_hash": problem.content_hash(),
+        "order_hash": _digest(result.order),
+        "seed": result.seed,
+        "latency_weight": result.latency_weight,
+        "options": json.dumps(result.options, sort_keys=True, default=str),
+        "smallest_propensity": float(result.propensities.astype(np.float32).min()),
+        "small_propensities": float((result.propensities.astype(np.float32) < 0.01).mean()),
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": json.dumps(package_versions(), sort_keys=True),
+        "python": platform.python_version(),
+        "pool_title": pool.title or pool.name,
+        "pool_description": pool.description,
+        "synthetic": bool(pool.synthetic),
+        "paper_benchmark": pool.paper_benchmark,
+        "reference_policy": pool.reference_policy,
+        "encoder": pool.encoder.name,
+        "condition": pool.replay.condition,
+        "split_kind": pool.split.kind,
+        "split_seed": pool.split.split_seed,
+        "oracle_seed": pool.oracle.oracle_seed,
+        "order_seed": pool.replay.order_seed,
+        "pool_hash": pool.content_hash(),
+        "comparison_group": f"{problem.outcomes_hash()}-{pool.content_hash('replay')}",
+        "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
+    }
+
+
+def _digest(array: np.ndarray) -> str:
+    array = np.ascontiguousarray(array)
+    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
+    digest.update(array.data)
+    return digest.hexdigest()[:16]

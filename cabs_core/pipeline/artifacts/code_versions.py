@@ -1,0 +1,164 @@
+"""Code versions: a hash of the modules that a stage or a policy can run, found by following imports.
+
+The hash ignores comments, docstrings and layout, so that only changes of behaviour make results stale.
+Imports under `if TYPE_CHECKING:` are not run and not followed; modules that are imported by a computed name
+are not seen here, so `stages.py` names them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from cabs_core.base.paths import PACKAGE_FOLDER
+
+PACKAGE = "cabs_core"
+#: folder of the package whose modules count
+ROOT = PACKAGE_FOLDER
+
+
+@cache
+def module_file(module: str) -> Path | None:
+    """File of a module of `cabs_core`, without importing it; None for anything else."""
+    package, *rest = module.split(".")
+    if package != PACKAGE:
+        return None
+    base = ROOT.joinpath(*rest)
+    for candidate in (base.with_suffix(".py"), base / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def expand(module: str) -> Iterator[str]:
+    """The module itself; for `package.*` every module below the package."""
+    if not module.endswith(".*"):
+        yield module
+        return
+    file = module_file(module[:-2])
+    folder = file.parent if file else None
+    for path in sorted(folder.rglob("*.py")) if folder else []:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join((PACKAGE, *parts)).removesuffix(".__init__")
+
+
+#: fields of statements that hold statements; docstrings, imports and `if TYPE_CHECKING:` are found without
+#: looking elsewhere
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+
+
+def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do not change what code does; its
+    imports.
+    """
+    for name in _BLOCKS:
+        block = getattr(node, name, None)
+        if not isinstance(block, list):
+            continue
+        statements = [inner for child in block for inner in _without_types(child)]
+        if name == "body" and isinstance(node, _DOCUMENTED) and _is_docstring(statements[:1]):
+            del statements[0]
+        for child in statements:
+            if isinstance(child, ast.Import):
+                yield from ((alias.name, "") for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module and child.level == 0:
+                yield from ((child.module, alias.name) for alias in child.names)
+            yield from _keep_behaviour(child)
+        block[:] = statements or [ast.Pass()] if block else []
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _is_docstring(first: list[ast.AST]) -> bool:
+    value = first[0].value if first and isinstance(first[0], ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _without_types(node: ast.AST) -> list[ast.AST]:
+    """The statement itself; of `if TYPE_CHECKING:` what runs, which is its `else`."""
+    test = node.test if isinstance(node, ast.If) else None
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return (node.orelse or [ast.Pass()]) if name == "TYPE_CHECKING" else [node]  # type: ignore[attr-defined]  # of an If
+
+
+@dataclass(frozen=True)
+class Source:
+    """What matters of a source file: a hash of what it does, and its imports of `cabs_core` as (module, name
+    or "").
+    """
+
+    behaviour: str
+    imports: tuple[tuple[str, str], ...]
+
+
+def read_source(path: Path) -> Source:
+    """A file as it is now; parsed once per process and version of the file."""
+    status = path.stat()
+    return _parsed(path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
+
+
+@cache
+def _parsed(path: Path, stamp: tuple[int, ...]) -> Source:
+    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    names = list(_keep_behaviour(tree))
+    body = ast.dump(tree, annotate_fields=False)
+    ours = tuple(dict.fromkeys(pair for pair in names if pair[0].partition(".")[0] == PACKAGE))
+    return Source(hashlib.sha256(body.encode()).hexdigest(), ours)
+
+
+def _origin(module: str, name: str) -> str:
+    """The module that `from module import name` takes the name from: packages only pass names on."""
+    if not name or module_file(f"{module}.{name}") is not None:
+        return f"{module}.{name}" if name else module
+    path = module_file(module)
+    if path is not None and path.name == "__init__.py":
+        for inner, passed in read_source(path).imports:
+            if passed == name and inner != module:
+                return _origin(inner, name)
+    return module
+
+
+def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]:
+    """{module: file} of the modules of `cabs_core` reached from `modules`, those in `stop` left out.
+
+    Raises:
+        LookupError: a starting module does not exist, which would silently pin the version.
+    """
+    queue = [name for module in modules for name in expand(module)]
+    missing = [module for module in queue if module_file(module) is None and module.startswith(PACKAGE)]
+    if missing or not queue:
+        raise LookupError(f"code version: no such module: {', '.join(missing) or 'none was named'}")
+    excluded, found = {name for module in stop for name in expand(module)}, dict[str, Path]()
+    while queue:
+        module = queue.pop()
+        path = None if module in found or module in excluded else module_file(module)
+        if path is not None:
+            found[module] = path
+            queue.extend(_origin(*imported) for imported in read_source(path).imports)
+    return found
+
+
+def code_version(
+    modules: Collection[str], stop: Iterable[str] = (), files: Iterable[Path] = (), extra: object = None
+) -> str:
+    """Twelve hex digits over the behaviour of every module reached, the bytes of `files` and of modules of
+    other packages, and `repr(extra)`.
+
+    Raises:
+        LookupError: a starting module does not exist.
+    """
+    digest = hashlib.sha256()
+    for name, path in sorted(closure(modules, stop).items()):
+        digest.update(f"{name}={read_source(path).behaviour};".encode())
+    specs = [find_spec(m) for m in modules if m.partition(".")[0] != PACKAGE]
+    for path in sorted([*files, *(Path(s.origin) for s in specs if s and s.origin)]):
+        digest.update(f"{path.name}=".encode() + hashlib.sha256(path.read_bytes()).digest())
+    if extra is not None:
+        digest.update(repr(extra).encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,118 @@
+"""Making one artifact: verify the inputs, do nothing when it is there already, else build, record and
+publish.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cabs_core.base.hashing import hash_folder
+from cabs_core.pipeline.artifacts.planner import Chain
+from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe, Record
+from cabs_core.pipeline.artifacts.results import Summary
+from cabs_core.pipeline.artifacts.stages import Target
+from cabs_core.pipeline.artifacts.store import ArtifactStore, Parts
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a stage is run. None of these changes a result.
+
+    Attributes:
+        force: compute although the artifact is there and nothing changed.
+        device: where networks run: auto, cpu or cuda.
+        run_id: who makes it, for the record.
+        notify: told how far it is, in words.
+    """
+
+    force: bool = False
+    device: str = "auto"
+    run_id: str = ""
+    notify: Callable[[str], None] = lambda text: None
+
+
+@dataclass(frozen=True)
+class Made:
+    """An artifact that is there now.
+
+    Attributes:
+        reused: nothing was computed, it was there already.
+        reasons: why it was computed.
+    """
+
+    record: Record
+    folder: Path
+    reused: bool
+    reasons: tuple[str, ...] = ()
+
+
+#: A stage's work: fills `folder` from `inputs` ({stage: folder}) and says what it found.
+Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], Summary]
+
+
+def make_artifact(
+    chain: Chain, target: Target, options: Options | None = None, *, build: Builder | None = None
+) -> Made:
+    """Make a stage or a replay of a pool unless it is there and fresh.
+
+    Args:
+        build: its work; None: `build` of the module that the stage names.
+
+    Raises:
+        ProvenanceError: an input is missing, out of date or altered.
+    """
+    options = options or Options()
+    status = chain.status(target)
+    if status.state == "fresh" and status.record is not None and not options.force:
+        return Made(status.record, chain.store.folder(target.parts), True)
+    inputs = chain.require(target)
+    recipe = chain.status(target).recipe
+    assert recipe is not None  # of every target whose inputs are there
+
+    def work(folder: Path) -> dict[str, Any]:
+        # by its name: every stage imports heavy packages that the others do without
+        stage: Builder = build or import_module(target.definition.module).build
+        summary = stage(chain, target, folder, inputs, options)
+        _give_back()
+        return asdict(summary)
+
+    record = produce(chain.store, target.parts, recipe, work, options.run_id)
+    chain.forget(target)
+    return Made(record, chain.store.produced(target.parts, record), False, status.reasons or ("forced",))
+
+
+def _give_back() -> None:
+    """Return to the system what the stage has freed: allocators keep it, and the next stage's arrays would
+    come on top.
+    """
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # where the C library is not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def produce(
+    store: ArtifactStore,
+    parts: Parts,
+    recipe: Recipe,
+    work: Callable[[Path], dict[str, Any]],
+    run_id: str = "",
+) -> Record:
+    """Let `work` fill a folder, write the record, and publish both as one."""
+    started = time.perf_counter()
+    with store.write(parts) as folder:
+        summary = work(folder)
+        seconds = time.perf_counter() - started
+        record = recipe.record(
+            hash_folder(folder, without=(RECORD_NAME,)), summary, seconds=seconds, run_id=run_id
+        )
+        (folder / RECORD_NAME).write_bytes(record.to_bytes())
+    return record

@@ -1,0 +1,151 @@
+"""Provenance: what an artifact is made from (`Recipe`), and the record of one that was made (`Record`).
+
+The *key* is a hash of everything that determines an artifact: the stage, its code version, the settings that
+it reads, and the content hashes of its inputs. Equal key, equal artifact: nothing needs to be computed again.
+The *content* hash is over the files, and serves as Dagster's data version. A file that is listed as volatile
+(wall-clock measurements) is hashed on its own but not part of the content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from cabs_core.base.hashing import stable_hash
+from cabs_core.base.versions import package_versions
+
+RECORD_NAME = "provenance.json"
+FORMAT = 4
+
+
+def content_hash(files: Mapping[str, Mapping[str, Any]], volatile: Iterable[str] = ()) -> str:
+    """One hash over names and hashes of the files, the volatile ones left out."""
+    skip = set(volatile)
+    return stable_hash({name: entry["sha256"] for name, entry in files.items() if name not in skip}, 32)
+
+
+def described(name: str, partition: str) -> str:
+    """An artifact in words, such as `replay/lin_ucb of pool demo at rho 300`."""
+    pool, _, rho = partition.partition("|")
+    return name + (f" of pool {pool}" if pool else "") + (f" at rho {float(rho):g}" if rho else "")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an artifact would be made from now: a stage of a pool, a replay, a mart or a page.
+
+    Attributes:
+        name, partition: which artifact it is.
+        config: the settings that it reads; inputs: {name: content hash}.
+        volatile: files with wall-clock measurements, which are no part of the content.
+    """
+
+    name: str
+    partition: str
+    code_version: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    volatile: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Hash of all that determines the artifact, see the module's text."""
+        parts = [FORMAT, self.name, self.partition, self.code_version, dict(self.config), dict(self.inputs)]
+        return stable_hash(parts, 32)
+
+    @property
+    def described(self) -> str:
+        """Words for messages, such as `splits of pool demo`."""
+        return described(self.name, self.partition)
+
+    def outdated(self, record: Record) -> list[str]:
+        """Reasons why the artifact of a record is not what would be made now; empty when it is."""
+        if record.key == self.key:
+            return []
+        reasons = []
+        for name in sorted(set(self.inputs) | set(record.inputs)):
+            if name not in record.inputs:
+                reasons.append(f"{name} is a new input")
+            elif name not in self.inputs:
+                reasons.append(f"{name} is no longer an input")
+            elif self.inputs[name] != record.inputs[name]:
+                reasons.append(f"{name} changed")
+        for name in sorted(set(self.config) | set(record.config)):
+            old, new = record.config.get(name), self.config.get(name)
+            if old != new:
+                reasons.append(f"setting {name}: {_short(old)} -> {_short(new)}")
+        if self.code_version != record.code_version:
+            reasons.append(f"code version {record.code_version} -> {self.code_version}")
+        return reasons or ["made by another version"]
+
+    def record(
+        self,
+        files: Mapping[str, Mapping[str, Any]],
+        summary: Mapping[str, Any],
+        *,
+        content: str = "",
+        seconds: float = 0.0,
+        run_id: str = "",
+    ) -> Record:
+        """The record of the artifact that was just made.
+
+        Args:
+            files: as `hash_folder` gives them. content: its content hash where it is not that of the files.
+        """
+        return Record(
+            **vars(self),
+            content=content or content_hash(files, self.volatile),
+            files={name: dict(entry) for name, entry in files.items()},
+            packages=package_versions(),
+            summary=dict(summary),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(seconds, 3),
+            run_id=run_id,
+        )
+
+
+@dataclass(frozen=True)
+class Record(Recipe):
+    """What is known of one artifact: what it was made from, and what came of it. Plain JSON on disk.
+
+    Attributes:
+        content: hash of its files, the volatile ones left out; pruned: files that were deleted since.
+        created: UTC, ISO 8601; seconds: how long it took.
+    """
+
+    content: str = ""
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pruned: tuple[str, ...] = ()
+    packages: dict[str, str] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    created: str = ""
+    seconds: float = 0.0
+    run_id: str = ""
+
+    @classmethod
+    def parse(cls, data: bytes) -> Record:
+        """From the bytes of `to_bytes`.
+
+        Raises:
+            ValueError: another format, or something in it was changed since it was written.
+        """
+        loaded = json.loads(data)
+        if not isinstance(loaded, dict) or loaded.get("format") != FORMAT:
+            raise ValueError(f"not a record of format {FORMAT}")
+        if loaded.pop("seal", None) != stable_hash(loaded, 32):
+            raise ValueError("it was altered since it was written")
+        del loaded["format"]
+        return cls(**loaded | {name: tuple(loaded[name]) for name in ("volatile", "pruned")})
+
+    def to_bytes(self) -> bytes:
+        """JSON bytes, keys sorted, with a hash over all of it as `seal`."""
+        values = json.loads(json.dumps(asdict(self) | {"format": FORMAT}))
+        return json.dumps(values | {"seal": stable_hash(values, 32)}, sort_keys=True, indent=1).encode()

@@ -1,0 +1,262 @@
+"""The artifact store: one folder per artifact, local or on any fsspec URL, each with its provenance record.
+
+It takes the place of a Dagster IO manager: assets hand over folders of memory-mapped arrays, not Python
+objects.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from cabs_core.base.atomic import atomic_directory, write_bytes
+from cabs_core.base.bucket import Bucket
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.hashing import hash_folder
+from cabs_core.base.paths import cabs_home, is_remote
+from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Record
+
+Parts = tuple[str, ...]
+#: how often, and after how many seconds more each time, an artifact is read that another run replaces
+_ATTEMPTS, _PAUSE = 6, 0.5
+
+
+class ArtifactStore:
+    """Artifacts by path parts, such as `("splits", "demo")`.
+
+    Args:
+        url: folder or fsspec URL (`s3://bucket/prefix`); empty: `$CABS_HOME/artifacts`. Remote artifacts are
+            written locally first and published with the record last; readers copy them into
+            `$CABS_HOME/cache/artifacts`, keyed by content.
+    """
+
+    def __init__(self, url: str = ""):
+        url = url or os.environ.get("CABS_ARTIFACTS", "") or str(cabs_home() / "artifacts")
+        self.remote = is_remote(url)
+        if self.remote:
+            self.bucket = Bucket(url, "CABS_ARTIFACTS")
+            self.root = Path(self.bucket.root)
+        else:
+            self.root = Path(url.split("://", 1)[-1]).expanduser().absolute()
+        self.url = url.rstrip("/")
+
+    def location(self, parts: Parts) -> str:
+        """Path or URL to show to people."""
+        return "/".join((self.url, *parts))
+
+    def record(self, parts: Parts) -> Record | None:
+        """The provenance record of an artifact; None when there is no finished artifact.
+
+        Raises:
+            ProvenanceError: it cannot be read.
+        """
+        try:
+            if not self.remote:
+                return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
+            with self.bucket.reaching(*parts):
+                data = self.bucket.fs.cat_file(self.bucket.path(*parts, RECORD_NAME))
+            return Record.parse(data)
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ProvenanceError(
+                f"{self.location(parts)}/{RECORD_NAME} cannot be read ({error}): delete the folder and "
+                f"materialise {'/'.join(parts)} again"
+            ) from None
+
+    def folder(self, parts: Parts) -> Path:
+        """A local folder with the artifact's files; a remote artifact is copied into the cache first.
+
+        Raises:
+            ProvenanceError: there is no artifact. StorageError: the store cannot be read, or others replace
+                the artifact again and again.
+        """
+        if not self.remote:
+            return self.root.joinpath(*parts)
+        for attempt in range(_ATTEMPTS):
+            if attempt:  # another run replaces it: its record went first and comes last
+                time.sleep(_PAUSE * attempt)
+            record = self.record(parts)
+            if record is None and not attempt:
+                raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
+            cached = None if record is None else self._download(parts, record)
+            if cached is not None:
+                return cached
+        raise self.bucket.unreachable(RuntimeError("another run replaces it again and again"), *parts)
+
+    def _cached(self, parts: Parts, record: Record) -> Path:
+        return cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
+
+    def _download(self, parts: Parts, record: Record) -> Path | None:
+        """The copy in the cache; None: the artifact was replaced meanwhile."""
+        cached = self._cached(parts, record)
+        if (cached / RECORD_NAME).is_file():
+            return cached
+        try:
+            with self.bucket.reaching(*parts), atomic_directory(cached, None) as temporary:
+                for name in [n for n in record.files if n not in record.pruned]:
+                    (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                    self.bucket.fs.get_file(self.bucket.path(*parts, name), str(temporary / name))
+                if self.record(parts) != record:
+                    raise FileNotFoundError
+                (temporary / RECORD_NAME).write_bytes(record.to_bytes())
+        except FileNotFoundError as error:
+            if self.record(parts) == record:
+                raise ProvenanceError(
+                    f"{self.location(parts)}: a file is missing ({error}). Materialise {record.described} "
+                    "again"
+                ) from None
+            return None
+        return cached
+
+    def produced(self, parts: Parts, record: Record) -> Path:
+        """The folder of an artifact that this process has just written, whatever others do to the store
+        since."""
+        return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
+
+    @contextmanager
+    def write(self, parts: Parts) -> Iterator[Path]:
+        """Yield an empty local folder; whatever it holds at the end, record included, becomes the
+        artifact."""
+        if not self.remote:
+            with atomic_directory(self.root.joinpath(*parts), None) as temporary:
+                yield temporary
+            return
+        with tempfile.TemporaryDirectory(prefix="cabs-") as name:
+            yield Path(name)
+            with self.bucket.reaching(*parts):
+                self._publish(parts, Path(name))
+            # what was just written is not fetched again
+            if (Path(name) / RECORD_NAME).is_file():
+                record = Record.parse((Path(name) / RECORD_NAME).read_bytes())
+                with atomic_directory(self._cached(parts, record), None) as cached:
+                    shutil.copytree(name, cached, dirs_exist_ok=True)
+
+    def _publish(self, parts: Parts, folder: Path) -> None:
+        """The old record goes first and the new one comes last, so that a reader finds a whole artifact or
+        none."""
+        target = self.bucket.path(*parts)
+        if self.bucket.fs.exists(target):
+            if self.bucket.fs.exists(f"{target}/{RECORD_NAME}"):
+                self.bucket.fs.rm_file(f"{target}/{RECORD_NAME}")
+            self.bucket.fs.rm(target, recursive=True)
+        files = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+        self.bucket.put(folder, sorted(files, key=lambda n: n == RECORD_NAME), *parts)
+
+    def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
+        """Replace the record, then delete the given files (trace retention)."""
+        if self.remote:
+            with self.bucket.reaching(*parts):
+                self.bucket.fs.pipe_file(self.bucket.path(*parts, RECORD_NAME), record.to_bytes())
+                for name in delete:
+                    self.bucket.fs.rm_file(self.bucket.path(*parts, name))
+            return
+        write_bytes(self.root.joinpath(*parts, RECORD_NAME), record.to_bytes())
+        for name in delete:
+            self.root.joinpath(*parts, name).unlink(missing_ok=True)
+
+    def children(self, parts: Parts) -> list[str]:
+        """Names directly below `parts`, sorted; folders that are being written are left out."""
+        if self.remote:
+            base = self.bucket.path(*parts)
+            with self.bucket.reaching(*parts):
+                found = self.bucket.fs.ls(base, detail=False) if self.bucket.fs.exists(base) else []
+            names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in found]
+        else:
+            folder = self.root.joinpath(*parts)
+            names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(name for name in names if not name.startswith("."))
+
+    def delete(self, parts: Parts) -> None:
+        """Remove an artifact, or everything below a prefix."""
+        if self.remote:
+            with self.bucket.reaching(*parts):
+                if self.bucket.fs.exists(self.bucket.path(*parts)):
+                    self.bucket.fs.rm(self.bucket.path(*parts), recursive=True)
+            shutil.rmtree(cabs_home() / "cache" / "artifacts" / Path(*parts), ignore_errors=True)
+        else:
+            shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
+
+    def move(self, old: Parts, new: Parts) -> None:
+        """Move everything below `old` to `new`, replacing what is there; nothing happens when there is
+        nothing."""
+        if self.remote:
+            with self.bucket.reaching(*old):
+                if self.bucket.fs.exists(self.bucket.path(*old)):
+                    self.delete(new)
+                    self.bucket.fs.mv(self.bucket.path(*old), self.bucket.path(*new), recursive=True)
+            return
+        if self.root.joinpath(*old).exists():
+            self.delete(new)
+            self.root.joinpath(*new).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self.root.joinpath(*old), self.root.joinpath(*new))
+
+    def damage(self, parts: Parts, record: Record) -> list[str]:
+        """What is wrong with the files of an artifact, such as `rounds.parquet is missing`; empty when they
+        are whole.
+
+        A remote artifact is copied into the cache first.
+        """
+        try:
+            found = hash_folder(self.folder(parts), without=(RECORD_NAME,))
+        except ProvenanceError as error:
+            return [str(error)]
+        expected = {name: entry for name, entry in record.files.items() if name not in record.pruned}
+        problems = [f"{name} is missing" for name in expected if name not in found]
+        problems += [f"{name} is not in its record" for name in found if name not in expected]
+        problems += [
+            f"{name} was altered since it was written"
+            for name, entry in expected.items()
+            if name in found and found[name]["sha256"] != entry["sha256"]
+        ]
+        now = self.record(parts) if problems else None
+        if now is not None and now != record and now.content == record.content:
+            return self.damage(parts, now)  # another run made the same again in the meantime
+        return problems
+
+    def verified(self, parts: Parts, record: Record) -> Path:
+        """Folder of the artifact after comparing its files with the record.
+
+        Raises:
+            ProvenanceError: a file is missing, was added or was altered; the message names it.
+        """
+        if problems := self.damage(parts, record):
+            raise ProvenanceError(
+                f"{self.location(parts)}: {'; '.join(problems[:3])}. Materialise {record.described} again"
+            )
+        return self.folder(parts)
+
+    def mirror(self, parts: Parts) -> Path:
+        """Local copy of a remote store below `parts`, in the store's layout, for readers that want one
+        tree."""
+        local = cabs_home() / "cache" / "mirror"
+        base = self.bucket.path(*parts)
+        with self.bucket.reaching(*parts):
+            remote_files = self.bucket.fs.find(base, detail=True) if self.bucket.fs.exists(base) else {}
+        wanted = set()
+        for name, info in remote_files.items():
+            relative = str(name).removeprefix(str(self.root)).lstrip("/")
+            target = local / relative
+            wanted.add(target)
+            same = target.is_file() and target.stat().st_size == info.get("size")
+            if not same or target.name == RECORD_NAME:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                # one that was replaced meanwhile is had by the next look
+                with self.bucket.reaching(*parts), suppress(FileNotFoundError):
+                    self.bucket.fs.get_file(str(name), str(target))
+        for path in local.joinpath(*parts).rglob("*"):
+            if path.is_file() and path not in wanted:
+                path.unlink()
+        local.mkdir(parents=True, exist_ok=True)
+        return local
+
+    def upload(self, folder: Path, parts: Parts) -> None:
+        """Copy a local folder to `parts` of a remote store, over what is there."""
+        paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
+        with self.bucket.reaching(*parts):
+            self.bucket.put(folder, [p.relative_to(folder).as_posix() for p in paths], *parts)

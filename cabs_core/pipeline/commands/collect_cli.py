@@ -1,0 +1,126 @@
+"""`cabs collect` and `cabs judge sample | show`: answers that are paid for, and how well a judge scores
+them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cabs_core.base.command import HelpGroup
+from cabs_core.pipeline.commands.options import takes_pool
+
+
+@click.command()
+@takes_pool("Name of a model pool whose source is `collect`; `cabs collect NAME` is the same.")
+@click.option("--dry-run", is_flag=True, help="Only say how many calls, tokens and USD are left to pay for.")
+@click.option("--force", is_flag=True, help="Make the tables again; what was answered is not asked again.")
+def collect(pool: str, dry_run: bool, force: bool) -> None:
+    """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how
+    much.
+
+    Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from
+    there.
+    """
+    from cabs_core.base.atomic import remove_leftovers
+    from cabs_core.base.errors import PoolError
+    from cabs_core.data.collect.plan import plan_in_words
+    from cabs_core.data.pools.registry import active_pool
+    from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, make_artifact
+
+    pool_file = active_pool(pool)
+    if not pool_file.pool.collected:
+        kind = pool_file.pool.source.kind
+        raise PoolError(
+            f"pool {pool_file.pool.name} has source kind {kind!r}: there is nothing to collect; expected "
+            "source.kind collect"
+        )
+    click.echo("\n".join(plan_in_words(pool_file)))
+    if dry_run:
+        return
+    store = ArtifactStore()
+    remove_leftovers(store.root)
+    options = Options(force=force, notify=lambda text: click.echo(f"  {text}", err=True))
+    for stage in (stage for stage in POOL_STAGES.values() if stage.pays):
+        chain = Chain(store, pool_file)
+        made = make_artifact(chain, chain.stage(stage.name), options)
+        for line in stage.summary(made.record).lines():
+            click.secho(line, fg="yellow" if line.startswith("note: ") else None)
+    click.echo(f"next: cabs run --pool {pool_file.pool.name}")
+
+
+@click.group(cls=HelpGroup)
+def judge() -> None:
+    """A judge among a pool's scores: answers for people to label, and how well it agrees with them."""
+
+
+@judge.command("sample")
+@takes_pool(
+    "Name of the model pool; its answers must have been collected. `cabs judge sample NAME` is the same."
+)
+@click.option(
+    "--number",
+    type=click.IntRange(2, 100_000),
+    default=100,
+    show_default=True,
+    help="Answers to label, about.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), default="labels.csv", show_default=True
+)
+def sample(pool: str, number: int, seed: int, out: Path) -> None:
+    """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
+
+    It holds one answer each of as many prompts as there are, drawn at random, in random order and without the
+    models' names (and, where a judge compares with one model, that model's answer as well). Put the filled-in
+    sheet beside the pool file and name it as the judge's `labels`.
+    """
+    from cabs_core.base.errors import DataError
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.stages.scores import sheet
+
+    if out.exists():
+        raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
+    chain = Chain(ArtifactStore(), find_pool(pool))
+    collect = chain.pool.collect
+    beside = [j.against for j in collect.judges if j.against] if collect else []
+    found = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
+    found.to_csv(out, index=False)
+    click.echo(
+        f"{out}: {len(found)} answers to {found['prompt'].nunique()} prompts; fill in the column score (0 "
+        "to 1)"
+    )
+    click.echo(
+        f"next: name it in the pool file (collect.scores: {{kind: judge, ..., labels: {out.name}}}), then "
+        "cabs collect"
+    )
+
+
+@judge.command("show")
+@takes_pool("Name of the model pool; its scores must have been made. `cabs judge show NAME` is the same.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything that was measured as JSON.")
+def show(pool: str, as_json: bool) -> None:
+    """Print how well the pool's judges agree with people, and what they favour, with 95 % intervals."""
+    from cabs_core.data.collect.instrument import in_words
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.stages.scores import INSTRUMENT
+
+    chain = Chain(ArtifactStore(), find_pool(pool))
+    text = (chain.verified(chain.stage("scores")) / INSTRUMENT).read_text(encoding="utf-8")
+    if as_json:
+        click.echo(text)
+        return
+    found = json.loads(text)
+    for name, data in found["judges"].items():
+        click.echo(f"judge {name} ({data['model']})")
+        for line in in_words(data):
+            click.echo(f"  {line}")
+    if not found["judges"]:
+        click.echo(f"no judge: scores are made by {', '.join(s['kind'] for s in found['scores'].values())}")
+    for line in found["refusals"]:
+        click.echo(f"note: {line}")

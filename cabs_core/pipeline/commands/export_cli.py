@@ -1,0 +1,260 @@
+"""`cabs export`: from a pool, or from prices alone, to a router."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cabs_core.data.pools.completion import complete_pool
+from cabs_core.router.places_cli import RouterPlace, without_password
+
+if TYPE_CHECKING:
+    from cabs_core.router.bundle import Manifest
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=complete_pool)
+@click.option(
+    "--pool",
+    shell_complete=complete_pool,
+    help=(
+        "Name of the model pool, whose chain must have been run; `cabs export NAME` is the same. With "
+        "--cold: the bundle's name."
+    ),
+)
+@click.option(
+    "--goal",
+    help=(
+        "Export what fulfils a goal, such as 'quality: 0.95, of: gpt-4o' (see `cabs report --help`). "
+        "Default: the pool's."
+    ),
+)
+@click.option(
+    "--cold", is_flag=True, help="Nothing was measured yet: start from the prices in the file of --models."
+)
+@click.option(
+    "--models", type=click.Path(dir_okay=False, path_type=Path), help="With --cold: an upstreams file."
+)
+@click.option(
+    "--encoder", default="all-MiniLM-L6-v2", show_default=True, help="With --cold: as in a pool file."
+)
+@click.option(
+    "--out",
+    type=RouterPlace(),
+    default="router",
+    show_default=True,
+    callback=without_password("give credentials in the environment"),
+    help="A folder, or a URL: s3://bucket/prefix.",
+)
+@click.option("--policy", help="Policy to deploy. Default: what the pool names, else the best on validation.")
+@click.option(
+    "--rho", type=float, help="Cost sensitivity, score per USD. Default: the pool's, else its middle rho."
+)
+@click.option(
+    "--epsilon",
+    type=float,
+    help="Share of uniform exploration, which keeps the log evaluable. Default: the pool's.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["route", "shadow", "guarded"]),
+    default="route",
+    show_default=True,
+    help="shadow: always answers with the best single model. guarded: leaves it only with evidence.",
+)
+@click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
+@click.option(
+    "--prompts/--no-prompts",
+    default=True,
+    show_default=True,
+    help="Keep train prompts, to explain decisions.",
+)
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Export although the artifacts are of older data, or the data failed a check since.",
+)
+def export(
+    name: str | None,
+    pool: str | None,
+    goal: str | None,
+    cold: bool,
+    models: Path | None,
+    encoder: str,
+    out: Path | str,
+    policy: str | None,
+    rho: float | None,
+    epsilon: float | None,
+    mode: str,
+    free: tuple[str, ...],
+    prompts: bool,
+    anyway: bool,
+) -> None:
+    """Make a router from a pool: a folder with everything from a prompt's text to a decision.
+
+    With the pool's own settings it is the router that `cabs run` made and checked, if that is up to date. A
+    router that is already at OUT is kept beside it; `cabs rollback` brings it back.
+    """
+    import tempfile
+
+    from cabs_core.base.atomic import check_replaceable, write_text
+    from cabs_core.base.catalog import policy_record
+    from cabs_core.data.pool_files.rhos import dollars
+    from cabs_core.router import promote, read_manifest
+    from cabs_core.router.bundle import HELD_OUT, contents_of
+    from cabs_core.router.remote import publish
+
+    if name and pool and name != pool:
+        raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
+    pool = name or pool
+    write, ready = (
+        _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts, anyway=anyway)
+    )
+    if not cold and policy is None and rho is None:
+        policy, rho = _chosen_by_goal(pool, goal, anyway)
+    choices = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
+    beside: Path | None = None
+    if isinstance(out, Path):
+        check_replaceable(out, contents_of(out))
+        out = out.absolute()
+        out.parent.mkdir(parents=True, exist_ok=True)
+        beside = out.parent
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
+        candidate = Path(temporary) / "router"
+        ready_made = ready(choices)
+        if ready_made is not None:
+            candidate = ready_made
+        else:
+            write(candidate, **choices)
+        manifest = read_manifest(candidate)
+        if isinstance(out, Path):
+            promote(candidate, out)
+        else:
+            publish(candidate, out)
+    verdict = _held_out(pool, manifest)
+    if verdict and isinstance(out, Path):
+        write_text(out / HELD_OUT, verdict + "\n")
+    evidence = manifest.evidence
+    click.echo(
+        f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, a right answer worth "
+        f"{dollars(manifest.rho)} (rho {manifest.rho:g})"
+    )
+    learns = policy_record(manifest.policy).learns
+    click.echo(
+        "it goes on learning from the scores of its calls"
+        if learns
+        else "it does not learn while it serves: scores are recorded, for doctor and the next training"
+    )
+    if evidence:
+        click.echo(
+            f"on the {evidence['n']} validation prompts, which chose it and so flatter it: "
+            f"{evidence['mean']:+.4f} ± {evidence['se']:.4f} right answers a request, its cost deducted, "
+            f"against always {manifest.fallback}"
+        )
+        click.echo(verdict)
+    elif cold:
+        click.echo("nothing was measured yet; by their prices:")
+        for arm in manifest.arms:
+            click.echo(f"  {arm['name']}: score {arm['mean_score']:.2f}, {arm['mean_cost']:.6f} USD a call")
+    else:
+        click.echo(
+            f"what it gains cannot be counted where answers are missing: `cabs report --pool {pool}` says "
+            "what it is estimated to earn"
+        )
+    if cold:
+        text = (
+            f"serve --router {out} --upstreams {models} --keep-prompts; cabs doctor says when the log can "
+            "decide"
+        )
+    else:
+        text = f"route 'your prompt' --router {out}"
+    click.echo(f"{out}\nnext: cabs {text}")
+
+
+def _held_out(pool: str | None, manifest: Manifest) -> str:
+    """What the pool's report says of the router on held-out prompts, or that it says nothing; '' of a cold
+    router."""
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.standing import held_out
+
+    if manifest.provenance.get("cold"):
+        return ""
+    return held_out(Chain(ArtifactStore(), find_pool(pool or "")), manifest.rho, manifest.policy).text
+
+
+def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[str | None, float | None]:
+    """(policy, rho) of the choice that fulfils the goal of the command or of the pool; None without a goal.
+
+    Raises:
+        RouterError: no router fulfils it.
+    """
+    from cabs_core.base.errors import RouterError
+    from cabs_core.data.pool_files.goals import parse_goal
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.goal import answer_for
+
+    chain = Chain(ArtifactStore(), find_pool(pool or ""))
+    aim = parse_goal(goal) if goal else chain.pool.goal
+    if aim is None:
+        return None, None
+    answer = answer_for(chain, aim, anyway=anyway)
+    click.echo(answer.sentence)
+    if answer.policy is None or not answer.confirmed:
+        raise RouterError(
+            f"no router fulfils the goal {aim.text!r}, so none is written; name one with --policy to have "
+            "it all the same"
+        )
+    return answer.policy, answer.rho
+
+
+def _measured(
+    pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool
+) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+    """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
+    from cabs_core.base.errors import ProvenanceError
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.router import build_bundle
+    from cabs_core.router.build import BUNDLE
+
+    if pool is None:
+        raise click.UsageError(
+            "name a pool: cabs export NAME; or --cold --models upstreams.yaml, where nothing was measured yet"
+        )
+    chain = Chain(ArtifactStore(), find_pool(pool))
+    targets = {target.stage: target for target in chain.stage("router").inputs}
+    try:
+        chain.require_current(targets.values())
+    except ProvenanceError as error:
+        if not anyway:
+            raise ProvenanceError(f"{error}, or --anyway to export it all the same") from None
+        click.secho(f"warning: {error}", fg="yellow", err=True)
+    inputs = {name: chain.verified(target) for name, target in targets.items()}
+    status = chain.status(chain.stage("router"))
+    defaults = {**chain.pool.router.model_dump(), "mode": "route"}
+
+    def ready(choices: dict[str, Any]) -> Path | None:
+        folder = chain.store.folder(status.target.parts) / BUNDLE
+        default = all(v is None or v == defaults[k] for k, v in choices.items()) and not free and prompts
+        return folder if default and status.state == "fresh" and folder.is_dir() else None
+
+    return partial(build_bundle, pool=chain.pool, inputs=inputs, free=free, prompts=prompts), ready
+
+
+def _cold(
+    models: Path | None, name: str | None, encoder: str
+) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+    """The same of models and prices alone; there is none that was made before."""
+    from cabs_core.data.endpoints.upstreams import load_upstreams
+    from cabs_core.router.cold import build_cold
+
+    if models is None:
+        raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")
+    upstreams = load_upstreams(models).models
+    return partial(build_cold, upstreams=upstreams, name=name or "cold", encoder=encoder), lambda _: None

@@ -1,0 +1,85 @@
+"""Options that several commands share: pool, rhos, policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cabs_core.base.catalog import REGIMES, check_policy_name, regime_of
+from cabs_core.base.errors import PoolError
+from cabs_core.data.pools.completion import complete_policies, complete_pool
+
+if TYPE_CHECKING:
+    from cabs_core.data.pool_files import ModelPool
+
+
+def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The pool as `NAME` or as `--pool NAME`: the command gets the name as `pool`, None where none is
+    required or given.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @click.argument("name", required=False, shell_complete=complete_pool)
+        @click.option("--pool", metavar="NAME", shell_complete=complete_pool, help=text)
+        @wraps(command)
+        def named(name: str | None, pool: str | None, **options: Any) -> None:
+            if name and pool and name != pool:
+                raise click.UsageError(f"two pools are named: {name} and {pool}")
+            if required and not (name or pool):
+                raise click.UsageError("name a pool: --pool NAME (`cabs pool list` shows them)")
+            command(pool=name or pool, **options)
+
+        return named
+
+    return decorate
+
+
+policies_option = click.option(
+    "--policies",
+    metavar="NAMES",
+    shell_complete=complete_policies,
+    help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's.",
+)
+
+
+def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
+    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; () without a text, which means
+    all.
+
+    Raises:
+        click.BadParameter: a word is no number. PoolError: the pool has no such rho.
+    """
+    if not text:
+        return ()
+    found: list[float] = []
+    for word in text.replace(" ", "").split(","):
+        if word in REGIMES:
+            found += [rho for rho in allowed if regime_of(rho, allowed) == word]
+            continue
+        try:
+            rho = float(word)
+        except ValueError:
+            raise click.BadParameter(
+                f"{word!r} is not a number; write --rho 0,50,900 or --rho low,high"
+            ) from None
+        if rho not in allowed:
+            raise PoolError(
+                f"rho {rho:g} is not among the pool's replay.rhos: {', '.join(f'{r:g}' for r in allowed)}"
+            )
+        found.append(rho)
+    return tuple(sorted(set(found)))
+
+
+def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
+    """`"lin_ucb,hier_mix"` as policies of the pool, each checked; () without a text, which means all."""
+    chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
+    for name in chosen:
+        if name not in pool.policies:
+            raise click.BadParameter(
+                f"{name} is not among the policies of pool {pool.name}: {', '.join(pool.policies)}. "
+                "Add it to the pool file."
+            )
+    return chosen

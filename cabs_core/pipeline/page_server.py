@@ -1,0 +1,133 @@
+"""Reports over HTTP, for the links in Dagster: read-only, on this machine alone, and nothing but finished
+pages.
+
+`CABS_REPORTS_URL` says where reports are found (default `http://127.0.0.1:3033`). `cabs ui` serves them there
+when the address is http on this machine; any other address must be served by other means. Empty: links are
+file paths.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from os import PathLike
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from cabs_core.base.errors import CabsError
+from cabs_core.base.paths import safe_name
+from cabs_core.pipeline.artifacts.store import ArtifactStore, Parts
+from cabs_core.pipeline.pages import LEADERBOARD, REPORTS
+
+DEFAULT_URL = "http://127.0.0.1:3033"
+_LOCAL = ("127.0.0.1", "localhost")
+
+
+def reports_url() -> str:
+    """`CABS_REPORTS_URL` without a slash at its end; empty when links are to be file paths.
+
+    Raises:
+        CabsError: it is no http address.
+    """
+    value = os.environ.get("CABS_REPORTS_URL", DEFAULT_URL).strip().rstrip("/")
+    try:
+        parts = urlsplit(value)
+        usable = (
+            parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        usable = False
+    if value and not usable:
+        raise CabsError(
+            f"CABS_REPORTS_URL is {value!r}: expected an address such as {DEFAULT_URL}, or nothing at all "
+            "for links that are file paths"
+        )
+    return value
+
+
+def page_url(parts: Parts, name: str = "") -> str:
+    """Address of a page by where it lies in the store, or of a file beside it; empty without a server.
+
+    The leaderboard is at the root, the report of a pool below its name, any other page below its own name
+    after `_`, with which no pool's name begins.
+    """
+    base = reports_url()
+    folder = "" if parts == LEADERBOARD else f"{parts[1]}/" if parts[0] == REPORTS else f"_{parts[0]}/"
+    return f"{base}/{folder}{name}" if base else ""
+
+
+def _parts(folder: str) -> Parts:
+    """Inverse of `page_url`: where the page of a folder lies in the store. Raises PoolError for no possible
+    name.
+    """
+    if not folder:
+        return LEADERBOARD
+    return (safe_name(folder[1:]),) if folder[0] == "_" else (REPORTS, safe_name(folder))
+
+
+def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
+    """A bound server of the store's reports, to be run by `serve_forever`; None when they are not served from
+    here.
+
+    Raises:
+        CabsError: its port cannot be used; says what to do.
+    """
+    address = urlsplit(reports_url())
+    if address.scheme != "http" or address.hostname not in _LOCAL:
+        return None
+    port = address.port or 80
+    handler = type("_StorePages", (_Pages,), {"store": store})
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise CabsError(
+            f"port {port} of 127.0.0.1, where reports are to be served, cannot be used ({error.strerror}): "
+            f"name another one, CABS_REPORTS_URL=http://127.0.0.1:{port + 1}, or none, CABS_REPORTS_URL="
+        ) from None
+    server.daemon_threads = True
+    return server
+
+
+class _Pages(SimpleHTTPRequestHandler):
+    """Files that the record of a page lists, and no others."""
+
+    store: ArtifactStore
+    server_version, sys_version, timeout = "cabs", "", 30
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silent: the terminal belongs to Dagster."""
+
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+        if host not in _LOCAL:  # a name that somebody else points at this machine
+            self.send_error(HTTPStatus.FORBIDDEN, "Only 127.0.0.1 and localhost are served")
+            return None
+        return super().send_head()
+
+    def guess_type(self, path: str | PathLike[str]) -> str:
+        kind = super().guess_type(path)
+        return f"{kind}; charset=utf-8" if kind.startswith("text/") or kind == "application/json" else kind
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        super().end_headers()
+
+    def translate_path(self, path: str) -> str:
+        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; an empty text, which is no file,
+        for all else.
+        """
+        folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
+        if not slash:
+            folder, name = "", folder
+        name = name or "index.html"
+        try:
+            parts = _parts(folder)
+            record = self.store.record(parts)
+            if record is None or not {name, "index.html"} <= record.files.keys():
+                return ""  # there is none, or it is no page
+            return str(self.store.folder(parts) / name)
+        except (CabsError, OSError):
+            return ""

@@ -1,0 +1,59 @@
+"""What is odd about a replay, from its figures and those of related policies at the same (pool, rho)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cabs_core.base.catalog import RANDOM, policy_record, split_name
+
+if TYPE_CHECKING:
+    from cabs_core.pipeline.stages.replay import ReplaySummary
+
+#: How far the mean utility of CABS-D may lie below its better expert's before there is a warning.
+EXPERT_TOLERANCE = 0.02
+
+
+def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
+    """Warnings about one policy of a partition; empty when nothing is odd.
+
+    A difference counts only beyond two standard errors. They are computed as if the two policies were
+    independent, which for paired trials is too wide rather than too narrow.
+
+    Args:
+        cells: {policy: summary of its replay} of the partition. What is not there is not compared.
+    """
+    own = cells[policy]
+    base, preset = split_name(policy)
+    record = policy_record(base)
+    warnings: list[str] = []
+    if own.uncertified:
+        warnings.append(f"{own.uncertified} rounds were played from a solution without certificate")
+    if base != RANDOM and own.utility + 2 * own.error < own.random_utility:
+        warnings.append(f"utility {own.utility:.4f} is below that of random play, {own.random_utility:.4f}")
+    if record.learns and own.arms_played == 1:
+        warnings.append("every round of every trial played the same arm")
+
+    def related(name: str) -> ReplaySummary | None:
+        same = f"{name}@{preset}" if preset in policy_record(name).presets[1:] else name
+        return cells.get(same) or cells.get(name)
+
+    experts = [cell for cell in map(related, record.experts) if cell]
+    if experts:
+        best = max(experts, key=lambda cell: cell.utility)
+        if own.utility + EXPERT_TOLERANCE + _margin(own, best) < best.utility:
+            warnings.append(
+                f"utility {own.utility:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
+                f"{best.utility:.4f}"
+            )
+    bandit = related(record.bandit) if record.bandit else None
+    if bandit and own.utility + _margin(own, bandit) < bandit.utility:
+        warnings.append(
+            f"with full feedback utility is {own.utility:.4f}, with bandit feedback "
+            f"{bandit.utility:.4f}: the same learner does worse with more information"
+        )
+    return warnings
+
+
+def _margin(one: ReplaySummary, other: ReplaySummary) -> float:
+    return float(2 * (one.error**2 + other.error**2) ** 0.5)

@@ -1,0 +1,135 @@
+"""Checks of what every policy promises, for its author to run: in replay, and from a pool's table to a
+router.
+
+    from cabs_core import check_policy
+    check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how
+
+They play short synthetic problems, so they take seconds, need no files and tell nothing about quality.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import check_policy_name
+from cabs_core.base.errors import CabsError, PolicyError
+from cabs_core.data.inputs import outcomes_of, split_of
+from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.evaluation.replay.policy_checks import RHO, check_replay, expect
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
+from cabs_core.router import Router, build_bundle, check_bundle_matches_replay
+from cabs_core.router.build import deployable
+from cabs_core.router.policies_on_log import evaluate_pool, probabilities, read_decisions
+
+_POOL = {
+    "name": "check",
+    "source": {"kind": "synthetic", "queries": 400, "seed": 5},
+    "encoder": {"name": "tfidf-svd"},
+    "models": ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"],
+    "oracle": {"kind": "ridge"},
+    "features": {"dim": 8},
+    "replay": {"rhos": [0, RHO]},
+    "tuning_budget": 0,
+}
+#: decisions of the router that are scored, and decisions of the replay that the bundle must repeat
+_ROUTED, _REPEATED = 40, 60
+
+
+def check_policy(name: str, **options: Any) -> None:
+    """Check that a policy keeps the promises of `Policy`.
+
+    A policy that can be deployed is also put into a router's bundle of a small pool: its decisions must be
+    the replay's, it must route, learn, be saved, loaded again as the same router, and be estimated from the
+    router's own log.
+
+    Args:
+        name: `name` or `name@preset`, of the catalog or of a plug-in.
+        options: settings that override the preset's, such as smaller networks.
+
+    Raises:
+        PolicyError: a promise is broken; the message names it.
+
+    Examples:
+        >>> from cabs_core import check_policy
+        >>> check_policy("epsilon_greedy")
+    """
+    name = check_policy_name(name)
+    check_replay(name, options)
+    if deployable(name):
+        try:
+            _deployment(name, options)
+        except PolicyError:
+            raise
+        except CabsError as error:
+            raise PolicyError(f"{name}: it cannot be deployed: {error}") from error
+
+
+@cache
+def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
+    """(the small pool, {stage: folder of its artifact}, what keeps the folders), made once a process."""
+    kept = TemporaryDirectory()
+    pool = ModelPool.model_validate(_POOL)
+    chain = Chain(ArtifactStore(f"{kept.name}/artifacts"), PoolFile(pool, Path(kept.name, "check.yaml")))
+    router = chain.stage("router")
+    for source in router.inputs:
+        make_artifact(chain, source)
+    return pool, chain.require(router), kept
+
+
+def _deployment(name: str, options: dict[str, Any]) -> None:
+    """From the problem to a bundle, through traffic, a restart and an estimate."""
+    pool, made, _ = _pool()
+    test = np.flatnonzero(split_of(made) == "test")
+    prompts = outcomes_of(made).take(test).prompts
+    with TemporaryDirectory() as folder:
+        inputs = {**made, "tuning": Path(folder, "tuning")}
+        inputs["tuning"].mkdir()
+        (inputs["tuning"] / "tuning.json").write_text(
+            json.dumps({name: {"options": options}}), encoding="utf-8"
+        )
+        bundle = Path(folder, "router")
+        build_bundle(bundle, pool, inputs, policy=name, rho=RHO, epsilon=0.2)
+        problem = ReplayProblem.load(made["replay_problem"] / "test")
+        match = check_bundle_matches_replay(
+            bundle, problem, prompts=prompts, rounds=_REPEATED, text_rounds=20
+        )
+        expect(
+            match.passed, name, f"as a router it decides otherwise than in the replay, first at {match.first}"
+        )
+        expect(not match.text_different, name, "as a router it decides otherwise on text than on embeddings")
+        _traffic(name, bundle, prompts, Path(folder))
+        data = read_decisions(Path(folder, "log.sqlite"), bundle)
+        target = probabilities(pool, inputs, data, name, RHO)
+        sound = np.allclose(target.sum(axis=1), 1.0) and (target >= 0.0).all()
+        expect(
+            sound,
+            name,
+            "what it would have played on a router's log is no probability distribution over arms",
+        )
+        rows = evaluate_pool(pool, inputs, data, policies=[name], rhos=[RHO])
+        failed = [row["refused"] for row in rows if "cannot be asked" in (row["refused"] or "")]
+        expect(rows and not failed, name, f"its reward on a router's log cannot be estimated: {failed[:1]}")
+
+
+def _traffic(name: str, bundle: Path, prompts: list[str], folder: Path) -> None:
+    """It routes, learns, and is the same router after a restart."""
+    with closing(Router.load(bundle, log=folder / "log.sqlite", seed=3)) as router:
+        for i, text in enumerate(prompts[:_ROUTED]):
+            routed = router.route(text)
+            expect(0.0 < routed.propensity <= 1.0, name, f"a router's propensity is {routed.propensity}")
+            taken = router.feedback(routed.id, score=float(i % 2), cost=1e-4)
+            expect(taken == "recorded", name, f"feedback of a router's decision is {taken}")
+        router.save(folder / "saved")
+        following = router.route(prompts[_ROUTED])
+    with closing(Router.load(folder / "saved", log=folder / "other.sqlite", seed=3)) as again:
+        same = again.route(prompts[_ROUTED]).scores == following.scores
+    expect(same, name, "saved and loaded again, the router values models otherwise")

@@ -1,0 +1,110 @@
+"""Retention: delete the traces of old replays, and set aside the artifacts of retired pools.
+
+`rounds.parquet` is nearly all of a replay's size. Without it all goes on: the record says that the trace was
+pruned, the check `trace` answers from what it found when the trace was written, and a report plays the few
+replays again whose rounds it shows. Pools with predicted answers keep their traces, for every estimate of
+theirs is taken over rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from cabs_core.base.errors import PoolError
+from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.registry import edit_retired, retired
+from cabs_core.pipeline.artifacts.stages import POOL_STAGES
+from cabs_core.pipeline.artifacts.store import ArtifactStore
+
+TRACE_FILE = "rounds.parquet"
+#: Folders of the store that belong to one pool each.
+_POOL_FOLDERS = (*POOL_STAGES, "replay", "reports")
+
+
+@dataclass(frozen=True)
+class Prunable:
+    """A trace that is old enough to go."""
+
+    parts: tuple[str, ...]
+    bytes: int
+    created: str
+
+
+def prunable(
+    store: ArtifactStore, older_than_days: float, keep_pools: tuple[str, ...] = ()
+) -> Iterator[Prunable]:
+    """Traces at least so many days old, except those of kept pools and of pools with predicted answers.
+
+    Those of retired pools are included.
+    """
+    now = datetime.now(UTC)
+    for prefix in (("replay",), ("retired", "replay")):
+        for pool in store.children(prefix):
+            if pool in keep_pools or (prefix == ("replay",) and _needs_rounds(pool)):
+                continue
+            for rho in store.children((*prefix, pool)):
+                for policy in store.children((*prefix, pool, rho)):
+                    parts = (*prefix, pool, rho, policy)
+                    record = store.record(parts)
+                    if record is None or TRACE_FILE not in record.files or TRACE_FILE in record.pruned:
+                        continue
+                    age = (now - datetime.fromisoformat(record.created)).total_seconds() / SECONDS_PER_DAY
+                    if age >= older_than_days:
+                        yield Prunable(parts, int(record.files[TRACE_FILE]["bytes"]), record.created)
+
+
+def _needs_rounds(pool: str) -> bool:
+    """Whether estimates of a pool are taken over rounds (`missing: predict`); not of one without a valid
+    file.
+    """
+    try:
+        return find_pool(pool).pool.missing == "predict"
+    except PoolError:
+        return False
+
+
+def prune(store: ArtifactStore, trace: Prunable) -> None:
+    """Delete one trace, after noting in the record that it is gone; nothing happens where it is, or was just
+    made anew.
+    """
+    record = store.record(trace.parts)
+    if record is not None and record.created == trace.created and TRACE_FILE not in record.pruned:
+        kept = replace(record, pruned=(*record.pruned, TRACE_FILE))
+        store.rewrite_record(trace.parts, kept, delete=(TRACE_FILE,))
+
+
+def retire_pool(name: str, store: ArtifactStore, *, delete: bool = False) -> None:
+    """Retire a pool: runs, marts and reports leave it out. Its artifacts are moved to `retired/`, or deleted.
+
+    Raises:
+        PoolError: there is no such pool.
+    """
+    if not any(store.children((folder, name)) for folder in _POOL_FOLDERS):
+        find_pool(name)
+    with edit_retired() as names:
+        names.add(name)
+    for folder in _POOL_FOLDERS:
+        if delete:
+            store.delete((folder, name))
+        else:
+            store.move((folder, name), ("retired", folder, name))
+
+
+def restore_pool(name: str, store: ArtifactStore) -> None:
+    """Take a retired pool back, with the artifacts that were set aside.
+
+    Raises:
+        PoolError: it is not retired, or its file is gone.
+    """
+    if name not in retired():
+        raise PoolError(
+            f"pool {name!r} is not retired; retired are: {', '.join(sorted(retired())) or 'none'}"
+        )
+    find_pool(name)
+    for folder in _POOL_FOLDERS:
+        store.move(("retired", folder, name), (folder, name))
+    with edit_retired() as names:
+        names.discard(name)

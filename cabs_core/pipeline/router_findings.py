@@ -1,0 +1,36 @@
+"""What checks say of a router, from the summary of its stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cabs_core.pipeline.stages.router import RouterSummary
+
+#: beyond these a check warns: milliseconds of a whole decision (median, 99th percentile), megabytes of a
+#: bundle
+SLOW_P50, SLOW_P99, LARGE = 15.0, 40.0, 200.0
+
+
+def verdicts(summary: RouterSummary) -> dict[str, tuple[bool, str]]:
+    """{check: (passed, text)} from a summary: same_decisions, latency, size."""
+    if summary.not_made:
+        text = f"no router was made: {summary.not_made}"
+        return dict.fromkeys(("same_decisions", "latency", "size"), (False, text))
+    found, times = summary.same, summary.latency
+    p50, p99, size = times["total_p50"], times["total_p99"], summary.megabytes
+    return {
+        "same_decisions": (
+            found["different"] == 0,
+            f"{found['different']} of {found['rounds']} decisions on test prompts differ from the replay's"
+            + ("" if found["first"] is None else f", the first in round {found['first']}")
+            + f"; embedded again one at a time, {found['text_different']} of {found['text_rounds']}",
+        ),
+        "latency": (
+            p50 <= SLOW_P50 and p99 <= SLOW_P99,
+            f"a decision from text takes {p50:.1f} ms (p50), {p99:.1f} ms (p99), of which "
+            f"{times['rest_p50']:.2f} ms are not the encoder; expected at most {SLOW_P50:g} and "
+            f"{SLOW_P99:g} ms",
+        ),
+        "size": (size <= LARGE, f"{size:.1f} MB; expected at most {LARGE:g} MB"),
+    }

@@ -1,0 +1,109 @@
+"""Stage `answers`: the prompts of a pool put to its models. What was paid for is kept by content and never
+asked again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabs_core.data.collect.adaptive import looking
+from cabs_core.data.collect.answers import collect_answers, described, going_on, write_answers
+from cabs_core.data.collect.plan import collection_of
+from cabs_core.data.collect.store import AnswerStore
+from cabs_core.data.inputs import plain
+from cabs_core.pipeline.artifacts.results import Summary
+
+if TYPE_CHECKING:
+    from cabs_core.pipeline.artifacts import Chain, Options, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersSummary(Summary):
+    """What was asked, and what it cost.
+
+    Attributes:
+        prompts: number of prompts that every model has answered, `prompts_in_all` how many there are.
+        spent, paid: USD in the run that made it, and in all.
+        in_flight: calls that were under way when an earlier run died.
+        stopped: why it ended early, if it did; dropped: {model: why it was asked no further}.
+        lanes: {model: how it did, in words}; counts: {model: {what: number}} of its answers.
+        looks: of strategy `adaptive`, one dict a look at the verdict.
+        by_budget: the budget ended it. repriced: sentences about prices that changed.
+    """
+
+    prompts: int
+    prompts_in_all: int
+    spent: float
+    paid: float
+    in_flight: int
+    stopped: str
+    dropped: dict[str, str]
+    lanes: dict[str, str]
+    counts: dict[str, dict[str, float]]
+    looks: list[dict[str, Any]]
+    by_budget: bool
+    repriced: list[str]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            **super().shown(),
+            "prompts": self.prompts,
+            "of": self.prompts_in_all,
+            "spent in this run, USD": self.spent,
+            "spent in all, USD": self.paid,
+            "under way when an earlier run died": self.in_flight,
+            "stopped": self.stopped,
+            "dropped": self.dropped,
+            "models": self.lanes,
+            "table": [{"model": model, **row} for model, row in self.counts.items()],
+        }
+
+    def outdated(self, chain: Chain) -> list[str]:
+        """The budget that ended them allows more now. One that is spent was meant so: answers stand."""
+        if not self.by_budget:
+            return []
+        return going_on(collection_of(chain.pool_file), list(self.counts), self.prompts, self.paid)
+
+    def lines(self) -> list[str]:
+        """What was asked and what it cost, for a terminal."""
+        return [
+            f"{self.prompts:,} of {self.prompts_in_all:,} prompts, {len(self.lanes)} models",
+            *(f"  {model}: {text}" for model, text in self.lanes.items()),
+            *([f"stopped: {self.stopped}"] if self.stopped else []),
+            *(f"dropped: {model}, {why}" for model, why in self.dropped.items()),
+            *(f"note: {sentence}" for sentence in self.repriced),
+            f"answers: {self.spent:.4f} USD in the run that made them, {self.paid:.4f} in all",
+        ]
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> AnswersSummary:
+    """Ask what has no answer yet, and write the table of answers."""
+    collection = collection_of(chain.pool_file)
+    with AnswerStore() as store:
+        found = collect_answers(collection, store, options.notify, looking(collection, store, options.notify))
+        written = write_answers(collection, found, store, folder)
+    return AnswersSummary(
+        rows=found.prompts * len(found.models),
+        prompts=found.prompts,
+        prompts_in_all=len(collection.prompts),
+        spent=found.spent,
+        paid=found.paid,
+        in_flight=found.in_flight,
+        stopped=found.stopped,
+        dropped=found.dropped,
+        lanes={name: described(lane) for name, lane in found.lanes.items()},
+        counts=_even(written["models"]),
+        looks=plain(found.looks),
+        by_budget=found.by_budget,
+        repriced=written["repriced"],
+    )
+
+
+def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """The counts with the same names for every model."""
+    names = list(dict.fromkeys(name for row in counts.values() for name in row))
+    return {model: {name: float(row.get(name, 0.0)) for name in names} for model, row in counts.items()}

@@ -1,0 +1,187 @@
+"""Champion and challenger: the router that a pool deploys, and the one that may take its place.
+
+The deployed bundle is in `$CABS_HOME/routers/<pool>/router`, where `cabs serve --router` reads it and takes
+up a new one without a restart. The challenger is the artifact `router`. Both play the test prompts that
+neither was trained or chosen on, in the same order, learning as they go; the champion starts with what it has
+learnt from its own log. Where the pool's source is a log, both are compared as they stand, by the doubly
+robust estimate of their difference. Where the pool says `router: {learn_from_log: true}`, the challenger is
+first trained again, on the train split and the log.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import DataError, ProvenanceError, RouterError
+from cabs_core.base.paths import default_log, deployed_folder
+from cabs_core.base.utility import binary_share
+from cabs_core.data.events.log import EventLog, prompt_hash
+from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
+from cabs_core.data.outcomes import outcomes_under
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.evaluation.ope.training import unseen, with_log
+from cabs_core.pipeline.artifacts import Chain
+from cabs_core.pipeline.stages.router import test_prompts
+from cabs_core.router.build import BUNDLE, build_bundle
+from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
+from cabs_core.router.checks import compare_with_champion
+from cabs_core.router.compare_on_log import compare_on_log
+from cabs_core.router.policies_on_log import held_out, merged_names, read_decisions
+from cabs_core.router.promotion import Comparison, previous, promote
+from cabs_core.router.router import Router
+
+#: least number of held-out prompts for a comparison, and of decisions in a log to learn from
+FEWEST = 30
+
+
+def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
+    """Promote the pool's router where it is shown to lose no more than `router.margin` to the deployed one.
+
+    Args:
+        only_compare: say what would be done, with the router as it was trained on the table, and promote
+            nothing.
+
+    Returns:
+        passed: whether the challenger is (or would be) deployed; comparable: False where nobody can tell
+        which is better; reason: in words; champion, challenger: ids; and the figures of
+        the comparison where there was one.
+
+    Raises:
+        ProvenanceError: there is no router, or it or an input is out of date or altered.
+    """
+    target = chain.stage("router")
+    inputs = chain.require(target)
+    status = chain.status(target)
+    if status.state != "fresh":
+        raise ProvenanceError(f"{target.described} is {status}: materialise router first")
+    challenger = chain.verified(target) / BUNDLE
+    if not challenger.is_dir():
+        return {"passed": False, "reason": "there is no router to deploy, see the checks of the asset router"}
+    if only_compare or not chain.pool.router.learn_from_log:
+        return _promote(chain, inputs, challenger, only_compare)
+    with tempfile.TemporaryDirectory(prefix="cabs-challenger-") as name:
+        try:
+            taught = train_on_log(chain, inputs, chain.pool_file.log_path, challenger, Path(name))
+        except (DataError, RouterError) as error:
+            return _promote(chain, inputs, challenger) | {"log": f"not learnt from: {error}"}
+        found = _promote(chain, inputs, taught)
+        return found | {
+            "log": f"learnt from {read_manifest(taught).provenance['log']['decisions']} decisions"
+        }
+
+
+def _promote(
+    chain: Chain, inputs: dict[str, Path], challenger: Path, only_compare: bool = False
+) -> dict[str, Any]:
+    """Compare with what is deployed, and promote what is not worse by more than the margin."""
+    place = deployed_folder(chain.pool.name)
+    new = read_manifest(challenger).id
+    if not (place / HEADER).is_file():
+        if not only_compare:
+            promote(challenger, place)
+        return {"passed": True, "reason": "nothing was deployed before", "challenger": new}
+    ids = {"champion": read_manifest(place).id, "challenger": new}
+    if ids["champion"] == new:
+        return {"passed": True, "reason": "it is deployed already", **ids}
+    old = previous(place)
+    if old.is_dir() and read_manifest(old, verify=False).id == new:
+        reason = "it was deployed before, and replaced or taken back: `cabs rollback` brings it back"
+        return {"passed": False, "reason": reason, **ids}
+    try:
+        found = _compare(place, challenger, inputs, chain.pool)
+    except RouterError as error:
+        reason = f"cannot be compared, the champion stays: {error}"
+        return {"passed": False, "comparable": False, "reason": reason, **ids}
+    if found.promote and not only_compare:
+        promote(challenger, place)
+    figures = {k: v for k, v in asdict(found).items() if k not in ("promote", "reason")}
+    return {"passed": found.promote, "reason": found.reason, **ids, "comparison": figures}
+
+
+def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:
+    """The pool's router, trained on the train split and on a log; a bundle in `folder`.
+
+    Decisions on prompts of the table are left out: the table has all outcomes of its train prompts, and the
+    others are held out.
+
+    Raises:
+        DataError, RouterError: there is no log, it does not fit, or it holds too little.
+    """
+    if not log.exists():
+        raise DataError(f"there is no log at {log}")
+    pool, split, vectors = chain.pool, split_of(inputs), embeddings_of(inputs)
+    table = outcomes_under(outcomes_of(inputs), split, pool.replay.condition, pool.oracle.oracle_seed)
+    data = read_decisions(log, bundle, chain.pool_file.log_file, merged_names(pool))
+    data = data.take(unseen(data, table.prompts))
+    if len(data) < FEWEST:
+        raise DataError(
+            f"{log} holds {len(data)} scored decisions on prompts that are not in the table; {FEWEST} are "
+            "needed"
+        )
+    longer, parts, points = with_log(table, split, vectors, Oracles.load(inputs["oracles"]), data)
+    oracles = train_oracles(points, longer, parts, pool.oracle, features=pool.features, device="auto")
+    oracles.save(folder / "oracles")
+    share = binary_share(table.scores[split == "train"])  # completed outcomes are less binary than real ones
+    for name, problem in build_problems(longer, parts, points, oracles, pool).items():
+        problem.metadata["binary_share"] = share
+        problem.save(folder / "replay_problem" / name)
+    made = {**inputs, "oracles": folder / "oracles", "replay_problem": folder / "replay_problem"}
+    facts = {"log": {"decisions": len(data), "prompts": len(np.unique(data.groups))}}
+    build_bundle(folder / BUNDLE, pool, made, seen=data.groups.tolist(), provenance=facts)
+    return folder / BUNDLE
+
+
+def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
+    """`[m]` places of the prompts that none of the bundles was trained or chosen on, and that this log has no
+    score of.
+    """
+    seen = np.concatenate([seen_prompts(folder) for folder in bundles])
+    hashes = [prompt_hash(text) for text in prompts]
+    logged = prompt_hashes(hashes)  # of a log that keeps no texts
+    new = ~np.isin(prompt_hashes(prompts), seen) & ~np.isin(logged, seen)
+    if log is not None:
+        learnt = log.scored_prompts()
+        new &= np.array([text not in learnt for text in hashes], dtype=bool)
+    return np.flatnonzero(new)
+
+
+def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: ModelPool) -> Comparison:
+    margin = pool.router.margin
+    if pool.logged:  # the champion as it was deployed: what it learnt since may be from these decisions
+        data, prompts = held_out(inputs, adaptive=pool.source.adaptive)
+        rows = _enough(held_out_rows(prompts, champion, challenger), prompts)
+        return compare_on_log(
+            champion, challenger, [prompts[i] for i in rows], data.take(rows), margin=margin
+        )
+    prompts, place = test_prompts(inputs), default_log(champion)
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    with tempfile.TemporaryDirectory(prefix="cabs-champion-") as name:
+        if place.is_file():
+            router = Router.load(champion, log=place)
+            rows = held_out_rows(prompts, champion, challenger, log=router.log)
+            continued = router.save(Path(name) / "continued")
+            router.log.close()
+        else:
+            rows, continued = held_out_rows(prompts, champion, challenger), champion
+        rows = _enough(rows, prompts)
+        return compare_with_champion(
+            continued, challenger, [prompts[i] for i in rows], problem.rows(rows), margin=margin
+        )
+
+
+def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
+    """The rows. Raises RouterError where they are too few for a comparison."""
+    if len(rows) < FEWEST:
+        raise RouterError(
+            f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; "
+            f"{FEWEST} are needed: add outcomes of new prompts to the table, or compare on the log (a pool "
+            "of kind: logs)"
+        )
+    return rows

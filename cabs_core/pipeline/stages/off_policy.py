@@ -1,0 +1,58 @@
+"""Stage `off_policy`: what the pool's policies would have earned on logged traffic, or why the log cannot
+tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from cabs_core.pipeline.artifacts.results import Summary
+from cabs_core.router.policies_on_log import as_table, evaluate_pool, logged_decisions
+
+if TYPE_CHECKING:
+    from cabs_core.pipeline.artifacts import Chain, Options, Target
+
+ESTIMATES = "estimates.parquet"
+_SHOWN = ("policy", "rho", "value", "low", "high", "difference", "difference_low", "difference_high", "n_eff")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicySummary(Summary):
+    """What the log tells.
+
+    Attributes:
+        read: how the log was read, a line each; refused: policies that it cannot evaluate, and why.
+        estimates: doubly robust ones of utility, a row for each policy and rho.
+    """
+
+    decisions: int
+    read: list[str]
+    refused: list[str]
+    estimates: list[dict[str, Any]]
+
+    def shown(self) -> dict[str, Any]:
+        figures = {"decisions": self.decisions, "read": self.read, "refused": self.refused}
+        return {**super().shown(), **figures, "table": self.estimates}
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> OffPolicySummary:
+    """Evaluate the policies on the held-out part of the log that is the pool's source, or on the log of its
+    router.
+    """
+    data = logged_decisions(chain.pool_file, inputs)
+    rows = evaluate_pool(chain.pool, inputs, data, notify=options.notify)
+    pq.write_table(as_table(rows), folder / ESTIMATES)
+    shown = [r for r in rows if (r["estimator"], r["outcome"]) == ("dr", "utility")]
+    return OffPolicySummary(
+        rows=len(rows),
+        decisions=len(data),
+        read=list(data.receipt),
+        refused=[f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]],
+        estimates=[{name: row[name] for name in _SHOWN} for row in shown],
+    )

@@ -1,0 +1,82 @@
+"""Stage `outcomes`: what every model of the pool scored and cost on every query, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cabs_core.data.inputs import plain
+from cabs_core.data.outcomes.load import load_outcomes
+from cabs_core.data.validation.catalog import Stage
+from cabs_core.data.validation.run import run_checks
+from cabs_core.pipeline.artifacts.results import Summary
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cabs_core.data.outcomes import Outcomes
+    from cabs_core.data.pool_files import ModelPool
+    from cabs_core.pipeline.artifacts import Chain, Options, Target
+
+ACCEPT = "if that is how the data are, put `accept: [{}]` into the pool file"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomesSummary(Summary):
+    """What the table holds.
+
+    Attributes:
+        scores, costs: {model: mean}. loading: how the source was read.
+    """
+
+    queries: int
+    models: list[str]
+    tasks: int
+    scores: dict[str, float]
+    costs: dict[str, float]
+    loading: dict[str, Any]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            **super().shown(),
+            "queries": self.queries,
+            "models": self.models,
+            "tasks": self.tasks,
+            "mean score": self.scores,
+            "mean cost": self.costs,
+            "loading": self.loading,
+        }
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> OutcomesSummary:
+    """Read the pool's source, apply its options, save the table."""
+    table = load_outcomes(chain.pool_file, inputs or None)
+    table.save(folder)
+    scores, costs = table.means
+    return OutcomesSummary(
+        rows=len(table) * len(table.arms),
+        queries=len(table),
+        models=list(table.arms),
+        tasks=len(set(table.tasks.tolist())),
+        scores={a: round(float(v), 4) for a, v in zip(table.arms, scores)},
+        costs={a: float(f"{v:.4g}") for a, v in zip(table.arms, costs)},
+        loading=plain(table.report),
+        **checked("outcomes", table, chain.pool),
+    )
+
+
+def checked(
+    stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
+) -> dict[str, Any]:
+    """`checks` and `blocked` of a stage's summary: its expectations, and what failed of the blocking ones."""
+    results = run_checks(stage, table, splits=split, pool=pool)
+    failed = [r for r in results if not r.passed and r.severity == "ERROR"]
+    return {
+        "checks": [plain(result) for result in results],
+        "blocked": [
+            f"{r.name}: {r.observed}, expected {r.expected} ({ACCEPT.format(r.name)})" for r in failed
+        ],
+    }

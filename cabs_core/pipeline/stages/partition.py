@@ -1,0 +1,103 @@
+"""One partition (pool, rho) of replays: compute the policies that changed, keep the others, and say which is
+which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cabs_core.base.errors import explained, is_transient
+from cabs_core.base.hashing import stable_hash
+from cabs_core.pipeline.artifacts import Chain, Made, Options, Target, make_artifact
+from cabs_core.pipeline.stages.replay import ReplaySummary, examine_again
+
+
+@dataclass(frozen=True)
+class Partition:
+    """What came of a partition.
+
+    Attributes:
+        made: {policy: its replay}, also of policies that were not asked for and are fresh.
+        failed: {policy: why it could not be replayed}.
+    """
+
+    made: Mapping[str, Made]
+    failed: Mapping[str, str]
+
+    @property
+    def cells(self) -> dict[str, ReplaySummary]:
+        """{policy: summary of its replay}."""
+        return {policy: ReplaySummary.of(cell.record) for policy, cell in self.made.items()}
+
+    @property
+    def content(self) -> str:
+        """Hash of the contents of all replays."""
+        return stable_hash({policy: cell.record.content for policy, cell in self.made.items()}, 32)
+
+    def rows(self, missing: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """One row per policy, the best first, then those that are missing, failed ones last."""
+        rows: list[dict[str, Any]] = [
+            {
+                "policy": policy,
+                "utility": found.utility,
+                "se": round(found.error, 12),  # of a static policy it is nothing but rounding
+                "regret": found.regret,
+                "state": "reused" if self.made[policy].reused else "computed",
+                "seconds": self.made[policy].record.seconds,
+            }
+            for policy, found in self.cells.items()
+        ]
+        rows.sort(key=lambda row: -row["utility"])
+        nothing = dict.fromkeys(("utility", "se", "regret"))
+        states = dict.fromkeys(missing, "not played yet") | {
+            p: f"failed: {t}" for p, t in self.failed.items()
+        }
+        return rows + [
+            {"policy": p, **nothing, "state": state, "seconds": None} for p, state in states.items()
+        ]
+
+
+def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
+    """Replay the policies at one rho that are not fresh, and read those of the chain's others that are.
+
+    A policy that fails does not stop the others. With `options.force` only the policies named are played
+    again.
+
+    Raises:
+        Exception: a transient error (see `errors.is_transient`), for the caller to try again.
+    """
+    made: dict[str, Made] = {}
+    failed: dict[str, str] = {}
+    for policy in policies:
+        try:
+            made[policy] = make_artifact(chain, Target("replay", chain.pool, rho, policy), options)
+        except Exception as error:
+            if is_transient(error):
+                raise
+            failed[policy] = explained(error)
+    for policy in chain.pool.policies:
+        target = Target("replay", chain.pool, rho, policy)
+        if policy not in policies and chain.status(target).state == "fresh":
+            made[policy] = make_artifact(chain, target, replace(options, force=False))
+    return Partition(made, failed)
+
+
+def examine_partition(
+    chain: Chain, rho: float, policies: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, ReplaySummary], dict[str, str]]:
+    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are
+    now.
+    """
+    findings, cells, failed = dict[str, Any](), dict[str, ReplaySummary](), dict[str, str]()
+    for policy in policies:
+        target = Target("replay", chain.pool, rho, policy)
+        try:
+            findings[policy] = examine_again(chain, target)
+            record = chain.store.record(target.parts)
+            assert record is not None  # it was examined
+            cells[policy] = ReplaySummary.of(record)
+        except Exception as error:
+            failed[policy] = explained(error)
+    return findings, cells, failed

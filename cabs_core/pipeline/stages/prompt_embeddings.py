@@ -1,0 +1,51 @@
+"""Stage `prompt_embeddings`: one vector a query; only prompts never seen before are encoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cabs_core.base.paths import cabs_home
+from cabs_core.data.encoders.embed import embed_prompts
+from cabs_core.data.inputs import outcomes_of, plain, split_of
+from cabs_core.pipeline.artifacts.results import Summary
+from cabs_core.pipeline.stages.progress import Progress
+
+if TYPE_CHECKING:
+    from cabs_core.pipeline.artifacts import Chain, Options, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptEmbeddingsSummary(Summary):
+    """`encoding`: which encoder, how many prompts it saw for the first time, how long that took."""
+
+    dimensions: int
+    encoding: dict[str, Any]
+
+    def shown(self) -> dict[str, Any]:
+        return {**super().shown(), "dimensions": self.dimensions, "encoding": self.encoding}
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> PromptEmbeddingsSummary:
+    """Embed the prompts in the order of the outcomes."""
+    table = outcomes_of(inputs)
+    train = None
+    if "splits" in inputs:
+        train = [p for p, s in zip(table.prompts, split_of(inputs)) if s == "train"]
+    vectors, report = embed_prompts(
+        table.prompts,
+        chain.pool.encoder,
+        store=cabs_home() / "embeddings",
+        device=options.device,
+        fit_prompts=train,
+        progress=Progress(options.notify, "embedding", "prompts"),
+    )
+    np.save(folder / "embeddings.npy", np.ascontiguousarray(vectors, dtype=np.float32), allow_pickle=False)
+    return PromptEmbeddingsSummary(
+        rows=len(vectors), dimensions=int(vectors.shape[1]), encoding=plain(report)
+    )

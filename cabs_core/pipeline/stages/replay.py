@@ -1,0 +1,248 @@
+"""One policy's replay at one rho (a cell): play it, save and examine the traces, record what later checks
+compare.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import condition_that_changes
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.statistics import crossed_error
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.inputs import tuned_options
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.evaluation.replay.engine import replay
+from cabs_core.evaluation.replay.storage import StoredTrace, load_trace, save_replay_result, trace_of
+from cabs_core.pipeline.artifacts.results import Summary
+from cabs_core.pipeline.artifacts.stages import Target
+from cabs_core.pipeline.stages.progress import Progress
+
+if TYPE_CHECKING:
+    from cabs_core.evaluation.replay.result import ReplayResult
+    from cabs_core.pipeline.artifacts import Chain, Options
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaySummary(Summary):
+    """What a policy earned at one rho.
+
+    Attributes:
+        utility, regret: mean per round; error, margin: standard error of the utility over trials and
+            queries, and half of its 95 % interval.
+        random_utility: of random play on the same rounds. arms_played: number of different ones.
+        uncertified: rounds played from a solution without certificate.
+        lanes: a hash per trial, see `lane_hashes`; trace: findings of `examine`.
+    """
+
+    utility: float
+    regret: float
+    error: float
+    margin: float
+    trials: int
+    rounds: int
+    random_utility: float
+    arms_played: int
+    uncertified: int
+    lanes: list[str]
+    trace: dict[str, Any]
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> ReplaySummary:
+    """Replay the policy online over the test split, in all trials."""
+    pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
+    problem = _problem(chain, inputs)
+    tell, rounds = (
+        Progress(options.notify, f"{policy} at rho {rho:g}", "rounds"),
+        problem.n * pool.replay.trials,
+    )
+    result = play(
+        pool,
+        problem,
+        tuned_options(inputs).get(policy, {}),
+        rho,
+        policy,
+        pool.replay.trials,
+        progress=lambda done, _: tell(done * rounds, rounds),
+    )
+    run = save_replay_result(result, problem, folder, pool=pool)
+    rewards, best = result.rewards, result.best_rewards
+    error = crossed_error(result.order, rewards, problem.clusters)
+    return ReplaySummary(
+        rows=int(rewards.size),
+        utility=float(rewards.mean()),
+        regret=float((best - rewards).mean()),
+        error=0.0 if np.isnan(error.se) else error.se,
+        margin=0.0 if np.isnan(error.margin) else error.margin,
+        trials=len(rewards),
+        rounds=int(rewards.shape[1]),
+        random_utility=_random_utility(result, problem),
+        arms_played=len(np.unique(result.actions)),
+        uncertified=0 if result.uncertified is None else int(result.uncertified.sum()),
+        lanes=lane_hashes(result),
+        trace=examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds),
+    )
+
+
+def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
+    """(hash in the record, hash now) of one trial of a replay that is there, played again.
+
+    Raises:
+        ProvenanceError: the replay or an input is missing, out of date or altered.
+    """
+    inputs = chain.require(target)
+    record = chain.status(target).record
+    assert record is not None
+    policy, problem = target.policy or "", _problem(chain, inputs)
+    again = play(
+        chain.pool, problem, tuned_options(inputs).get(policy, {}), target.rho or 0.0, policy, [trial]
+    )
+    return ReplaySummary.of(record).lanes[trial], lane_hashes(again)[0]
+
+
+def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
+    """The rounds of a replay whose trace was pruned, played again.
+
+    Raises:
+        ProvenanceError: the replay or an input is missing, or other rounds come out than were recorded.
+    """
+    target = Target("replay", chain.pool, rho, policy)
+    folder, record = chain.verified(target), chain.store.record(target.parts)
+    assert record is not None
+    inputs = chain.require(target)
+    problem = _problem(chain, inputs)
+    result = play(
+        chain.pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, chain.pool.replay.trials
+    )
+    if lane_hashes(result) != ReplaySummary.of(record).lanes:
+        raise ProvenanceError(
+            f"the rounds of {record.described} were pruned, and other rounds come out today: `cabs run "
+            f"--pool {chain.pool.name} --policies {policy} --force` makes them anew"
+        )
+    return trace_of(result, problem, folder)
+
+
+def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
+    """Findings of `examine` on the files of a replay as they are now; from the record where the trace was
+    pruned.
+
+    Raises:
+        ProvenanceError: there is no replay, or a file or an input was altered.
+    """
+    folder = chain.verified(target)
+    record = chain.store.record(target.parts)
+    assert record is not None
+    if record.pruned:
+        return ReplaySummary.of(record).trace
+    problem = _problem(chain, chain.require(target))
+    return examine(load_trace(folder), problem, chain.pool.replay.trials, chain.pool.replay.rounds)
+
+
+def play(
+    pool: ModelPool,
+    problem: ReplayProblem,
+    options: dict[str, Any],
+    rho: float,
+    policy: str,
+    trials: int | Sequence[int],
+    progress: Callable[[float, str], None] | None = None,
+) -> ReplayResult:
+    """The `ReplayResult` of a policy with the pool's settings.
+
+    Args:
+        trials: how many, or a list of their numbers. progress: as in `replay`.
+    """
+    condition = pool.replay.condition if condition_that_changes(pool.replay.condition, "stream") else "none"
+    return replay(
+        problem,
+        policy,
+        rho=rho,
+        trials=trials,
+        seed=pool.replay.order_seed,
+        pool=pool.name,
+        rounds=pool.replay.rounds,
+        condition=condition,
+        sessions=pool.replay.sessions if condition == "sessions" else None,
+        latency_weight=pool.replay.latency_weight,
+        options=options,
+        progress=progress,
+    )
+
+
+def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None) -> dict[str, Any]:
+    """{"problems": [text], figures} of a stored replay; an empty list means that the trace is sound.
+
+    Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a
+        trial.
+    """
+    problems = []
+    expected = (trials, min(rounds or len(problem.query_ids), len(problem.query_ids)))
+    if stored.actions.shape != expected:
+        problems.append(f"holds {stored.actions.shape} (trials, rounds), expected {expected}")
+    arms = len(problem.arms)
+    outside = int(((stored.actions < 0) | (stored.actions >= arms)).sum())
+    if outside:
+        problems.append(f"{outside} actions outside 0..{arms - 1}")
+    for name in ("propensities", "rewards"):
+        bad = int((~np.isfinite(getattr(stored, name))).sum())
+        if bad:
+            problems.append(f"{bad} {name} are not finite")
+    invalid = int(((stored.propensities <= 0) | (stored.propensities > 1 + 1e-6)).sum())
+    if invalid:
+        problems.append(f"{invalid} propensities outside (0, 1]")
+    outside = int(((stored.rewards < 0) | (stored.rewards > 1)).sum())
+    if outside:
+        problems.append(f"{outside} rewards outside [0, 1]")
+    visits = [np.bincount(row) for row in stored.order]
+    repeated = sum(int((count - 1)[count > 1].sum()) for count in visits)
+    if repeated:
+        problems.append(f"{repeated} rounds repeat a query of the same trial")
+    return {
+        "problems": problems,
+        "rounds": int(stored.actions.size),
+        "smallest propensity": float(np.nanmin(stored.propensities)) if stored.propensities.size else 0.0,
+    }
+
+
+def lane_hashes(result: ReplayResult) -> list[str]:
+    """One hash per trial over order, actions, propensities and rewards, to tell whether a re-run is the
+    same.
+    """
+    arrays = [a.astype("<i8") for a in (result.order, result.actions)]
+    arrays += [a.astype("<f8") for a in (result.propensities, result.rewards)]
+    lanes = (b"".join(a[trial].tobytes() for a in arrays) for trial in range(result.trials))
+    return [hashlib.sha256(lane).hexdigest()[:32] for lane in lanes]
+
+
+def _problem(chain: Chain, inputs: dict[str, Path]) -> ReplayProblem:
+    record = chain.status(chain.stage("replay_problem")).record
+    assert record is not None
+    return _load(str(inputs["replay_problem"] / "test"), record.content)
+
+
+@lru_cache(maxsize=2)
+def _load(folder: str, content: str) -> ReplayProblem:
+    """The problem in a folder, read once per process and content."""
+    return ReplayProblem.load(Path(folder))
+
+
+def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
+    """Expected utility of uniformly random play on the rounds played, in conversations as they stood: no
+    sampling.
+    """
+    if result.random_rewards is not None:
+        return float(result.random_rewards.mean())
+    utilities = clipped_utility(
+        problem.scores, problem.costs, result.rho, problem.latencies, result.latency_weight
+    )
+    return float(utilities.mean(axis=1)[result.order].mean())

@@ -1,0 +1,216 @@
+"""Stage `router`: the bundle that the pool would deploy, compared with its replay and timed from the prompt's
+text.
+
+The times of single `decide` and `update` calls of all the pool's policies are stored beside it. A pool that
+cannot be deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import EncoderError, PolicyError, RouterError
+from cabs_core.base.threads import one_torch_thread
+from cabs_core.data.inputs import outcomes_of, plain, split_of, tuned_options
+from cabs_core.evaluation.metrics import latency_percentiles
+from cabs_core.evaluation.replay import latency as online_calls
+from cabs_core.pipeline.artifacts.results import Summary
+from cabs_core.router.budget import replay_budgets
+from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.checks import Match, check_bundle_matches_replay, measure_latency
+
+if TYPE_CHECKING:
+    from cabs_core.data.pool_files import ModelPool
+    from cabs_core.pipeline.artifacts import Chain, Options, Target
+
+TIMES = "decisions.parquet"
+#: decisions of the replay that the bundle must repeat, prompts that are embedded again one at a time, whole
+#: decisions that are timed
+ROUNDS, TEXTS, DECISIONS, WARMUP = 5_000, 50, 200, 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterSummary(Summary):
+    """The router that the pool would deploy, or why there is none.
+
+    Attributes:
+        not_made: why there is no bundle; all that follows but `decisions` is then empty.
+        not_played: {policy: why it was no candidate}; gain: utility minus the best model's, on validation.
+        named: the pool names the policy; predicted: the outcomes that it was chosen on are predictions.
+        latency: milliseconds from text, see `measure_latency`; same: see `Match`; card: the bundle's README.
+        budgets: what each of the pool's budgets buys, or in words why it cannot be kept to.
+        decisions: microseconds of single calls, a row for each policy; not_timed: {policy: why}.
+    """
+
+    not_made: str = ""
+    not_played: Any = None
+    policy: str = ""
+    rho: float | None = None
+    models: int = 0
+    bundle: str = ""
+    named: bool = False
+    predicted: bool = False
+    gain: float | None = None
+    megabytes: float = 0.0
+    latency: dict[str, float] = field(default_factory=dict)
+    same: dict[str, Any] = field(default_factory=dict)
+    card: str = ""
+    budgets: list[dict[str, Any]] | str = ""
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    not_timed: dict[str, str] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        gain = f"utility minus the best model's, on validation{', predicted' if self.predicted else ''}"
+        router = {
+            "policy": self.policy,
+            "rho": self.rho,
+            "models": self.models,
+            "bundle": self.bundle,
+            "chosen": "named in the pool" if self.named else "best on validation",
+            gain: self.gain,
+            "megabytes": self.megabytes,
+            "milliseconds from text": self.latency,
+        }
+        more = {
+            "not played": self.not_played,
+            "budgets, USD a request": self.budgets,
+            "not timed": self.not_timed,
+        }
+        return {
+            **super().shown(),
+            **({"not made": self.not_made} if self.not_made else router),
+            **{name: value for name, value in more.items() if value},
+            "table": self.decisions,
+        }
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> RouterSummary:
+    """Choose on validation, write the bundle, compare it with the replay on the test prompts, time it."""
+    pool = chain.pool
+    timed = _time_policies(pool, inputs, folder / TIMES)
+    try:
+        choice = build_bundle(folder / BUNDLE, pool, inputs)
+        with one_torch_thread():
+            latency = measure_latency(
+                folder / BUNDLE, test_prompts(inputs), decisions=DECISIONS, warmup=WARMUP
+            )
+    except (RouterError, EncoderError, PolicyError) as error:  # an encoder that no router can run here, say
+        shutil.rmtree(folder / BUNDLE, ignore_errors=True)
+        return replace(timed, not_made=str(error))
+    manifest = read_manifest(folder / BUNDLE)
+    return replace(
+        timed,
+        not_played=plain(choice.failed) or None,
+        policy=choice.policy,
+        rho=choice.rho,
+        models=len(manifest.arms),
+        bundle=manifest.id,
+        named=bool(pool.router.policy),
+        predicted=pool.logged,
+        gain=choice.evidence()["mean"],
+        megabytes=bundle_size(folder / BUNDLE) / 1e6,
+        latency=latency.to_dict(),
+        same=plain(match(folder / BUNDLE, inputs)),
+        card=(folder / BUNDLE / "README.md").read_text(encoding="utf-8"),
+        budgets=_budgets(pool, inputs, choice, manifest.provenance["spending"]),
+    )
+
+
+def test_prompts(inputs: dict[str, Path]) -> list[str]:
+    """Texts of the test split, in the order of the test problem."""
+    table = outcomes_of(inputs)
+    return [table.prompts[i] for i in np.flatnonzero(split_of(inputs) == "test")]
+
+
+def match(bundle: Path, inputs: dict[str, Path]) -> Match:
+    """The bundle's decisions on the test prompts beside the replay's."""
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    with one_torch_thread():
+        return check_bundle_matches_replay(
+            bundle, problem, prompts=test_prompts(inputs), rounds=ROUNDS, text_rounds=TEXTS
+        )
+
+
+def examine_again(chain: Chain) -> RouterSummary:
+    """Summary of a router that is there, its decisions compared with the replay's once more.
+
+    Raises:
+        ProvenanceError: there is none, or a file or an input was altered.
+    """
+    target = chain.stage("router")
+    folder = chain.verified(target)
+    record = chain.store.record(target.parts)
+    assert record is not None
+    then = RouterSummary.of(record)
+    if then.not_made:
+        return then
+    return replace(then, same=plain(match(folder / BUNDLE, chain.require(target))))
+
+
+def _budgets(
+    pool: ModelPool, inputs: dict[str, Path], choice: ChosenPolicy, curve: dict[str, list[float]] | None
+) -> list[dict[str, Any]] | str:
+    """What each of the pool's budgets buys on the test split, or why the policy cannot keep to a budget."""
+    if not pool.router.budgets:
+        return ""
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    ends = (min(pool.replay.rhos), max(pool.replay.rhos))
+    try:
+        return replay_budgets(
+            problem,
+            choice.policy,
+            pool.router.budgets,
+            rhos=ends,
+            start=min(max(choice.rho, ends[0]), ends[1]),
+            curve=curve,
+            seed=pool.replay.order_seed,
+            pool=pool.name,
+            options=tuned_options(inputs).get(choice.policy, {}),
+        )
+    except RouterError as error:
+        return str(error)
+
+
+def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> RouterSummary:
+    """The summary so far: times of single calls of every policy at the pool's middle rho, kept in `path`."""
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    rho, tuned = online_calls.typical_rho(pool.replay.rhos), tuned_options(inputs)
+    times, failed = [], {}
+    for policy in filter(online_calls.serves_online, pool.policies):
+        try:
+            timed = online_calls.time_decisions(
+                problem,
+                policy,
+                rho,
+                seed=pool.replay.order_seed,
+                pool=pool.name,
+                latency_weight=pool.replay.latency_weight,
+                options=tuned.get(policy, {}),
+            )
+        except PolicyError as error:  # its own fault: the others are timed all the same
+            failed[policy] = str(error)
+            continue
+        times.append(timed)
+    online_calls.save_times(times, pool.name, path)
+    rows = []
+    for t in times:
+        decide, update = latency_percentiles(t.decide_us), latency_percentiles(t.update_us)
+        rows.append(
+            {
+                "policy": t.policy,
+                "decide_p50_us": decide["p50"],
+                "decide_p99_us": decide["p99"],
+                "update_p50_us": update["p50"],
+                "update_p99_us": update["p99"],
+            }
+        )
+    return RouterSummary(rows=sum(len(t.decide_us) for t in times), decisions=rows, not_timed=failed)

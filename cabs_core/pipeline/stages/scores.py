@@ -1,0 +1,271 @@
+"""Stage `scores`: the answers of a collected pool scored, and what is known of the instrument that scored
+them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.collect import instrument
+from cabs_core.data.collect.answers import ANSWERS
+from cabs_core.data.collect.plan import collection_of
+from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
+from cabs_core.data.collect.scoring import Cell, Scored, instruments, score_cells
+from cabs_core.data.collect.source import SCORES, cells_of
+from cabs_core.data.collect.store import AnswerStore
+from cabs_core.pipeline.artifacts.results import Summary
+
+if TYPE_CHECKING:
+    from cabs_core.data.collect.plan import Collection
+    from cabs_core.data.pool_files.collect import Judge
+    from cabs_core.pipeline.artifacts import Chain, Options, Target
+
+INSTRUMENT = "instrument.json"
+#: answers that are shown where judge and people differ
+_EXAMPLES = 10
+_LONGEST = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoresSummary(Summary):
+    """How the answers were scored.
+
+    Attributes:
+        unscored: number of answers without a score; unread: {judge: replies without a grade}.
+        means: {model: mean score}; kinds: {score: its kind}; judges: {judge: what is known of it}.
+        spent, paid: USD for judging in the run that made it, and in all.
+        limits: sentences on what limits the scores.
+    """
+
+    unscored: int
+    means: dict[str, float]
+    kinds: dict[str, str]
+    spent: float
+    paid: float
+    unread: dict[str, int]
+    limits: list[str]
+    judges: dict[str, Any]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            **super().shown(),
+            "without a score": self.unscored,
+            "mean score": self.means,
+            "scored by": self.kinds,
+            "judging, USD in this run": self.spent,
+            "judging, USD in all": self.paid,
+            "replies without a grade": self.unread,
+        }
+
+    def lines(self) -> list[str]:
+        """What the answers scored, what limits that, what judging cost, for a terminal."""
+        return [
+            *(f"  {model}: mean score {score:.3f}" for model, score in self.means.items()),
+            *(f"note: {text}" for text in self.limits),
+            f"scores: {self.spent:.4f} USD in the run that made them, {self.paid:.4f} in all",
+        ]
+
+
+def build(
+    chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
+) -> ScoresSummary:
+    """Score every answer, measure every judge that has labels, and write both."""
+    collection = collection_of(chain.pool_file)
+    cells = cells_of(inputs["answers"])
+    with AnswerStore() as store:
+        hidden = collection.collect.keep == "hash"
+        if hidden:
+            cells = _with_texts(cells, inputs["answers"], store)
+        found = score_cells(collection, cells, store, options.notify)
+        if hidden:
+            store.forget_texts(pq.read_table(inputs["answers"] / ANSWERS, columns=["key"])["key"].to_pylist())
+    people = {j.called: _people(j, collection, cells) for j in collection.collect.judges}
+    _write(folder / SCORES, cells, found, people)
+    shown: dict[str, Any] = {
+        "scores": instruments(collection.collect.scores),
+        "judges": {
+            j.called: _measured(j, collection, cells, found, people[j.called])
+            for j in collection.collect.judges
+        },
+        "refusals": _refusals(cells, found),
+    }
+    (folder / INSTRUMENT).write_text(json.dumps(shown, indent=1, ensure_ascii=False), encoding="utf-8")
+    models = sorted({c.model for c in cells})
+    names = np.array([c.model for c in cells], dtype=object)
+    sentences = [
+        f"judge {name}: {text}"
+        for name, data in shown["judges"].items()
+        for text in instrument.warnings(data)
+    ]
+    sentences += shown["refusals"]
+    return ScoresSummary(
+        rows=len(cells),
+        unscored=int(np.isnan(found.score).sum()),
+        means={m: round(float(np.nanmean(found.score[names == m])), 4) for m in models},
+        kinds={s.called: s.kind for s in collection.collect.scores},
+        spent=found.spent,
+        paid=found.paid,
+        unread=found.unread,
+        limits=sentences,
+        judges=shown["judges"],
+    )
+
+
+def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
+    """The cells with texts from the store, where they lie until they are scored."""
+    keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
+    known = store.get(keys)
+    return [
+        Cell(**(vars(c) | {"text": known[k].text if k in known else None}))
+        for c, k in zip(cells, keys, strict=True)
+    ]
+
+
+def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.ndarray:
+    """`[N]` scores by the people who measured a judge, nan where nobody did."""
+    if judge.labels is None:
+        return np.full(len(cells), np.nan)
+    labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
+    people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
+    return people if judge.against is None else compared_with(people, cells, judge.against)
+
+
+def _write(path: Path, cells: Sequence[Cell], found: Scored, people: Mapping[str, np.ndarray]) -> None:
+    columns: dict[str, Any] = {
+        "query_id": pa.array([c.query for c in cells], pa.string()),
+        "model": pa.array([c.model for c in cells], pa.string()),
+        "score": pa.array(found.score, from_pandas=True),
+    }
+    columns |= {f"score {name}": pa.array(values, from_pandas=True) for name, values in found.parts.items()}
+    columns |= {
+        f"people {name}": pa.array(v, from_pandas=True) for name, v in people.items() if not np.isnan(v).all()
+    }
+    pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def _measured(
+    judge: Judge, collection: Collection, cells: Sequence[Cell], found: Scored, people: np.ndarray
+) -> dict[str, Any]:
+    """What is known of a judge: by labels of people if there are any, and by order if it compares."""
+    values = found.parts[judge.called]
+    shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
+    pairs = found.preferences.get(judge.called, [])
+    if pairs:
+        shown["position"] = instrument.position([(cells[i].query, a, b) for i, a, b in pairs])
+    rows = np.flatnonzero(~np.isnan(people) & ~np.isnan(values)).tolist()
+    if len(rows) < 2:
+        return shown
+    chosen = [cells[i] for i in rows]
+    shown |= instrument.measure(
+        shown["model"],
+        values[rows],
+        people[rows],
+        [c.query for c in chosen],
+        [c.model for c in chosen],
+        np.array([len(c.text or "") for c in chosen]),
+    )
+    shown["means"] = _corrected(cells, values, people)
+    apart = sorted(rows, key=lambda i: -abs(values[i] - people[i]))[:_EXAMPLES]
+    shown["examples"] = [
+        {
+            "prompt": cells[i].prompt[:_LONGEST],
+            "answer": (cells[i].text or "")[:_LONGEST],
+            "model": cells[i].model,
+            "judge": float(values[i]),
+            "people": float(people[i]),
+        }
+        for i in apart
+        if abs(values[i] - people[i]) >= 0.5
+    ]
+    return shown
+
+
+def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) -> dict[str, Any]:
+    """{model: mean by the judge, and what people would give (prediction-powered)}."""
+    names, found = np.array([c.model for c in cells], dtype=object), {}
+    for model in sorted(set(names.tolist())):
+        mine = (names == model) & ~np.isnan(values)
+        labelled = mine & ~np.isnan(people)
+        if labelled.sum() >= 2:
+            queries = np.array([cells[i].query for i in np.flatnonzero(labelled).tolist()])
+            corrected = instrument.corrected_mean(
+                values[labelled], people[labelled], values[mine & ~labelled], queries
+            )
+            found[model] = {"judge": float(values[mine].mean()), "people": asdict(corrected)}
+    return found
+
+
+def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
+    """Sentences about refused and truncated answers."""
+    models = list(dict.fromkeys(c.model for c in cells))
+    states = np.array([c.state for c in cells], dtype=object)
+    names = np.array([c.model for c in cells], dtype=object)
+    sentences = []
+    for model in models:
+        mine = states[names == model]
+        for state, what in (
+            ("refused", "refused to answer"),
+            ("truncated", "were cut at the limit of tokens (collect.params)"),
+        ):
+            part = float((mine == state).mean())
+            if part > instrument.NOTABLE:
+                sentences.append(f"{model}: {part:.0%} of its answers {what}")
+    table = {name: found.score[names == name] for name in models}
+    refused = np.column_stack([np.isin(states[names == name], ("refused", "rejected")) for name in models])
+    text = instrument.refusals_decide(models, np.column_stack([table[m] for m in models]), refused)
+    return [*sentences, text] if text else sentences
+
+
+def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> pd.DataFrame:
+    """About `number` answers for people to label, without names: one answer each of as many prompts as there
+    are, drawn at random.
+
+    Args:
+        beside: models whose answer to the same prompt is labelled, too: those that a judge compares others
+            with.
+
+    Raises:
+        DataError: the texts were not kept.
+    """
+    cells = [c for c in cells_of(answers) if c.state in ("answered", "truncated")]
+    if not cells or cells[0].text is None:
+        raise DataError(
+            "the answers were kept as hashes (collect.keep: hash), so nobody can read them: label before, "
+            "or keep texts"
+        )
+    rng = np.random.default_rng(seed)
+    by_query: dict[str, list[int]] = {}
+    for i in rng.permutation(len(cells)).tolist():
+        by_query.setdefault(cells[i].query, []).append(i)
+    queries, chosen = list(by_query), dict[int, None]()
+    # a second answer of a prompt, which says less than one of another, only once every prompt has one
+    for turn in range(max(map(len, by_query.values()))):
+        for query in queries:
+            if len(chosen) >= number:
+                break
+            mine = by_query[query]
+            if turn < len(mine):
+                chosen[mine[turn]] = None
+                chosen.update(dict.fromkeys(i for i in mine if cells[i].model in beside))
+    order = rng.permutation(list(chosen)).tolist()
+    return blank_sheet([cells[i].prompt for i in order], [cells[i].text or "" for i in order])
+
+
+def compared_with(people: np.ndarray, cells: Sequence[Cell], against: str) -> np.ndarray:
+    """Labels `[N]` on the scale of a judge that compares with one model: 1 where people score an answer
+    higher than that model's answer to the same prompt, 0.5 as high, 0 lower; nan where either has no label,
+    and for the model's own answers."""
+    theirs = {c.query: value for c, value in zip(cells, people, strict=True) if c.model == against}
+    other = np.array([np.nan if c.model == against else theirs.get(c.query, np.nan) for c in cells])
+    preferred: np.ndarray = 0.5 + 0.5 * np.sign(people - other)
+    return preferred

@@ -1,0 +1,102 @@
+"""What a pool's report says on held-out prompts, and whether that is of the data, settings and code at hand:
+else it yields no verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.paths import VERDICT
+from cabs_core.data.pools.registry import active_pools
+from cabs_core.pipeline.artifacts import Chain, OlderData
+from cabs_core.pipeline.artifacts.store import ArtifactStore
+
+#: begins what is said of a pool whose report yields no verdict now
+WITHHELD = "No verdict: "
+
+
+def older_data(chain: Chain) -> OlderData | None:
+    """Why the figures in a pool's marts and report are of older data; None where they are up to date.
+
+    Policies and rhos that were not played yet are not missed here: a report of a part says that it is one.
+    """
+    if chain.pool.logged:
+        return chain.older_data([chain.stage("off_policy")])
+    played = chain.over(chain.tuned)
+    return played.older_data([played.stage("replay_problem"), played.stage("tuning"), *played.replays()])
+
+
+def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) -> dict[str, str]:
+    """{pool: verdict of its report, or why it has none now}, of all that have outcomes.
+
+    Args:
+        chains: of all active pools; None: they are read from their files.
+    """
+    if chains is None:
+        chains = {pool_file.pool.name: Chain(store, pool_file) for pool_file in active_pools()[0]}
+    verdicts = {}
+    for pool in store.children(("outcomes",)):
+        if pool not in chains:
+            verdicts[pool] = f"{WITHHELD}there is no pool file of this name"
+        elif older_data(chains[pool]):
+            verdicts[pool] = f"{WITHHELD}its figures are of older data"
+        elif verdict := _of_report(store, pool):
+            verdicts[pool] = verdict
+    return verdicts
+
+
+def _of_report(store: ArtifactStore, pool: str) -> str:
+    try:
+        record = store.record(("reports", pool))
+    except ProvenanceError:  # a damaged page is made again
+        return ""
+    return str(record.summary.get("verdict", "")) if record else ""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What prompts that played no part in making or choosing a router say of it.
+
+    Attributes:
+        decision: deploy, keep or unsure, of the pool's report; empty where there is none. text: in words.
+    """
+
+    decision: str
+    text: str
+
+
+def held_out(chain: Chain, rho: float, policy: str | None = None) -> HeldOut:
+    """The report's verdict for what a right answer is worth, 1 / rho.
+
+    Args:
+        policy: of the router that is asked about, which may be another than the report's.
+    """
+    pool, parts = chain.pool.name, ("reports", chain.pool.name)
+    if older := older_data(chain):
+        return HeldOut("", f"no verdict on held-out prompts: {older}")
+    if not _of_report(chain.store, pool):
+        return HeldOut("", f"no verdict on held-out prompts yet: `cabs run --pool {pool}` makes one")
+    content = json.loads((chain.store.folder(parts) / VERDICT).read_text(encoding="utf-8"))
+    if content.get("logged"):
+        return HeldOut("", f"on held-out decisions: {content['verdict']}. {content['why']}")
+    case = next((v for v in content["by_value"] if v["rho"] == rho), None)
+    if case is None:
+        return HeldOut("", f"no verdict on held-out prompts at rho {rho:g}, which the report did not play")
+    return HeldOut(case["decision"], _in_words(case, policy))
+
+
+_DECISIONS = {"deploy": "deploy", "keep": "keep the single model", "unsure": "not enough data to tell"}
+
+
+def _in_words(case: dict[str, Any], policy: str | None) -> str:
+    gap = case["utility"]
+    interval = "" if gap["low"] is None else f" ({gap['low']:+.4f} to {gap['high']:+.4f}, 95 %)"
+    text = (
+        f"on {case['queries']:,} held-out prompts: {_DECISIONS[case['decision']]}; {case['router']} against "
+        f"always {case['model']}: {gap['value']:+.4f}{interval} right answers a request, its cost deducted"
+    )
+    other = policy is not None and policy != case["router"]
+    return f"{text}. This router plays {policy}, another than the report compares" if other else text

@@ -1,0 +1,145 @@
+"""Figures of replays for notebooks: quality against cost, and regret along the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.errors import DataError
+from cabs_core.base.statistics import crossed_error
+from cabs_core.evaluation.metrics import non_decreasing_hull
+from cabs_core.report.plots.charts import lines
+from cabs_core.report.plots.figure import Figure, FigureTable
+from cabs_core.report.plots.theme import default_styles
+
+_POINTS = 200  # of a line: more cannot be seen
+
+
+class Replayed(Protocol):
+    """What is drawn of a replay: `cabs_core.ReplayResult`."""
+
+    @property
+    def policy(self) -> str:
+        """Its name."""
+
+    @property
+    def rewards(self) -> np.ndarray:
+        """[trials, T]."""
+
+    @property
+    def best_rewards(self) -> np.ndarray:
+        """[trials, T]."""
+
+    @property
+    def order(self) -> np.ndarray:
+        """[trials, T] query of every round."""
+
+    @property
+    def clusters(self) -> np.ndarray | None:
+        """[n] of the queries: which are one observation; None: each alone."""
+
+
+def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -> Figure:
+    """Mean score against mean cost of every policy over its rhos, with the hull that mixtures reach.
+
+    Args:
+        table: columns policy, cost (USD a query) and score, such as `replay_many` returns.
+
+    Returns:
+        A figure; `figure.save("frontier.svg")` writes it (also .png and .pdf), `figure.chart` is the Altair
+        chart.
+
+    Raises:
+        DataError: a column is missing, or the table is empty.
+
+    Examples:
+        >>> import pandas as pd
+        >>> from cabs_core import plot_frontier
+        >>> table = pd.DataFrame({"policy": ["a", "a"], "cost": [1e-4, 1e-3], "score": [0.5, 0.7]})
+        >>> plot_frontier(table).svg[:4]
+        b'<svg'
+    """
+    missing = [name for name in ("policy", "cost", "score") if name not in table]
+    if missing or not len(table):
+        raise DataError(
+            f"plot_frontier: expected rows with policy, cost and score; missing are {missing or 'the rows'}"
+        )
+    names = list(dict.fromkeys(table["policy"]))
+    styles = default_styles(names)
+    hulls = []
+    for name, rows in table.groupby("policy", sort=False):
+        x, y = non_decreasing_hull(rows["cost"], rows["score"])
+        hulls.append(pd.DataFrame({"policy": name, "cost": x, "score": y}))
+    log = bool((table["cost"] > 0).all())
+    scale = alt.Scale(type="log" if log else "linear", nice=False, zero=False)
+    x_axis = alt.X("cost:Q", title="mean cost of a query, USD", scale=scale)
+    y_axis = alt.Y("score:Q", title="mean score", scale=alt.Scale(zero=False))
+    tokens = alt.Scale(domain=names, range=[styles[name].token for name in names])
+    shapes = alt.Scale(domain=names, range=[styles[name].shape for name in names])
+    colour = alt.Color("policy:N", title=None, scale=tokens)
+    drawn = alt.layer(
+        alt.Chart(pd.concat(hulls)).mark_line(strokeWidth=1.5).encode(x=x_axis, y=y_axis, color=colour),
+        alt.Chart(table[["policy", "cost", "score"]])
+        .mark_point(filled=True, size=60, opacity=1)
+        .encode(x=x_axis, y=y_axis, color=colour, shape=alt.Shape("policy:N", title=None, scale=shapes)),
+    ).properties(height=360)
+    rows = [
+        [str(p), f"{c:.3g}", f"{s:.4f}"] for p, c, s in table[["policy", "cost", "score"]].values.tolist()
+    ]
+    return Figure("frontier", title, "", "", drawn, FigureTable(["policy", "cost", "score"], rows))
+
+
+def plot_regret(
+    results: Sequence[Replayed] | Mapping[str, Replayed], *, title: str = "Cumulative regret"
+) -> Figure:
+    """Cumulative regret against the best arm of every query, mean over trials, with 95 % bands over trials.
+
+    Args:
+        results: of `replay`, one a policy, on one problem at one rho; as a mapping, {label: result}.
+
+    Returns:
+        A figure, as `plot_frontier` does.
+
+    Raises:
+        DataError: there are no results, or two have one name.
+
+    Examples:
+        >>> from cabs_core import plot_regret, synthetic_problem
+        >>> from cabs_core.evaluation.replay import replay
+        >>> problem = synthetic_problem(n=100, K=3, d=4)
+        >>> figure = plot_regret([replay(problem, name, trials=2) for name in ("random", "lin_ucb")])
+        >>> figure.svg[:4]
+        b'<svg'
+    """
+    named = dict(results) if isinstance(results, Mapping) else {result.policy: result for result in results}
+    if not named or len(named) != len(results):
+        raise DataError("plot_regret: expected results of different names; give a mapping {label: result}")
+    frames, rows = [], []
+    for name, result in named.items():
+        losses = result.best_rewards - result.rewards
+        regret = losses.cumsum(axis=1)
+        at = np.unique(np.linspace(0, regret.shape[1] - 1, min(regret.shape[1], _POINTS)).astype(int))
+        mean = regret.mean(axis=0)[at]
+        frame = pd.DataFrame({"series": name, "x": at + 1.0, "y": mean})
+        margin = np.array(
+            [
+                n * crossed_error(result.order[:, :n], losses[:, :n], result.clusters).margin
+                for n in (at + 1).tolist()
+            ]
+        )
+        margin[np.isnan(margin)] = 0.0  # of a single round
+        frame["low"], frame["high"] = mean - margin, mean + margin
+        frames.append(frame)
+        rows.append([name, f"{mean[-1]:.2f}"])
+    chart = lines(
+        pd.concat(frames, ignore_index=True),
+        default_styles(list(named)),
+        x_title="round",
+        y_title="cumulative regret",
+        y_zero=True,
+    )
+    return Figure("regret", title, "", "", chart, FigureTable(["policy", "regret at the end"], rows))

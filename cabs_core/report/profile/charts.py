@@ -1,0 +1,118 @@
+"""The figures of the profile page."""
+
+from __future__ import annotations
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from cabs_core.base.statistics import mean_error
+from cabs_core.data.outcomes import Outcomes
+from cabs_core.evaluation.metrics import pareto_mask
+from cabs_core.report.plots import Figure, FigureTable, heatmap, histogram, lines, points
+from cabs_core.report.plots.charts import NARROW, short
+from cabs_core.report.plots.theme import default_styles
+
+
+def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[str]) -> Figure:
+    """Mean utility over rho; `gain`: of `profile.headroom`."""
+    series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
+    wide = pd.DataFrame(series).assign(x=np.array(rhos, dtype=float))
+    frame = wide.melt("x", var_name="series", value_name="y")
+    styles = default_styles(list(series))
+    values = zip(rhos, *series.values(), gain["which"], strict=True)
+    rows = [
+        [f"{rho:g}", f"{best:.3f}", f"{single:.3f}", f"{random:.3f}", arms[which], f"{best - single:+.3f}"]
+        for rho, best, single, random, which in values
+    ]
+    return Figure(
+        key="headroom",
+        title="Mean utility of no routing and of perfect routing",
+        caption="1/ρ is the dollar value of one right answer; at ρ = 0 cost does not count.",
+        alt="Mean utility by ρ: "
+        + "; ".join(f"{n} from {v[0]:.3f} to {v[-1]:.3f}" for n, v in series.items())
+        + ".",
+        chart=lines(
+            frame,
+            styles,
+            x_title="cost sensitivity ρ (1/USD)",
+            y_title="mean utility",
+            symbols=0,
+            y_zero=True,
+            height=330,
+        ),
+        table=FigureTable(["ρ", *series, "the best single model", "headroom"], rows),
+        legend=tuple((name, style, True) for name, style in styles.items()),
+    )
+
+
+def costs(o: Outcomes) -> Figure:
+    """Mean score against mean cost of every model."""
+    cost, score = 1000 * o.costs.mean(axis=0), o.scores.mean(axis=0)
+    error = np.array([mean_error(scores, clusters=o.clusters).margin for scores in o.scores.T])
+    frame = pd.DataFrame(
+        {"name": o.arms, "short": [short(a) for a in o.arms], "x": cost, "y": score, "low": score - error, "high": score + error,
+         "front": pareto_mask(cost, score)}
+    ).sort_values("x")  # fmt: skip
+    layers = points(frame, x_title="mean cost, USD per 1,000 requests", y_title="mean score")
+    front = frame[frame["front"]]["name"].tolist()
+    return Figure(
+        key="scatter",
+        title="Mean score and price of every model",
+        caption="Dark: no cheaper model scores as well. Bars: two-sided 95 % intervals of the mean score.",
+        alt=f"Mean score against cost of {len(o.arms)} models. No cheaper model is as good as: {', '.join(front)}.",
+        chart=alt.layer(*layers).add_params(NARROW).properties(height=400),
+        table=FigureTable(["Model", "USD per 1,000 requests", "Mean score"],
+                          [[r.name, f"{r.x:.4g}", f"{r.y:.3f}"] for r in frame.itertuples(index=False)]),
+    )  # fmt: skip
+
+
+def tasks(values: np.ndarray, rows: list[str], columns: list[str]) -> Figure:
+    """Mean score of each model on each task `[tasks, models]`."""
+    best = [columns[int(j)] for j in values.argmax(axis=1)]
+    return Figure(
+        key="tasks",
+        title="Mean score of each model on each task",
+        caption="Darker is higher; best model first.",
+        alt=f"Heat map of mean scores, {len(rows)} tasks by {len(columns)} models. Best on most tasks: "
+        f"{max(set(best), key=best.count)}.",
+        chart=heatmap(values, rows, columns, what="mean score"),
+        table=_matrix("Task", values, rows, columns),
+    )
+
+
+def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
+    """Correlation of the models' scores `[K, K]`."""
+    return Figure(
+        key="correlation",
+        title="Correlation of the models' scores within tasks",
+        caption="Models ordered by similarity. Negative values carry a minus sign and the other colour.",
+        alt=f"Heat map of correlations between {len(names)} models. {note}",
+        chart=heatmap(values, names, names, what="correlation", diverging=True),
+        table=_matrix("Model", values, names, names),
+    )
+
+
+def lengths(values: np.ndarray) -> Figure:
+    """Histogram of the lengths of the prompts."""
+    quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
+    found = np.quantile(values, quantiles)
+    return Figure(
+        key="lengths",
+        title="Lengths of the prompts",
+        caption="Counts over characters, on a logarithmic axis.",
+        alt=f"Histogram of prompt lengths; half of the prompts have between {found[1]:,.0f} and {found[3]:,.0f} characters.",
+        chart=histogram(values, x_title="characters of a prompt", y_title="prompts"),
+        table=FigureTable(
+            ["Share of prompts at most as long", "Characters"],
+            [[f"{q:.0%}", f"{v:,.0f}"] for q, v in zip(quantiles, found, strict=True)],
+        ),
+    )
+
+
+def _matrix(what: str, values: np.ndarray, rows: list[str], columns: list[str]) -> FigureTable:
+    cells = [
+        [name, *("–" if not np.isfinite(v) else f"{v:.2f}" for v in row)]
+        for name, row in zip(rows, values, strict=True)
+    ]
+    return FigureTable([what, *columns], cells)

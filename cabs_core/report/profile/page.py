@@ -1,0 +1,207 @@
+"""The profile page of a pool's data: one self-contained HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
+from scipy.spatial.distance import squareform
+
+from cabs_core.base.atomic import write_text
+from cabs_core.base.statistics import mean_error
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.outcomes import Outcomes, published_means
+from cabs_core.data.outcomes.gaps import gaps_text
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.validation.alignment import Blocks, correlation_blocks
+from cabs_core.report.plots import render_page
+from cabs_core.report.profile import charts
+
+_TEMPLATE = Path(__file__).with_name("profile.html.j2")
+_TASKS_SHOWN = 60
+
+
+def write_profile(
+    outcomes: Outcomes,
+    splits: np.ndarray | None,
+    pool: ModelPool,
+    path: str | Path,
+    *,
+    links: tuple[tuple[str, str], ...] = (),
+) -> Path:
+    """Write the page atomically and return its path.
+
+    Args:
+        splits: `[n]` 'train' | 'validation' | 'test', or None if not made yet.
+        links: (text, address) of related pages, as seen from this one.
+    """
+    values = _content(outcomes, splits, pool)
+    page = render_page(_TEMPLATE.name, _TEMPLATE.parent, links=links, **values)
+    return write_text(path, page)
+
+
+def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarray]:
+    """Mean utility per rho over all queries, arrays `[R]`.
+
+    `random`: random play; `single`: the best single model, with index `which`; `oracle`: the best model per query.
+    """
+    utilities = [clipped_utility(outcomes.scores, outcomes.costs, rho) for rho in rhos]
+    means = np.array([utility.mean(axis=0) for utility in utilities])
+    return {
+        "random": means.mean(axis=1),
+        "single": means.max(axis=1),
+        "which": means.argmax(axis=1),
+        "oracle": np.array([utility.max(axis=1).mean() for utility in utilities]),
+    }
+
+
+def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[str, Any]:
+    rhos = pool.replay.rhos
+    gain = headroom(o, rhos)
+    blocks = correlation_blocks(o.scores, o.tasks)
+    tasks, hidden = _tasks(o, splits)
+    order = _similar_order(blocks.correlations)
+    names = [o.arms[j] for j in order]
+    shown = [t["key"] for t in tasks]
+    by_task = np.array([o.scores[o.tasks == t].mean(axis=0) for t in shown])
+    best_first = np.argsort(-o.scores.mean(axis=0), kind="stable")
+    published = published_means(pool.paper_benchmark, o.arms) if pool.paper_benchmark else {}
+    return {
+        "title": pool.title or pool.name,
+        "description": pool.description,
+        "synthetic": pool.synthetic,
+        "facts": _facts(o, splits),
+        "figures": {
+            "headroom": charts.headroom(rhos, gain, o.arms),
+            "scatter": charts.costs(o),
+            "tasks": charts.tasks(by_task[:, best_first], shown, [o.arms[j] for j in best_first]),
+            "correlation": charts.correlations(
+                blocks.correlations[np.ix_(order, order)], names, _block_note(blocks, o.arms)
+            ),
+            "lengths": charts.lengths(o.prompt_lengths),
+        },
+        "models": _models(o, published),
+        "published": bool(published),
+        "tasks": tasks,
+        "hidden_tasks": hidden,
+        "correlation_note": _block_note(blocks, o.arms),
+        "content_hash": o.content_hash(),
+        "loading_note": _loading_note(o),
+    }
+
+
+def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
+    means = o.scores.mean(axis=0)
+    facts = [
+        ("queries", f"{len(o):,}"),
+        ("models", str(len(o.arms))),
+        ("tasks", f"{len(np.unique(o.tasks)):,}"),
+        ("mean score of all models", f"{means.mean():.3f}"),
+        (f"best single model: {o.arms[int(means.argmax())]}", f"{means.max():.3f}"),
+        ("best model per query", f"{o.scores.max(axis=1).mean():.3f}"),
+        ("dearest ÷ cheapest model", _ratio(o.costs.mean(axis=0))),
+        ("median prompt, characters", f"{np.median(o.prompt_lengths):,.0f}"),
+    ]
+    copied = np.bincount(np.unique(o.copies, return_inverse=True)[1])
+    if (copied > 1).any():
+        facts.append(("queries with a near-duplicate", f"{copied[copied > 1].sum():,}"))
+    if splits is not None:
+        counts = " / ".join(f"{int((splits == s).sum()):,}" for s in ("train", "validation", "test"))
+        facts.insert(3, ("train / validation / test", counts))
+    return facts
+
+
+def _ratio(costs: np.ndarray) -> str:
+    return f"{costs.max() / costs.min():,.0f}×" if costs.min() > 0 else "a model is free"
+
+
+def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
+    best = o.scores == o.scores.max(axis=1, keepdims=True)
+    alone = (best & (best.sum(axis=1, keepdims=True) == 1)).mean(axis=0)
+    error = [mean_error(scores, clusters=o.clusters).se for scores in o.scores.T]
+    low, high = np.quantile(o.costs, [0.05, 0.95], axis=0)
+    rows = []
+    for j in np.argsort(-o.scores.mean(axis=0), kind="stable"):
+        score, arm = float(o.scores[:, j].mean()), o.arms[j]
+        rows.append(
+            {
+                "name": arm,
+                "score": f"{score:.3f}",
+                "share": f"{100 * score:.1f}",
+                "se": f"{error[j]:.3f}",
+                "cost": f"{o.costs[:, j].mean():.2e}",
+                "spread": f"{low[j]:.1e} – {high[j]:.1e}",
+                "alone": f"{alone[j]:.1%}",
+                "paper_score": f"{published[arm].score:.3f}" if arm in published else "–",
+                "paper_cost": f"{published[arm].cost:.2e}" if arm in published else "–",
+            }
+        )
+    return rows
+
+
+def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]], int]:
+    names, counts = np.unique(o.tasks, return_counts=True)
+    rows = []
+    for name in names[np.argsort(-counts, kind="stable")][:_TASKS_SHOWN]:
+        here = o.tasks == name
+        means = o.scores[here].mean(axis=0)
+        mix = []
+        if splits is not None:
+            for split in ("train", "validation", "test"):
+                queries = int((splits[here] == split).sum())
+                mix.append(
+                    {"split": split, "queries": f"{queries:,}", "share": f"{100 * queries / here.sum():.2f}"}
+                )
+        rows.append(
+            {
+                "key": str(name),
+                "name": str(name),
+                "queries": f"{int(here.sum()):,}",
+                "mix": mix,
+                "score": f"{means.mean():.3f}",
+                "best": o.arms[int(means.argmax())],
+                "best_score": f"{means.max():.3f}",
+                "any": f"{o.scores[here].max(axis=1).mean():.3f}",
+            }
+        )
+    return rows, max(0, len(names) - _TASKS_SHOWN)
+
+
+def _similar_order(correlations: np.ndarray) -> np.ndarray:
+    """Leaf order of average-linkage clustering on 1 - correlation; constant models last."""
+    known = np.flatnonzero(np.isfinite(np.diag(correlations)))
+    rest = np.setdiff1d(np.arange(len(correlations)), known)
+    if len(known) < 3:
+        return np.concatenate([known, rest])
+    distance = np.clip(1 - correlations[np.ix_(known, known)], 0, None)
+    np.fill_diagonal(distance, 0)
+    flat = squareform((distance + distance.T) / 2, checks=False)
+    return np.concatenate([known[leaves_list(optimal_leaf_ordering(linkage(flat, "average"), flat))], rest])
+
+
+def _block_note(blocks: Blocks, arms: list[str]) -> str:
+    if not blocks.conclusive:
+        return "There are too few queries to tell whether the models fall into unrelated blocks."
+    if len(blocks.blocks) < 2:
+        return "All models hang together, as they should when their scores are about the same queries."
+    listed = "; ".join(", ".join(arms[j] for j in block) for block in blocks.blocks)
+    return (
+        f"The models fall into {len(blocks.blocks)} unrelated blocks: {listed}. Their scores cannot be about the "
+        "same queries."
+    )
+
+
+def _loading_note(o: Outcomes) -> str:
+    dropped = int(o.report.get("queries_dropped", 0))
+    read = int(o.report.get("queries_read", len(o)))
+    if gaps := gaps_text(o.report.get("gaps", {})):
+        return " ".join(gaps)
+    if not dropped:
+        return "No query was dropped."
+    lost = o.report.get("dropped_by_task", {})
+    most = sorted(lost, key=lambda t: -lost[t]["dropped"] / lost[t]["read"])[:3]
+    where = ", ".join(f"{t} ({lost[t]['dropped']:,} of {lost[t]['read']:,})" for t in most)
+    note = f"{dropped:,} of {read:,} queries were dropped because a model did not answer them"
+    return f"{note}; hardest hit: {where}." if where else f"{note}."

@@ -1,0 +1,148 @@
+"""Champion and challenger on a log: the doubly robust difference of two routers, as they stand, on held-out decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import load_policy
+from cabs_core.base.errors import RouterError
+from cabs_core.base.statistics import mean_error, share_interval
+from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.pool_files.sections import MARGIN
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.estimators import direct, weights
+from cabs_core.evaluation.ope.evaluate import model_of
+from cabs_core.evaluation.ope.intervals import (
+    LEAST,
+    effective_size,
+    error_of,
+    second_moment,
+    sequence_half_width,
+)
+from cabs_core.evaluation.ope.models import folds
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.promotion import Comparison, judge
+
+#: the log cannot tell where it never plays more than this share of what two policies differ in
+NEVER_PLAYED = 0.01
+
+
+def compare_on_log(
+    champion: str | Path,
+    challenger: str | Path,
+    prompts: Sequence[str],
+    data: LoggedData,
+    *,
+    margin: float = MARGIN,
+    cluster: np.ndarray | None = None,
+) -> Comparison:
+    """Challenger minus champion at the challenger's rho, without learning and exploration.
+
+    Args:
+        prompts: texts of the log's decisions, which neither has learnt from.
+        margin: largest loss of utility a request that is accepted. cluster: as in `evaluate`.
+
+    Raises:
+        RouterError: the bundles route between other models, or the log cannot tell.
+    """
+    rho = read_manifest(challenger).rho
+    old, new = (_probabilities(folder, prompts, data, rho) for folder in (champion, challenger))
+    return compare_policies(data, old, new, rho, margin=margin, cluster=cluster)
+
+
+def compare_policies(
+    data: LoggedData,
+    old: np.ndarray,
+    new: np.ndarray,
+    rho: float,
+    *,
+    margin: float = MARGIN,
+    cluster: np.ndarray | None = None,
+) -> Comparison:
+    """The doubly robust difference of two policies, `new` less `old`, and whether it is at least -margin.
+
+    The estimate is linear in the probabilities, so what both play alike costs no certainty: a log that is too short for
+    either alone may do for their difference.
+
+    Args:
+        old, new: [n, K] probabilities. margin, cluster: as in `compare_on_log`.
+
+    Raises:
+        RouterError: the log has no propensities, is deterministic, or never plays what they differ in.
+    """
+    n, every = len(data), np.arange(len(data))
+    if data.propensities is None:
+        raise RouterError(
+            "the log has no propensities, and no error is known for estimated ones: log the probability of every decision"
+        )
+    gap = new - old
+    clusters = data.dependent(cluster)
+    fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
+    q = model_of(data, utilities, fold, data.adaptive)
+    error = utilities - q[every, data.actions]
+    values = [
+        float((direct(p, q) + weights(p, data.actions, data.propensities) * error).mean()) for p in (old, new)
+    ]
+    apart = np.abs(gap).sum(axis=1) / 2.0
+    differ_error = mean_error(apart, clusters=clusters)
+    most = share_interval(float(apart.mean()), differ_error, LEVEL)[1]
+    if most <= margin:  # whatever the models are worth: a decision is worth 0 to 1
+        reason = f"the routers differ in {apart.mean():.2%} of {n} decisions, so by at most {most:.4f}"
+        return Comparison(
+            n, values[0], values[1], values[1] - values[0], most, -most, most, margin, n, True, reason
+        )
+    never = np.zeros_like(gap) if data.pmf is None else gap * (data.pmf <= 0.0)
+    if float(np.abs(never).sum(axis=1).mean()) > NEVER_PLAYED:
+        raise RouterError("the log cannot tell: it never plays some of what the routers differ in")
+    if (data.propensities >= 1.0 - 1e-9).all():
+        raise RouterError(
+            "the log cannot tell: it is deterministic. Log with exploration (epsilon of 0.1 or more)"
+        )
+    factor = weights(gap, data.actions, data.propensities)
+    square, size = second_moment(gap, data.expected_pmf), effective_size(gap, data.expected_pmf)
+    if data.pmf is None:  # a model's word is not enough, and what was hardly drawn says nothing
+        differ = 2.0 * float(apart.mean())
+        drawn = min(1.0, float(np.abs(factor).mean()) / differ)
+        size = min(size, drawn * n * differ**2 / max(float((factor**2).mean()), 1e-12))
+    # what is never played may earn anything from 0 to 1: how much less, and more, than its model says
+    gained, lost = np.maximum(never, 0.0), np.maximum(-never, 0.0)
+    worth = np.clip(q, 0.0, 1.0)
+    unknown = tuple(float((gained * a + lost * (1.0 - a)).sum(axis=1).mean()) for a in (worth, 1.0 - worth))
+    # what was not seen can matter only where they differ
+    unit = 2.0 * float(apart.mean())
+    found = error_of(direct(gap, q), factor, error, clusters, square, size, cautious=True, unit=unit)
+    fixed = float(special.stdtrit(found.df, 1.0 - LEVEL / 2.0))
+    width = sequence_half_width if data.adaptive else lambda _: fixed
+    return judge(
+        values[0], values[1], values[1] - values[0], found.se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
+        reach=(found.reach("low", width=width(n)), found.reach("high", width=width(n))), how="doubly robust",
+        unknown=(unknown[0], unknown[1]),
+    )  # fmt: skip
+
+
+@one_blas_thread()
+def _probabilities(folder: str | Path, prompts: Sequence[str], data: LoggedData, rho: float) -> np.ndarray:
+    """`[n, K]` of a bundle's policy as it stands, in the order of the log's arms."""
+    manifest = read_manifest(folder)
+    if set(manifest.names) != set(data.arms):
+        raise RouterError(
+            f"{folder} routes between {', '.join(manifest.names)}; the log is of {', '.join(data.arms)}"
+        )
+    policy = load_policy(Path(folder) / "policy")
+    heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
+    encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
+    columns = [manifest.names.index(arm) for arm in data.arms]
+    served = rho if policy.algorithm.any_rho_now() else None
+    lengths = np.array([len(text) for text in prompts], dtype=np.float64)
+    requests = heads.requests(encoder.encode(list(prompts)), lengths)
+    return np.array([policy.decide(replace(request, rho=served)).pmf[columns] for request in requests])

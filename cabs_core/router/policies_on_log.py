@@ -1,0 +1,232 @@
+"""What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
+
+The log is a router's (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or the test prompts of a pool
+whose source is a log. Policies are evaluated as they
+start: fitted on the pool's train split, with nothing learnt from these decisions. What the log cannot tell is refused,
+with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog import random_key
+from cabs_core.base.compiled.rng import stream_keys
+from cabs_core.base.errors import DataError, PolicyError, RouterError
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.data.events.log import EventLog
+from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of, tuned_options
+from cabs_core.data.logs import read_log
+from cabs_core.data.outcomes.from_logs import is_event_log
+from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.data.pool_files.sections import LogFile
+from cabs_core.evaluation.ope.data import LoggedData, leading, read_events, read_table
+from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.evaluation.replay.engine import make_stream
+from cabs_core.router.build import BUNDLE, deployable
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.heads import Heads, needs_of
+
+#: leading components of the embeddings that the models of outcomes see
+COMPONENTS = 32
+
+_FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
+#: columns of an estimate; empty where the log cannot tell
+_OUTCOME = (
+    "outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high", "no_interval",
+    "manski_width",
+)  # fmt: skip
+
+
+def read_decisions(
+    place: str | Path,
+    bundle: str | Path,
+    written: LogFile | None = None,
+    merged: Mapping[str, str] | None = None,
+) -> LoggedData:
+    """A log as arrays, with embeddings, for the models of a bundle.
+
+    Args:
+        place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`), whose prompts are
+            embedded with the bundle's encoder.
+        written: how a log of calls is written; None: a table with the usual columns.
+        merged: {name in the log: model} of models that go by several names.
+
+    Raises:
+        DataError: it cannot be read, a column is absent, a value is impossible, or there is no scored decision.
+    """
+    manifest = read_manifest(bundle)
+    if is_event_log(place):
+        log = EventLog(place, read_only="://" not in str(place))
+        try:
+            data = read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
+            return data if policy_class(manifest.policy).learns else replace(data, adaptive=False)
+        finally:
+            log.close()
+    written = written or LogFile(path=str(place))
+    calls = read_log(
+        place, written.format, written.columns.chosen(), written.score_range, scores=written.scores
+    )
+    unique, index = np.unique(calls.frame["prompt"].to_numpy(dtype=object), return_inverse=True)
+    encoder = TextEncoder(manifest.encoder, manifest.identity, bundle)
+    vectors = np.concatenate(
+        [encoder.encode(unique[i : i + 64].tolist()) for i in range(0, len(unique), 64)]
+    )[index]
+    return read_table(calls, arms=manifest.names, embeddings=vectors, components=COMPONENTS, merged=merged)
+
+
+def merged_names(pool: ModelPool) -> dict[str, str]:
+    """{name in a log: model of the pool} of the models that go by several names."""
+    return {
+        name: shown for shown, names in pool.names_in_source().items() if len(names) > 1 for name in names
+    }
+
+
+def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[LoggedData, list[str]]:
+    """(decisions on the test prompts of a pool whose source is a log, their prompts).
+
+    Args:
+        inputs: folders of the artifacts outcomes, splits and prompt_embeddings. adaptive: as in `LoggedData`.
+    """
+    rows = np.flatnonzero(split_of(inputs) == "test")
+    outcomes, vectors = outcomes_of(inputs), np.asarray(embeddings_of(inputs)[rows])
+    test = outcomes.take(rows)
+    assert test.answered is not None
+    played, every = test.answered.argmax(axis=1), np.arange(len(rows))
+    data = LoggedData(
+        arms=list(test.arms), actions=played, scores=test.scores[every, played], costs=test.costs[every, played],
+        features=leading(vectors, COMPONENTS), groups=np.array(test.prompts, dtype=object),
+        propensities=None if test.propensities is None else test.propensities[every, played],
+        embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64), adaptive=adaptive,
+        clusters=outcomes.clusters[rows],
+    )  # fmt: skip
+    return data, test.prompts
+
+
+def probabilities(
+    pool: ModelPool, inputs: Mapping[str, Path], data: LoggedData, policy: str, rho: float
+) -> np.ndarray:
+    """`[n, K]`: how the policy, as it starts, would play the log's prompts at a rho.
+
+    Args:
+        inputs: folders of the artifacts oracles, replay_problem and tuning.
+
+    Raises:
+        DataError: the log has no embeddings, or its models are not the pool's.
+    """
+    if data.embeddings is None or data.lengths is None:
+        raise DataError("the log has no embeddings: policies cannot be asked what they would play")
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    stream = make_stream(problem, rho)
+    target = np.empty((len(data), len(data.arms)))
+    if data.arms != problem.arms:
+        raise DataError(
+            f"the log is of {', '.join(data.arms)}; pool {pool.name} has {', '.join(problem.arms)}"
+        )
+    with one_blas_thread():
+        built = build_policy(
+            policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, binary_share=stream.share,
+            horizon=max(len(data), 1), keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
+            **tuned_options(inputs).get(policy, {}),
+        )  # fmt: skip
+        heads = Heads(Oracles.load(inputs["oracles"]), needs_of(built))
+        for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
+            mask = None if data.available is None else data.available[i]
+            target[i] = built.decide(replace(request, available=mask)).pmf
+    return target
+
+
+def evaluate_pool(
+    pool: ModelPool,
+    inputs: Mapping[str, Path],
+    data: LoggedData,
+    *,
+    policies: Sequence[str] = (),
+    rhos: Sequence[float] = (),
+    notify: Callable[[str], None] = lambda text: None,
+) -> list[dict[str, Any]]:
+    """One row per policy, rho, outcome and estimator; one with the reason where the log cannot tell.
+
+    Args:
+        policies, rhos: default: all of the pool's that can be deployed, at all of its rhos.
+        notify: told when a policy begins.
+
+    Returns:
+        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (value
+        minus what the log's own policy earned), difference_low, difference_high, no_interval, manski_width, refused, n, groups,
+        n_eff, max_weight, mean_weight, coverage, assumed, anytime.
+    """
+    rows = []
+    for policy in policies or [p for p in pool.policies if deployable(p)]:
+        notify(f"{policy}: estimating from {len(data):,} decisions")
+        for rho in rhos or pool.replay.rhos:
+            try:
+                evaluation = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
+            except (
+                PolicyError,
+                RouterError,
+            ) as error:  # its own fault: the others are estimated all the same
+                rows.append(dict.fromkeys((*_FACTS, *_OUTCOME)) | {
+                    "pool": pool.name, "policy": policy, "rho": float(rho), "refused": f"it cannot be asked: {error}",
+                    "n": len(data), "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
+                    "anytime": data.adaptive,
+                })  # fmt: skip
+                continue
+            facts = {k: v for k, v in asdict(evaluation).items() if k != "rows"}
+            shared = {"pool": pool.name, "policy": policy, **facts}
+            if evaluation.refused:
+                rows.append(shared | dict.fromkeys(_OUTCOME))
+            rows += [shared | asdict(row) for row in evaluation.rows]
+    return rows
+
+
+def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows as an Arrow table, with the same types where estimates were refused."""
+    text, number = ("pool", "policy", "outcome", "estimator", "refused", "no_interval"), ("n", "groups")
+    names = [
+        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime",
+    ]  # fmt: skip
+    kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
+    kinds["assumed"] = kinds["anytime"] = pa.bool_()
+    columns = {n: pa.array([row[n] for row in rows], type=kinds[n]) for n in names}
+    return pa.table(columns)
+
+
+def logged_decisions(
+    pool_file: PoolFile, inputs: Mapping[str, Path], log: LogFile | None = None
+) -> LoggedData:
+    """The scored decisions that a pool's policies are evaluated on.
+
+    Args:
+        inputs: folders of the inputs of the stage `off_policy`.
+        log: another log than the pool's own, which is the test part of its source (kind `logs`) or the log of its
+            router (`router.log`, else the deployed one's).
+
+    Raises:
+        DataError: there is no log, or it does not fit the pool.
+    """
+    pool = pool_file.pool
+    if log is None and pool.logged:
+        return held_out(inputs, adaptive=pool.source.adaptive)[0]
+    written = pool_file.log_file if log is None else log
+    place, bundle = pool_file.log_path if log is None else log.path, inputs["router"] / BUNDLE
+    if not bundle.is_dir():
+        raise DataError(
+            f"pool {pool.name} has no router (see the checks of the asset router), so no log of one"
+        )
+    if "://" not in str(place) and not Path(place).exists():
+        raise DataError(
+            f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
+        )
+    return read_decisions(place, bundle, written, merged_names(pool))

@@ -1,0 +1,237 @@
+"""The endpoints, and how the server is started.
+
+POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
+                            model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the
+                            upstream does
+POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
+POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
+GET  /v1/models, /v1/models/{id}
+POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
+POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded,
+                            duplicate; 404, 409. A static policy records and does not learn, and the answer
+                            says so
+POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were
+                            taken back
+GET  /healthz               it lives
+GET  /readyz                yes (200) or no (503), for anybody; an admin is told why
+GET  /metrics               for admins, or at an address of its own (`--metrics`) without a key
+
+Errors have the form of the endpoint's dialect. `callers` says who may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cabs_core.base.paths import default_log
+from cabs_core.base.secret import secret
+from cabs_core.base.threads import one_blas_thread
+from cabs_core.data.endpoints.dialects import COUNT_TOKENS, PATHS
+from cabs_core.data.endpoints.upstreams import Upstreams, read_upstreams
+from cabs_core.data.events.log import BUDGET, EventLog
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.options import RouterOptions
+from cabs_core.router.remote import Follower
+from cabs_core.router.router import Router
+from cabs_server.callers import ADMIN_KEYS, KEYS, check_host, read_keys
+from cabs_server.cap import Cap
+from cabs_server.completions import completion, count_tokens, embeddings, list_models, one_model
+from cabs_server.decisions import decide, feedback, retract
+from cabs_server.forwarding import Forwarder
+from cabs_server.gate import Gate
+from cabs_server.guard import guarded, unknown
+from cabs_server.keeper import Keeper
+from cabs_server.lifetime import address_of, end_with_parent, run_server
+from cabs_server.limits import prepare_process
+from cabs_server.logs import log_config
+from cabs_server.probes import health, ready, show_metrics
+from cabs_server.protocol import BoundedProtocol
+from cabs_server.readiness import Readiness
+from cabs_server.tracing import Tracer
+from cabs_server.upstreams import prices_of
+
+SETTINGS = "CABS_SERVE_SETTINGS"
+logger = logging.getLogger("cabs.serve")
+
+
+def make_app(
+    folder: str | Path,
+    upstreams: str | Path | None,
+    *,
+    source: str | None = None,
+    log: str | None = None,
+    keys: dict[str, str] | None = None,
+    admin_keys: dict[str, str] | None = None,
+    every: float = 0.5,
+    checkpoint: float = 5.0,
+    fail_closed: bool = False,
+    client_costs: bool = False,
+    budget_cap_per_day: float | None = None,
+    otel: bool = False,
+    metrics: str | None = None,
+    **options: Any,
+) -> Starlette:
+    """The server's application.
+
+    Args:
+        folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
+        source: URL that the folder is a copy of, looked at for a new router.
+        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: no key is asked
+            for.
+        every, checkpoint: seconds, of the keeper.
+        fail_closed: 503 where the router itself fails, instead of the fallback model.
+        client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.
+        otel: send spans over OTLP. metrics: the address at which figures need no key, HOST:PORT.
+        **options: of `RouterOptions`.
+    """
+    place = default_log(folder) if log is None else log
+    endpoints, settings = Upstreams(models={}), RouterOptions(**options)
+    forwarder: Forwarder | None = None
+    cap = None if budget_cap_per_day is None else Cap(budget_cap_per_day)
+
+    def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
+        nonlocal endpoints
+        names = read_manifest(folder, verify=False).names
+        read = Upstreams(models={}) if upstreams is None else read_upstreams(upstreams, names)
+        prices = None if upstreams is None else prices_of(read, names)
+        cached = {n: (m.price.input, m.price.cached) for n, m in read.models.items() if m.price}
+        priced = replace(settings, prices=prices, cache_prices=cached)
+        router = Router(folder, priced, log=log, encoder=encoder)
+        if read != endpoints:
+            endpoints = read
+            if forwarder is not None:
+                forwarder.adopt(endpoints)
+        return router
+
+    noted: list[str] | None = None
+
+    def tick(router: Router) -> None:
+        nonlocal noted
+        day, spent = router.follow_budget()
+        if (problems := router.problems()) != noted:
+            router.log.note(BUDGET, json.dumps(problems))
+            noted = problems
+            for problem in problems:
+                logger.warning("%s", problem)
+        if cap is not None:
+            cap.follow(router.log, day, spent)
+
+    keeper = Keeper(folder, make, also=upstreams, every=every, checkpoint=checkpoint, tick=tick)
+    tick(keeper.router)
+    follower = None if source is None else Follower(source)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        nonlocal forwarder
+        tracer = Tracer.exporting() if otel else Tracer()
+        app.state.gate = gate = Gate()
+        app.state.forwarder = forwarder = Forwarder(
+            endpoints, fail_closed=fail_closed, cap=cap, tracer=tracer, gate=gate
+        )
+        app.state.readiness = Readiness(keeper, forwarder, forwards=upstreams is not None)
+        keeper.start()
+        if follower is not None:
+            follower.start()
+        with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
+            yield
+        await forwarder.close()
+        if follower is not None:
+            follower.stop()
+        await asyncio.to_thread(keeper.stop)
+        await asyncio.to_thread(tracer.close)
+
+    forwarding = [
+        Route(f"/v1{path}", guarded(completion(dialect), dialect), methods=["POST"])
+        for dialect, path in PATHS.items()
+    ]
+    app = Starlette(
+        routes=[
+            *forwarding,
+            Route(f"/v1{COUNT_TOKENS}", guarded(count_tokens, "messages"), methods=["POST"]),
+            Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
+            Route("/v1/models", guarded(list_models)),
+            Route("/v1/models/{name:path}", guarded(one_model)),
+            Route("/v1/decision", guarded(decide), methods=["POST"]),
+            Route("/v1/feedback", guarded(feedback), methods=["POST"]),
+            Route("/v1/feedback/retract", guarded(retract), methods=["POST"]),
+            Route("/healthz", health),
+            Route("/readyz", ready),
+            Route("/metrics", guarded(show_metrics)),
+        ],
+        exception_handlers={404: unknown, 405: unknown},
+        lifespan=lifespan,
+        middleware=[Middleware(Ends)],
+    )
+    app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
+    app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
+    app.state.follower, app.state.metrics = follower, address_of(metrics)
+    return app
+
+
+class Ends:
+    """ASGI middleware: what a request has begun, in `request.state.ends`, ends when its answer was sent or
+    could not be."""
+
+    def __init__(self, app: ASGIApp):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        async with AsyncExitStack() as ends:
+            scope.setdefault("state", {})["ends"] = ends
+            await self.app(scope, receive, send)
+
+
+def from_environment() -> Starlette:
+    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their
+    variables."""
+    end_with_parent()
+    prepare_process()
+    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
+    return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
+
+
+def serve(
+    settings: dict[str, Any], *, host: str, port: int, workers: int, grace: int, log_format: str = "json"
+) -> None:
+    """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
+    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
+    check_host(host, keys | admins)
+    metrics = address_of(settings.get("metrics"))
+    read_manifest(settings["folder"])
+    if settings.get("upstreams") is not None:
+        read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
+    os.environ[SETTINGS] = json.dumps(settings)
+    run_server(
+        "cabs_server.app:from_environment",
+        host=host,
+        port=port,
+        workers=workers,
+        metrics=metrics,
+        grace=grace,
+        access_log=False,
+        log_config=log_config(log_format),
+        http=BoundedProtocol,
+        ws="none",
+        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are
+        # not enough
+        timeout_worker_healthcheck=60,
+        timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
+    )

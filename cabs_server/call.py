@@ -1,0 +1,239 @@
+"""A request to be answered, its answer, and one attempt at it: what an attempt begins ends with it, whatever
+is raised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import aiohttp
+
+from cabs_core.data.endpoints.dialects import error_body
+from cabs_core.data.endpoints.replies import Meaning
+from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.usage import Bill, Tokens, estimated
+from cabs_core.router.router import Routed, Router
+from cabs_server.connections import Connections, Line
+from cabs_server.gate import Room
+from cabs_server.tracing import Span
+
+#: request headers that are passed on, and those of the answer that come back
+_TRACE = ("traceparent", "tracestate", "baggage", "x-request-id")
+PASSED = ("openai-organization", "openai-beta", "anthropic-version", "anthropic-beta", "user-agent", *_TRACE)
+BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processing-ms", "openai-version")
+JSON = {"content-type": "application/json"}
+#: names and values of headers that can be sent on: tokens, and Latin-1 without control characters
+_NAME, _VALUE = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+"), re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+logger = logging.getLogger("cabs.serve")
+
+
+@dataclass
+class Ask:
+    """A request to be answered.
+
+    Attributes:
+        body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: name of the request in
+            the log.
+        caller: name of the key. rho: cost sensitivity; None: the router's. ends: when its deadline is,
+            monotonic seconds.
+        request: what the body says.
+        size: bytes of the body. scope: what the request has begun, which ends when its answer was sent or
+            could not be.
+        room: what it takes of its key's bytes, given back once a stream has begun.
+    """
+
+    body: dict[str, Any]
+    dialect: str
+    headers: Mapping[str, str]
+    call_id: str | None
+    caller: str
+    rho: float | None
+    ends: float
+    request: Request
+    size: int
+    scope: AsyncExitStack
+    room: Room
+
+    @property
+    def left(self) -> float:
+        """Seconds to the deadline."""
+        return self.ends - time.monotonic()
+
+    @property
+    def passed(self) -> dict[str, str]:
+        """Headers that go on to an upstream."""
+        return {name: self.headers[name] for name in PASSED if name in self.headers}
+
+
+@dataclass
+class Answer:
+    """What goes back: status, headers, and a body or a stream of it; the model, and the decision, if there
+    was one.
+
+    failure: what the reply meant where another model should be tried; reason: why, for people.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes = b""
+    stream: AsyncIterator[bytes] | None = None
+    decision: Routed | None = None
+    model: str = ""
+    failure: Meaning | None = None
+    reason: str = ""
+    retry_after: float | None = None
+
+
+class Call:
+    """One attempt at one model, as a context: its breaker, span, row, stream and cost end with it.
+
+    Attributes:
+        sent: whether a part of the request has left, which a provider may charge for.
+    """
+
+    def __init__(
+        self, shared: Connections, router: Router, line: Line, ask: Ask, decision: Routed | None = None
+    ):
+        self.shared, self.ask, self.decision = shared, ask, decision
+        self.model, self.upstream, self.breaker = line
+        #: logs the end
+        self._record: Callable[..., object] = partial(
+            router.log_call, line.model, call_id=ask.call_id, caller=ask.caller
+        )
+        if decision is not None:
+            self._record = partial(router.finish, decision.id)
+        self.begin, self.ended, self.sent = time.perf_counter(), False, False
+        self.span = Span()
+        self.response: aiohttp.ClientResponse | None = None
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.response is not None:
+                self.response.close()
+        finally:
+            try:
+                if kind is not None or not self.ended:  # whatever it was, it was no word of the upstream
+                    self.breaker.released()
+            finally:
+                self.response = None  # which holds this call, for `sent`: both would stay, with the body
+                if not self.ended:
+                    what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
+                    gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+                    self.finish("broken" if gone else "error", reason=what, billed=self.sent)
+
+    def answer(
+        self,
+        status: int,
+        response: aiohttp.ClientResponse | None = None,
+        body: bytes = b"",
+        stream: AsyncIterator[bytes] | None = None,
+        **failure: Any,
+    ) -> Answer:
+        """What goes back: a status that HTTP has, and of the upstream's headers those that HTTP can carry on.
+
+        Args:
+            failure: failure, reason and retry_after of `Answer`.
+        """
+        headers = dict(JSON)
+        for name, value in () if response is None else response.headers.items():
+            low = name.lower()
+            if not _NAME.fullmatch(low) or not _VALUE.fullmatch(value):
+                continue
+            if low == "content-type" or low.startswith(BACK):
+                headers[low] = value
+            elif low in ("x-request-id", "request-id"):
+                headers["x-upstream-request-id"] = value
+        headers["x-cabs-model"] = ascii(self.model)[1:-1]
+        if self.decision is not None:
+            headers["x-cabs-decision"] = self.decision.id
+        status = status if 200 <= status < 600 else 502
+        return Answer(status, headers, body, stream, self.decision, self.model, **failure)
+
+    def failed(
+        self,
+        failure: Meaning,
+        code: int,
+        what: str,
+        *,
+        status: str = "error",
+        response: aiohttp.ClientResponse | None = None,
+        body: bytes = b"",
+        usage: Any = None,
+        written: int = 0,
+        billed: bool = False,
+        wait: float | None = None,
+    ) -> Answer:
+        """An attempt after which another model is tried.
+
+        Args:
+            code: HTTP status for the client, where no other answers. what: happened, for people.
+            response, body: of the upstream, where the client may see them. wait: seconds that it asks for.
+            status, usage, written, billed: as of `finish`.
+        """
+        level = logging.INFO if status == "refused" else logging.WARNING
+        logger.log(level, "upstream %s: %s", self.model, what)
+        self.finish(status, usage=usage, written=written, reason=what, billed=billed or usage is not None)
+        if failure in (Meaning.ACCOUNT, Meaning.WAIT):
+            self.breaker.failed(what, wait, at_once=failure is Meaning.ACCOUNT)
+        if not body:
+            error = error_body(f"model {self.model}: {what}", "upstream_error", self.ask.dialect, code)
+            response, body = None, json.dumps(error).encode()
+        return self.answer(code, response, body, failure=failure, reason=what, retry_after=wait)
+
+    def finish(
+        self,
+        status: str,
+        *,
+        usage: Any = None,
+        response_id: Any = None,
+        written: int = 0,
+        reason: str = "",
+        billed: bool = False,
+    ) -> None:
+        """The call ended: log, counters, span.
+
+        Args:
+            usage: as reported. written: bytes of text that came. billed: a provider may charge for it though
+                it reported nothing.
+        """
+        if self.ended:
+            return
+        self.ended = True
+        shared, bill = self.shared, Bill()
+        seconds = time.perf_counter() - self.begin
+        facts: dict[str, Any] = {"status": status, "latency": seconds, "reason": reason[:200] or None}
+        facts["response_id"] = response_id if isinstance(response_id, str) else None
+        try:
+            bill = self.upstream.bill(usage, partial(self._estimate, written) if billed else None)
+            facts |= {"cost": bill.cost, "tokens_in": bill.tokens_in, "tokens_out": bill.tokens_out}
+            facts["estimated"] = int(bill.estimated) or None
+            if shared.cap is not None and bill.cost is not None:
+                shared.cap.add(self.model, bill.cost)
+            instead = None if self.decision is None else self.decision.at_fallback(bill.cost)
+            shared.counters.call(self.model, status, reason, seconds, bill, instead)
+        except Exception:  # the answer goes out, and its row is closed
+            logger.exception("the end of a call could not be counted")
+        finally:
+            shared.log(partial(self._record, **facts))
+            try:
+                self.span.end(status, reason, bill, response_id)
+            except Exception:
+                logger.exception("the span of a call could not be ended")
+
+    def _estimate(self, written: int) -> Tokens:
+        request = self.ask.request
+        return estimated(request.tokens, written, request.most_output)

@@ -1,0 +1,119 @@
+"""`cabs serve`: a router that listens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
+
+
+@click.command()
+@ROUTER
+@LOG
+@click.option(
+    "--upstreams",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="YAML file that says where each model is called. Without it: decisions and feedback only.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on. One beyond this machine needs CABS_SERVER_KEYS.",
+)
+@click.option("--port", type=int, default=8080, show_default=True)
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
+@click.option("--mode", type=click.Choice(["route", "shadow", "guarded"]), help="Default: the router's own.")
+@click.option("--epsilon", type=float, help="Share of uniform exploration. Default: the router's own.")
+@click.option("--budget-per-request", type=float, help="Target in USD a request, instead of rho.")
+@click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
+@click.option(
+    "--sticky",
+    type=click.Choice(["session", "tools", "off"]),
+    default="session",
+    show_default=True,
+    help=(
+        "When a conversation keeps its model: always unless a switch pays for the lost cache, in tool loops, "
+        "never."
+    ),
+)
+@click.option(
+    "--route-by",
+    type=click.Choice(["last_user", "first_user", "conversation"]),
+    default="last_user",
+    show_default=True,
+    help="Text by which a request is routed: its last or first user message, or all of them.",
+)
+@click.option(
+    "--budget-cap-per-day", type=float, help="Limit in USD a day (UTC): beyond it only free models answer."
+)
+@click.option(
+    "--fail-closed", is_flag=True, help="Where the router itself fails: 503, not the fallback model."
+)
+@click.option("--client-costs", is_flag=True, help="Feedback may bring the cost of a call, within bounds.")
+@click.option("--otel", is_flag=True, help="Send spans by OpenTelemetry's gen_ai conventions (extra otel).")
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help=(
+        "Answer /metrics, /readyz and /healthz at a further address without a key. Default: /metrics asks "
+        "for an admin's key."
+    ),
+)
+@click.option(
+    "--grace",
+    type=click.IntRange(1, 3600),
+    default=20,
+    show_default=True,
+    help="Seconds that open streams have to end after SIGTERM.",
+)
+@click.option("--log-format", type=click.Choice(["json", "text"]), default="json", show_default=True)
+@click.option("--keep-prompts", is_flag=True, help="Log the prompts themselves, not just their hashes.")
+@click.option(
+    "--check", is_flag=True, help="Check router, upstreams, keys and log, say what is found, and stop."
+)
+def serve(
+    folder: Path | str,
+    log: str | None,
+    upstreams: Path | None,
+    host: str,
+    port: int,
+    workers: int,
+    grace: int,
+    log_format: str,
+    check: bool,
+    **options: Any,
+) -> None:
+    """Serve a router as an OpenAI-compatible API.
+
+    API keys of the upstreams come from the environment, and are never stored or logged. A router that is
+    exported to the same folder, and a changed upstreams file, are picked up without a restart.
+    """
+    from cabs_server.app import serve as run
+    from cabs_server.upstreams import check_serving
+
+    local = local_router(folder)
+    if check:
+        budgets = {
+            name: options[name] for name in ("budget_per_request", "budget_per_day", "mode", "epsilon")
+        }
+        lines, problems = check_serving(local, log_of(local, log), upstreams, **budgets)
+        for line in lines:
+            click.echo(line)
+        for problem in problems:
+            click.secho(f"problem: {problem}", fg="yellow")
+        if problems:
+            raise SystemExit(1)
+        click.echo("all is well")
+        return
+    settings = {
+        "folder": str(local.absolute()),
+        "source": folder if isinstance(folder, str) else None,
+        "log": None if log is None else str(log),
+        "upstreams": None if upstreams is None else str(upstreams.absolute()),
+        **options,
+    }
+    run(settings, host=host, port=port, workers=workers, grace=grace, log_format=log_format)

@@ -1,0 +1,110 @@
+"""Endpoints that call models: completions in four dialects, counts of tokens, embeddings; and which models
+there are."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from cabs_core.data.endpoints import request as asked
+from cabs_core.router.router import Router
+from cabs_server.bodies import body_of
+from cabs_server.call import Answer, Ask
+from cabs_server.callers import Refused
+from cabs_server.guard import Endpoint, caller_in
+
+_MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
+
+
+def completion(dialect: str) -> Endpoint:
+    """POST /v1/chat/completions and its kin."""
+
+    async def complete(request: Request) -> Response:
+        ask, model, router = await _asked(request, dialect)
+        forwarder = request.app.state.forwarder
+        if model is None:
+            return _answered(await forwarder.routed(router, ask))
+        return _answered(await forwarder.named(router, model, ask))
+
+    return complete
+
+
+async def count_tokens(request: Request) -> Response:
+    """POST /v1/messages/count_tokens: as a model counts, else an estimate."""
+    ask, model, router = await _asked(request, "messages")
+    return _answered(await request.app.state.forwarder.count_tokens(router, ask, model))
+
+
+async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Router]:
+    """(what is asked, the model that it names, None: the router is to choose, the router). Raises Refused."""
+    state = request.app.state
+    if not state.forwards:
+        raise Refused(501, "this server was started without --upstreams: it decides and takes feedback only")
+    body, router = await body_of(request), state.keeper.router
+    model = body.get("model", "cabs")
+    match = _MODEL.fullmatch(model) if isinstance(model, str) else None
+    if match:
+        rho = None if match[1] is None else float(match[1])
+        return await ask_of(request, body, dialect, rho), None, router
+    if isinstance(model, str) and model in state.forwarder.upstreams.models:
+        return await ask_of(request, body, dialect), model, router
+    known = ", ".join(router.arms)
+    raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {known}")
+
+
+async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: float | None = None) -> Ask:
+    """What a request in a dialect asks for, by its body. Raises Refused: it is too much."""
+    state, caller, headers = request.app.state, caller_in(request).name, dict(request.headers)
+    ends, route_by = (
+        time.monotonic() + state.forwarder.upstreams.deadline,
+        state.keeper.router.options.route_by,
+    )
+    read = partial(asked.Request.read, body, headers, dialect, route_by=route_by, caller=caller)
+    turn = await state.gate.beside(request.state.size, read)
+    here, size = request.state, request.state.size
+    return Ask(body, dialect, headers, here.id, caller, rho, ends, turn, size, here.ends, here.room)
+
+
+def _answered(answer: Answer) -> Response:
+    if answer.stream is not None:
+        return StreamingResponse(answer.stream, answer.status, answer.headers)
+    return Response(answer.body, answer.status, answer.headers)
+
+
+async def embeddings(request: Request) -> Response:
+    """POST /v1/embeddings: to the model that it names; its cost is counted like that of any call."""
+    state, body = request.app.state, await body_of(request)
+    name, upstreams = body.get("model"), state.forwarder.upstreams.embeddings
+    if not isinstance(name, str) or name not in upstreams:
+        expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
+        raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
+    ask = await ask_of(request, body, "embeddings")
+    return _answered(await state.forwarder.named(state.keeper.router, name, ask))
+
+
+def _models(request: Request) -> list[dict[str, Any]]:
+    router, forwarder = request.app.state.keeper.router, request.app.state.forwarder
+    names = ["cabs"]
+    if router.policy.algorithm.any_rho_now():
+        names += [f"cabs-rho-{rho:g}" for rho in router.manifest.rhos]
+    names += [*router.arms, *forwarder.upstreams.embeddings]
+    return [{"id": n, "object": "model", "created": 0, "owned_by": "cabs"} for n in names]
+
+
+async def list_models(request: Request) -> Response:
+    """GET /v1/models"""
+    return JSONResponse({"object": "list", "data": _models(request)})
+
+
+async def one_model(request: Request) -> Response:
+    """GET /v1/models/{id}"""
+    name = request.path_params["name"]
+    for model in _models(request):
+        if model["id"] == name:
+            return JSONResponse(model)
+    raise Refused(404, f"unknown model {name!r:.100}")

@@ -1,0 +1,157 @@
+"""Endpoints of those who call models themselves: decisions, and scores of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from cabs_core.base.errors import RouterError, UnknownDecision
+from cabs_core.data.endpoints import request as asked
+from cabs_core.data.events.rows import Logged
+from cabs_core.router.charges import check_client_cost
+from cabs_core.router.logged import NAMES
+from cabs_core.router.sessions import route_conversation
+from cabs_server.bodies import body_of
+from cabs_server.completions import ask_of
+from cabs_server.guard import caller_in
+
+#: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment
+#: after the answer
+LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+#: seconds that an answer waits for what was taken back to be learnt no more
+RELEARNT = 2.0
+
+
+async def decide(request: Request) -> Response:
+    """POST /v1/decision
+
+    Raises:
+        RouterError: a field is unknown, or of another type.
+    """
+    state, body = request.app.state, await body_of(request)
+    unknown = sorted(set(body) - {"text", *asked.FIELDS, "available", "rho", "budget", "call_id"})
+    if unknown:
+        raise RouterError(
+            f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of "
+            "a request that say which conversation it is; available, rho, call_id"
+        )
+    router, source = state.keeper.router, caller_in(request).name
+    available, call_id = body.get("available"), body.get("call_id")
+    if available is not None and not (
+        isinstance(available, list) and all(isinstance(a, str) for a in available)
+    ):
+        raise RouterError("available: expected a list of models")
+    if call_id is not None and not isinstance(call_id, str):
+        raise RouterError("call_id: expected text")
+    begin = time.perf_counter()
+    if isinstance(body.get("text"), str):
+        body["text"] = body["text"][: asked.LONGEST]  # as much as is read of a conversation
+    common = {"rho": body.get("rho"), "call_id": call_id, "caller": source}
+    if "text" in body:
+        decide = partial(router.route, body["text"], budget=body.get("budget"), available=available)
+    elif not set(body) & set(asked.MESSAGES):
+        raise RouterError("there is nothing to route: expected text, or the messages of a request")
+    else:
+        ask = await ask_of(request, body, "chat")
+        router.mask(available)  # names models of this router
+        arms = router.arms if available is None else available
+        turn, at_place = await state.forwarder.holders(router, ask.request, arms, source)
+        decide = partial(route_conversation, router, turn, available=at_place or available)
+    routed = await state.forwarder.beside(decide, **common)
+    scores, costs = await state.forwarder.beside(lambda: (routed.scores, routed.costs))
+    state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
+    answer = {"id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho}
+    answer |= {"probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept}
+    return JSONResponse(answer)
+
+
+async def feedback(request: Request) -> Response:
+    """POST /v1/feedback
+
+    Raises:
+        RouterError: a field is unknown, or the client may not name a cost.
+    """
+    state, body = request.app.state, await body_of(request)
+    unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
+    if unknown:
+        raise RouterError(
+            f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}; score, cost, idempotency_key"
+        )
+    key = body.get("idempotency_key")
+    if not isinstance(key, str | None):
+        raise RouterError("idempotency_key: expected text")
+    caller, router = caller_in(request), state.keeper.router
+    logged = await _owned(request, body)
+    cost = body.get("cost")
+    if cost is not None:
+        if not state.client_costs:
+            raise RouterError("cost: the router counts costs itself; --client-costs takes them from clients")
+        check_client_cost(cost, logged.cost, logged.expected_cost)
+    result = await state.forwarder.beside(
+        router.feedback,
+        logged.id,
+        score=body.get("score"),
+        cost=cost,
+        source=caller.name,
+        key=None if key is None else f"{caller.name}:{key}",
+    )
+    return JSONResponse(router.about_feedback(result), 409 if result == "conflict" else 200)
+
+
+async def _owned(request: Request, body: dict[str, Any]) -> Logged:
+    """The decision that a body names among the caller's, for an admin among all.
+
+    Raises UnknownDecision: there is none.
+    """
+    state, caller = request.app.state, caller_in(request)
+    named = _named(body, caller.name)
+    (what,) = named
+    for pause in LOOKS if what == "response_id" else LOOKS[:1]:
+        await asyncio.sleep(pause)
+        with suppress(UnknownDecision):
+            logged: Logged = await state.forwarder.beside(
+                state.keeper.router.named, caller=None if caller.admin else caller.name, **named
+            )
+            return logged
+    raise UnknownDecision(what, body[what])
+
+
+async def retract(request: Request) -> Response:
+    """POST /v1/feedback/retract: take back the scores that the caller's key gave.
+
+    The policy learns again in the background, once for all that came meanwhile; the answer waits for it a
+    moment.
+
+    Raises:
+        RouterError: a field is unknown.
+    """
+    state, body = request.app.state, await body_of(request)
+    if unknown := sorted(set(body) - set(NAMES)):
+        raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
+    logged = await _owned(request, body)
+    router, source = state.keeper.router, caller_in(request).name
+
+    def take_back() -> tuple[int, int]:
+        return router.retract(logged.id, source=source, follow=False), router.log.revision
+
+    gone, revision = await asyncio.to_thread(take_back)
+    end = time.monotonic() + RELEARNT
+    while time.monotonic() < end and state.keeper.router.learner.revision < revision:
+        await asyncio.sleep(0.05)
+    return JSONResponse({"result": "retracted", "scores": gone})
+
+
+def _named(body: dict[str, Any], caller: str) -> dict[str, str]:
+    """The one name of a decision in a body; a session under its name in the log. Raises RouterError."""
+    names = {k: body[k] for k in NAMES if body.get(k) is not None}
+    if len(names) != 1 or not all(isinstance(v, str) for v in names.values()):
+        raise RouterError(f"expected one of {', '.join(NAMES)}, as text")
+    if session := names.get("session"):
+        return {"session": asked.session_key(session, caller)}
+    return names

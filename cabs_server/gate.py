@@ -1,0 +1,180 @@
+"""What each key has under way in a worker: requests, and bytes of large bodies.
+
+One key takes no other's share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from typing import ParamSpec, TypeVar
+
+from starlette.types import Receive
+
+from cabs_server import limits
+from cabs_server.callers import Refused
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Share:
+    """Bytes of a key's large bodies and answers, and whose turn it is to have more.
+
+    Attributes:
+        bytes: that its requests have. busy: requests that have some and wait for none.
+        growing: requests that have some and wait for more; nobody else gets any before them.
+        waiting: requests that wait.
+    """
+
+    def __init__(self) -> None:
+        self.turns = {False: asyncio.Lock(), True: asyncio.Lock()}
+        self.changed = asyncio.Event()
+        self.bytes = self.busy = self.growing = self.waiting = 0
+
+    def full(self, more: int, grows: bool) -> bool:
+        """Whether a request has to wait for so many bytes.
+
+        It never waits for requests that wait themselves, so that one of them always goes on.
+        """
+        before = self.busy > 0 if grows else self.busy + self.growing > 0
+        return before and (self.bytes + more > limits.BYTES_BY_KEY or (self.growing > 0 and not grows))
+
+
+class Room:
+    """What a request takes of its key's bytes, from its body on until its answer was sent.
+
+    Args:
+        receive: of ASGI.
+
+    Attributes:
+        read: whether the body has been read; where the client leaves after that, it waits no more.
+    """
+
+    def __init__(self, shares: dict[str, _Share], key: str, receive: Receive):
+        self._shares, self._key, self._receive = shares, key, receive
+        self._parts, self.read = Counter[str](), False
+
+    async def hold(self, part: str, size: int, most: int | None = None) -> None:
+        """Have room for a part, its body say, of so many bytes, waited for in turn.
+
+        Args:
+            most: bytes that the part may grow to, of which it has the next step.
+
+        Raises:
+            Refused: there is none in time, or `limits.WAITING_BY_KEY` wait for it.
+        """
+        if size <= self._parts[part]:
+            return
+        more = (size if most is None else min(max(2 * size, limits.STEP), most)) - self._parts[part]
+        share = self._shares.setdefault(self._key, _Share())
+        if share.waiting >= limits.WAITING_BY_KEY:
+            raise Refused(429, f"{share.waiting} large requests of the key wait", "rate_limit_error", 1)
+        grows = self._parts.total() > 0
+        share.waiting += 1
+        share.busy, share.growing = share.busy - grows, share.growing + grows
+        share.changed.set()
+        try:
+            async with self._patience(), share.turns[grows]:
+                while share.full(more, grows):
+                    share.changed.clear()
+                    await share.changed.wait()
+                share.bytes += more
+                self._parts[part] += more
+        except TimeoutError:
+            text = f"the key's large requests under way hold {limits.BYTES_BY_KEY >> 20} MiB"
+            raise Refused(429, text, "rate_limit_error", 1) from None
+        finally:
+            share.waiting -= 1
+            share.growing -= grows
+            share.busy += self._parts.total() > 0
+            self._tell(share)
+
+    def close(self) -> None:
+        """Give all of it back."""
+        share = self._shares.get(self._key)
+        if share is not None and (size := self._parts.total()):
+            self._parts.clear()
+            share.bytes, share.busy = share.bytes - size, share.busy - 1
+            self._tell(share)
+
+    def _tell(self, share: _Share) -> None:
+        share.changed.set()
+        if not share.bytes and not share.waiting:
+            self._shares.pop(self._key, None)
+
+    @asynccontextmanager
+    async def _patience(self) -> AsyncIterator[None]:
+        """TimeoutError after `limits.BODY_SECONDS`, or once the client has left."""
+        async with asyncio.timeout(limits.BODY_SECONDS) as clock:
+
+            async def watch() -> None:
+                while (await self._receive())["type"] != "http.disconnect":
+                    pass
+                clock.reschedule(0.0)
+
+            watching = asyncio.create_task(watch()) if self.read else None
+            try:
+                yield
+            finally:
+                if watching is not None:
+                    watching.cancel()
+
+
+class Gate:
+    """Counts by key, within an event loop.
+
+    Attributes:
+        requests: {key's name: requests under way}, of those that have any.
+        shares: {key's name: its bytes}, of which a `Room` takes some.
+    """
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        self.shares: dict[str, _Share] = {}
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="cabs-read")
+
+    async def beside(self, size: int, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+        """work(*arguments, **keywords), whose time grows with `size` bytes: of large ones one at a time
+        beside the loop."""
+        if size <= limits.SMALL_BODY:
+            return work(*arguments, **keywords)
+
+        def on_thread() -> T | Refused:
+            try:
+                return work(*arguments, **keywords)
+            except Refused as error:  # with its frames it would keep alive what was read
+                return error.with_traceback(None)
+
+        done = await asyncio.get_running_loop().run_in_executor(self._reader, on_thread)
+        if isinstance(done, Refused):
+            raise done
+        return done
+
+    def close(self) -> None:
+        """End the thread."""
+        self._reader.shutdown(wait=True)
+
+    @contextmanager
+    def request(self, key: str) -> Iterator[None]:
+        """A request of a key, from its head to the end of its answer.
+
+        Raises Refused: the key has too many.
+        """
+        if self.requests[key] >= limits.REQUESTS_BY_KEY:
+            raise Refused(
+                429,
+                f"the key has {limits.REQUESTS_BY_KEY} requests under way at this worker",
+                "rate_limit_error",
+                1,
+            )
+        self.requests[key] += 1
+        try:
+            yield
+        finally:
+            self.requests[key] -= 1
+            if not self.requests[key]:
+                del self.requests[key]

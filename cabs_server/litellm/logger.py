@@ -1,0 +1,403 @@
+"""The callback. Its parameter names are LiteLLM's, which calls by keyword."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import math
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import litellm
+from litellm.integrations.custom_logger import CustomLogger
+
+from cabs_core.base.errors import CabsError, HeldElsewhere, RouterError, UnknownDecision
+from cabs_core.base.paths import default_log
+from cabs_core.data.endpoints.request import Request, session_key
+from cabs_core.data.endpoints.usage import Tokens, counted_output, tokens_of
+from cabs_core.router.charges import check_client_cost
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.logged import NAMES
+from cabs_core.router.router import Router
+from cabs_core.router.sessions import at_holder, route_conversation
+from cabs_server.keeper import Keeper
+
+logger = logging.getLogger("cabs.litellm")
+_MARK = "cabs"
+_QUIET = 60.0
+#: whose a decision is -> attribute of the key that LiteLLM's proxy has let in
+OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
+
+
+class CabsLogger(CustomLogger):
+    """Chooses the deployment of every call in a model group and logs how it ended.
+
+    Given a folder, it follows it: a router that is promoted there is taken up, what other processes log is
+    learnt, and one of them writes checkpoints (`server.keeper`).
+
+    Args:
+        router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
+        owner: whose a decision is on the proxy: of the key that asked (its hash), of that key's team or of
+            its user; of the key where it has none. Owners have sessions and scores of their own; the proxy's
+            admins may score all.
+        **options: of `Router`; without `log` it is the one beside the bundle.
+    """
+
+    def __init__(
+        self, router: str | Path | Router, *, free: tuple[str, ...] = (), owner: str = "key", **options: Any
+    ):
+        super().__init__()
+        if owner not in OWNERS:
+            raise RouterError(f"owner {owner!r:.40}: expected one of {', '.join(OWNERS)}")
+        self.owner = owner
+        self._keeper: Keeper | None = None
+        if isinstance(router, Router):
+            self.router = router
+        else:
+            options.setdefault("log", default_log(router))
+
+            def make(encoder: TextEncoder | None = None, log: Any = options["log"]) -> Router:
+                fresh = Router.load(router, **{**options, "encoder": encoder, "log": log})
+                fresh.warm_up()  # the first call does not wait for libraries and compiled code
+                return fresh
+
+            self._keeper = Keeper(router, make)
+            self._keeper.start()
+            atexit.register(self._keeper.stop)
+        free_arms = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
+        self.free = free_arms | set(free)
+        self.errors = 0
+        #: (decision, model) of the attempts of recent calls, by owner and id of the call, which a client may
+        #: choose
+        self.attempts: dict[tuple[str | None, str], list[tuple[str, str]]] = {}
+        #: {model: address, key and provider of its deployment}
+        self.places: dict[str, tuple[Any, ...]] = {}
+        self._last_report = -_QUIET
+
+    @property
+    def router(self) -> Router:
+        """The router that decides now."""
+        return self._router if self._keeper is None else self._keeper.router
+
+    @router.setter
+    def router(self, router: Router) -> None:
+        if self._keeper is not None:
+            atexit.unregister(self._keeper.stop)
+            self._keeper.stop()
+            self._keeper = None
+        self._router = router
+
+    async def async_filter_deployments(
+        self,
+        model: str,
+        healthy_deployments: list[dict[str, Any]],
+        messages: list[Any] | None,
+        request_kwargs: dict[str, Any] | None = None,
+        parent_otel_span: Any = None,
+    ) -> list[dict[str, Any]]:
+        """One of the deployments; all of them where none is a model of the router, or something went wrong.
+
+        Raises:
+            ServiceUnavailableError: LiteLLM's 503: none of them holds what the request names of a provider's
+                state.
+        """
+        try:
+            named = {_arm(d): d for d in healthy_deployments}
+            by_arm = {arm: d for arm, d in named.items() if arm is not None and arm in self.router.arms}
+            if not by_arm:
+                return healthy_deployments
+            keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
+            call, caller = keywords.get("litellm_call_id"), self.caller_in(keywords)
+            self.places |= {arm: _place(deployment) for arm, deployment in by_arm.items()}
+            turn = _conversation(messages, keywords, self.router.options.route_by, caller)
+            turn, at_place = await asyncio.to_thread(
+                at_holder, self.router, turn, list(by_arm), self.places, caller
+            )
+            by_arm = {arm: by_arm[arm] for arm in at_place or by_arm}
+            by_arm = await self._left(by_arm, caller, call)
+            routed = await asyncio.to_thread(
+                route_conversation, self.router, turn, available=list(by_arm), call_id=call, caller=caller
+            )
+            key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
+            # a copy: the caller's own dict may serve several calls
+            keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
+            if call:
+                self._remember(caller, call, routed.id, routed.model)
+            return [by_arm[routed.model]]
+        except HeldElsewhere as error:  # any other deployment would answer with an error of its own
+            raise litellm.ServiceUnavailableError(str(error), llm_provider="cabs", model=model) from None
+        except Exception as error:  # routing must never stop a call
+            self._failed("a deployment was not chosen", error)
+            return healthy_deployments
+
+    async def async_log_success_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
+        """What the call cost and how long it took."""
+        await self._finish(kwargs, response_obj, start_time, end_time, "answered")
+
+    async def async_log_failure_event(
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
+    ) -> None:
+        """The attempt failed; it gets no score."""
+        await self._finish(kwargs, response_obj, start_time, end_time, "error")
+
+    async def async_post_call_response_headers_hook(
+        self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
+    ) -> dict[str, str] | None:
+        """x-cabs-decision for the proxy's clients, by which they score the answer."""
+        name = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id")) or _decision(data)
+        return {"x-cabs-decision": name} if name else None
+
+    async def async_post_call_failure_hook(
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        """The proxy gives up on a call: its last attempt is closed."""
+        try:
+            caller = self.caller_of(user_api_key_dict)
+            for name, _ in self.attempts.get((caller, request_data.get("litellm_call_id") or ""), []):
+                await self._close(name)
+        except Exception as error:  # logging must never stop a call
+            self._failed("the end of a call was not logged", error)
+
+    def caller_of(self, key: Any) -> str | None:
+        """Whose the calls of a key are, `key:HASH`, `team:ID` or `user:ID`; None: no proxy has let a key in.
+
+        Args:
+            key: LiteLLM's `UserAPIKeyAuth`. What clients send is JSON, which has none of its attributes.
+        """
+        for owner in (self.owner, "key"):
+            if isinstance(name := getattr(key, OWNERS[owner], None), str) and name:
+                return f"{owner}:{name}"
+        return None
+
+    def caller_in(self, keywords: dict[str, Any]) -> str | None:
+        """`caller_of` the key that the proxy keeps beside a call."""
+        kept = [keywords.get(name) for name in ("litellm_metadata", "metadata")]
+        keys = [about.get("user_api_key_auth") for about in kept if isinstance(about, dict)]
+        return next((name for key in keys if (name := self.caller_of(key)) is not None), None)
+
+    async def _left(
+        self, by_arm: dict[str, dict[str, Any]], caller: str | None, call: str | None
+    ) -> dict[str, dict[str, Any]]:
+        """The deployments that this call has not tried, all where it tried each; attempts before are closed.
+
+        The proxy asks again for a retry under the same id, offers what has just failed, and reports the
+        failure of one attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and
+        cools its model down.
+        """
+        tried_arms = set()
+        for name, arm in self.attempts.get((caller, call or ""), []):
+            if await self._close(name):
+                tried_arms.add(arm)
+        return {arm: d for arm, d in by_arm.items() if arm not in tried_arms} or by_arm
+
+    async def _close(self, name: str) -> bool:
+        """Mark an attempt as failed unless it has ended; whether it did not succeed."""
+        logged = await asyncio.to_thread(self.router.log.decision, id=name)
+        if logged is not None and logged.status == "decided":
+            await asyncio.to_thread(self.router.finish, name, status="error")
+        return logged is not None and logged.status != "answered"
+
+    async def _finish(
+        self, kwargs: dict[str, Any], response: Any, start: datetime, end: datetime, status: str
+    ) -> None:
+        try:
+            about = kwargs.get("litellm_params") or {}
+            caller = self.caller_in(about)
+            name = _decision(about) or self._last(caller, kwargs.get("litellm_call_id"))
+            if name is None:
+                return
+            logged = self.router.log.decision(id=name, caller=caller)
+            if logged is None:  # another router's, or another caller's that this one has named
+                return
+            cost, tokens = _bill(kwargs, response) if status == "answered" else (None, None)
+            # LiteLLM says 0.0 for a model whose price it does not know
+            if cost is not None and (cost < 0 or (cost == 0 and logged.arm not in self.free)):
+                cost = None
+            await asyncio.to_thread(
+                self.router.finish,
+                name,
+                status=status,
+                cost=cost,
+                latency=max((end - start).total_seconds(), 0.0),
+                response_id=getattr(response, "id", None),
+                tokens_in=None if tokens is None else tokens.input,
+                tokens_out=None if tokens is None else tokens.output,
+            )
+        except Exception as error:  # logging must never stop a call
+            self._failed("the end of a call was not logged", error)
+
+    def _remember(self, caller: str | None, call: str, name: str, arm: str) -> None:
+        self.attempts.setdefault((caller, call), []).append((name, arm))
+        while len(self.attempts) > 10_000:
+            self.attempts.pop(next(iter(self.attempts)))
+
+    def _last(self, caller: str | None, call: str | None) -> str | None:
+        """The last attempt of a call."""
+        attempts = self.attempts.get((caller, call or ""))
+        return attempts[-1][0] if attempts else None
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self.errors += 1
+        now = time.monotonic()
+        if now - self._last_report >= _QUIET:
+            self._last_report = now
+            logger.warning("%s (%d errors so far): %s: %s", what, self.errors, type(error).__name__, error)
+
+    async def check(self, router: Any, group: str) -> None:
+        """Self-test at start: every deployment is a model with a price, and a mocked call's events arrive
+        here.
+
+        Args:
+            router: LiteLLM's `Router`; group: name of the model group.
+
+        Raises:
+            RouterError: a deployment that is no model of the router, no price, or no event within ten
+                seconds.
+        """
+        deployments = [d for d in router.model_list if d["model_name"] == group]
+        names = [_arm(d) for d in deployments]
+        if unknown := sorted(
+            {str(n) for n in names if n not in self.router.arms} | (set(self.router.arms) - set(names))
+        ):
+            raise RouterError(
+                f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not "
+                f"both; the router knows {', '.join(self.router.arms)}: set model_info.id of every "
+                "deployment to one of them"
+            )
+        for deployment in deployments:
+            info = router.get_router_model_info(deployment=deployment, received_model_name=group)
+            prices = [info.get("input_cost_per_token"), info.get("output_cost_per_token")]
+            if not any(prices) and _arm(deployment) not in self.free:
+                raise RouterError(
+                    f"LiteLLM knows no price of {_arm(deployment)!r} and would count 0 USD: set "
+                    "input_cost_per_token and output_cost_per_token in its litellm_params, or name it in free"
+                )
+        if self not in litellm.callbacks:
+            raise RouterError("litellm.callbacks does not hold this logger: append it first")
+        before = self.errors
+        answer = await router.acompletion(
+            model=group,
+            messages=[{"role": "user", "content": "self-test of the router"}],
+            mock_response="fine",
+        )
+        for _ in range(100):
+            decision = self.router.log.decision(response_id=answer.id)
+            if decision is not None and decision.status == "answered":
+                return
+            await asyncio.sleep(0.1)
+        raise RouterError(
+            f"a mocked call through model group {group!r} left no event ({self.errors - before} errors): the "
+            "version of LiteLLM may call its callbacks otherwise; 1.106.0 to 1.106.2 are known to work"
+        )
+
+    def add_feedback_endpoint(self) -> None:
+        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for keys it
+        accepts.
+
+        call_id is what the proxy returns in `x-litellm-call-id`.
+        """
+        from fastapi import Depends  # noqa: PLC0415  (of LiteLLM's proxy)
+        from fastapi import Request as HttpRequest  # noqa: PLC0415  (of LiteLLM's proxy)
+        from fastapi.responses import JSONResponse  # noqa: PLC0415  (of LiteLLM's proxy)
+        from litellm.proxy.proxy_server import app, user_api_key_auth  # noqa: PLC0415  (of LiteLLM's proxy)
+
+        async def feedback(request: HttpRequest, key: Any) -> JSONResponse:
+            try:
+                body = await request.json()
+                result = await asyncio.to_thread(self.score, body, key)
+                return JSONResponse(self.router.about_feedback(result), 409 if result == "conflict" else 200)
+            except (CabsError, KeyError, TypeError, ValueError, AttributeError) as error:
+                status = 404 if isinstance(error, UnknownDecision) else 400
+                return JSONResponse({"error": {"message": str(error)}}, status)
+
+        feedback.__annotations__ |= {
+            "request": HttpRequest,
+            "key": Annotated[Any, Depends(user_api_key_auth)],
+        }
+        app.post("/cabs/feedback")(feedback)
+
+    def score(self, body: dict[str, Any], key: Any) -> str:
+        """Record the score of a decision that is the key's; of any for an admin of the proxy.
+
+        As of `Router.feedback_by`.
+
+        Args:
+            body: {one of `NAMES`: text, score, and maybe cost}. key: LiteLLM's `UserAPIKeyAuth`.
+
+        Raises:
+            RouterError: there is no such decision, or score or cost is out of range.
+        """
+        caller, cost = self.caller_of(key), body.get("cost")
+        owner = None if getattr(key, "user_role", None) == "proxy_admin" else caller or ""
+        names = {k: str(body[k]) for k in NAMES if body.get(k) is not None}
+        if "session" in names:
+            names["session"] = session_key(names["session"], caller or "")
+        logged = self.router.named(caller=owner, **names)
+        if cost is not None:
+            check_client_cost(cost, logged.cost, logged.expected_cost)
+        return self.router.feedback_by(
+            **names, caller=owner, score=body.get("score", math.nan), cost=cost, source=caller or "proxy"
+        )
+
+
+def _arm(deployment: dict[str, Any]) -> str | None:
+    return (deployment.get("model_info") or {}).get("id")
+
+
+def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
+    """Deployments of one place know what was said to any of them."""
+    about = deployment.get("litellm_params") or {}
+    provider = about.get("custom_llm_provider") or str(about.get("model")).partition("/")[0]
+    return provider, about.get("api_base"), about.get("api_key")
+
+
+def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> Request:
+    """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
+    request = keywords.get("proxy_server_request")
+    headers = request.get("headers") if isinstance(request, dict) else None
+    about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
+    body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
+    return Request.read(
+        body, headers if isinstance(headers, dict) else {}, route_by=route_by, caller=caller or ""
+    )
+
+
+def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens | None]:
+    """(USD, counts) of a call: what the provider says, else LiteLLM's figure and the output that it leaves
+    out.
+
+    LiteLLM prices what is called the completion, which does not hold the reasoning of every provider.
+    """
+    usage: Any = getattr(response, "usage", None)
+    reported: Any = usage.model_dump() if hasattr(usage, "model_dump") else usage
+    tokens, cost = tokens_of(reported), kwargs.get("response_cost")
+    if tokens is None or tokens.usd is not None:
+        return cost if tokens is None else tokens.usd, tokens
+    written = counted_output(reported) or 0.0
+    if cost is not None and tokens.output > written:
+        about = kwargs.get("litellm_params") or {}
+        price = about.get("output_cost_per_token")
+        if price is None:
+            try:
+                price = litellm.get_model_info(str(kwargs.get("model"))).get("output_cost_per_token")
+            except Exception:  # it knows no such model, and says so by a bare Exception
+                price = None
+        cost += (tokens.output - written) * (price or 0.0)
+    return cost, tokens
+
+
+def _decision(holder: dict[str, Any]) -> str | None:
+    for key in ("litellm_metadata", "metadata"):
+        if isinstance(metadata := holder.get(key), dict) and isinstance(name := metadata.get(_MARK), str):
+            return name
+    return None

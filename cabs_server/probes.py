@@ -1,0 +1,61 @@
+"""Endpoints of those who watch the server: whether it lives, whether it answers, and its figures."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from cabs_server.callers import ADMIN_KEYS, Refused, caller_of
+from cabs_server.guard import caller_in
+from cabs_server.metrics import metrics_text
+
+
+async def health(request: Request) -> Response:
+    """GET /healthz: this process lives."""
+    router = request.app.state.keeper.router
+    return JSONResponse(
+        {
+            "status": "ok",
+            "bundle": router.manifest.id,
+            "policy": router.manifest.policy,
+            "mode": router.options.mode,
+        }
+    )
+
+
+async def ready(request: Request) -> Response:
+    """GET /readyz: whether requests would be answered; an admin is told what is wrong."""
+    state = await request.app.state.readiness.state()
+    answer: dict[str, Any] = {"status": state.status}
+    with suppress(Refused):
+        if caller_of(request, request.app.state.keys, request.app.state.admins).admin:
+            answer["problems"] = state.problems
+    return JSONResponse(answer, 200 if state.ready else 503)
+
+
+async def show_metrics(request: Request) -> Response:
+    """GET /metrics"""
+    state = request.app.state
+    if not caller_in(request).admin:
+        raise Refused(403, f"figures of all callers are for a key of {ADMIN_KEYS}", "permission_error")
+    router, forwarder = state.keeper.router, state.forwarder
+    gauges: list[tuple[str, dict[str, str], float]] = [
+        ("learnt_rewards", {}, router.learner.learnt),
+        ("keeper_failures_total", {}, state.keeper.failures),
+    ]
+    if state.follower is not None:
+        gauges.append(("follower_failures_total", {}, state.follower.failures))
+    for name, breaker in forwarder.breakers.items():
+        gauges.append(("breaker_open", {"model": name}, float(breaker.state == "open")))
+        gauges.append(("breaker_opened_total", {"model": name}, breaker.opened))
+    if router.pacer is not None:
+        gauges += [("budget_rho", {}, router.pacer.rho), ("budget_spent_usd", {}, router.pacer.spent)]
+    if state.cap is not None:
+        gauges += [("cap_spent_usd", {}, state.cap.spent), ("cap_usd", {}, state.cap.usd)]
+    gauges.sort(key=lambda gauge: gauge[0])
+    text = await asyncio.to_thread(metrics_text, router.log, router.manifest.id, forwarder.counters, gauges)
+    return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4"})

@@ -1,0 +1,92 @@
+"""Whether requests would be answered, and what is wrong: the first for an orchestrator, the second for people
+who may know."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cabs_server.forwarding import Forwarder
+from cabs_server.keeper import Keeper
+
+#: seconds that the log may take, and that its answer holds: whoever asks often does not write often
+PATIENCE, HOLDS = 2.0, 1.0
+#: free space of the log's disk below which it is told, bytes
+SCARCE = 64 << 20
+
+
+@dataclass(frozen=True)
+class State:
+    """ready: requests are answered. problems: sentences; those that do not stop it are among them."""
+
+    ready: bool
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        """ready, degraded (it answers, with problems) or not ready."""
+        if not self.ready:
+            return "not ready"
+        return "degraded" if self.problems else "ready"
+
+
+class Readiness:
+    """Args: forwards: whether there are upstreams."""
+
+    def __init__(self, keeper: Keeper, forwarder: Forwarder, *, forwards: bool):
+        self.keeper, self.forwarder, self.forwards = keeper, forwarder, forwards
+        self._of_log: list[str] = []
+        self._until, self._lock = 0.0, asyncio.Lock()
+
+    async def state(self) -> State:
+        """What is known now; of the log, at most HOLDS seconds old."""
+        forwarder, keeper = self.forwarder, self.keeper
+        async with self._lock:
+            if time.monotonic() >= self._until:
+                self._of_log, self._until = await self._log(), time.monotonic() + HOLDS
+            log = self._of_log
+        away = [(name, b.reason) for name, b in forwarder.breakers.items() if b.state == "open"]
+        problems = [f"{text}: {self._follows()}" for text in log]
+        problems += [f"{name} is left alone: {reason}" for name, reason in away]
+        problems += [text for text in (keeper.waits, self._scarce(), *keeper.router.problems()) if text]
+        stops = bool(log) and forwarder.fail_closed
+        return State(not stops and not (self.forwards and len(away) == len(forwarder.breakers)), problems)
+
+    def _follows(self) -> str:
+        return (
+            "requests get 503"
+            if self.forwarder.fail_closed
+            else "the fallback model answers, nothing is learnt"
+        )
+
+    async def _log(self) -> list[str]:
+        """What is wrong with the log or its disk: it is written to, and the last decisions are heard."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.forwarder.beside(self.keeper.router.log.check)
+        except TimeoutError:
+            return [f"the event log does not answer within {PATIENCE:g} s"]
+        except Exception as error:  # whatever it is: it cannot be used
+            return [f"the event log cannot be used ({error})"]
+        if self.forwarder.ours.state == "open":
+            return [f"decisions failed ({self.forwarder.ours.reason})"]
+        return []
+
+    def _scarce(self) -> str | None:
+        """That the disk of the log is nearly full."""
+        log = self.keeper.router.log
+        if log.dialect == "postgres" or log.place == ":memory:":
+            return None
+        try:
+            disk = shutil.disk_usage(Path(log.place).absolute().parent)
+        except OSError:
+            return None
+        if disk.free >= min(SCARCE, disk.total // 50):
+            return None
+        return (
+            f"{disk.free >> 20} MiB are free on the disk of the event log: make room, or run `cabs log "
+            "compact`"
+        )

@@ -1,0 +1,142 @@
+"""Server-sent events of an upstream: which ones the client gets, and the facts of the call that they
+carry."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from cabs_core.data.endpoints.usage import estimated, with_output
+from cabs_server import limits
+
+#: where a text begins that a model writes, in the events of every dialect
+_WRITTEN = re.compile(
+    rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"'
+)
+_NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
+_SIGNALS = re.compile(
+    rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
+)
+
+
+class Events:
+    """Reads a stream event by event.
+
+    Args:
+        dialect: see `dialects`. hide_usage: take out what was asked for on the router's account
+            (`include_usage`).
+
+    Attributes:
+        id: of the answer. usage: counts as reported, the parts of several events together. done: the end was
+            announced.
+        error: message of an error event; None: there was none; failure: that event. written: bytes of text so
+            far. seen: number of events.
+    """
+
+    def __init__(self, dialect: str, *, hide_usage: bool = False):
+        self.dialect, self.hide_usage = dialect, hide_usage
+        self.id: str | None = None
+        self.usage: dict[str, Any] | None = None
+        self.done = False
+        self.error: str | None = None
+        self.failure: dict[str, Any] = {}
+        self.written, self.seen = 0, 0
+        #: what has come of the next event, and how far its end was looked for
+        self._rest, self._seen = bytearray(), 0
+
+    @property
+    def reported(self) -> dict[str, Any] | None:
+        """The usage; of a stream that has not ended in Anthropic's dialect with the output that was written:
+        its first event counts a token or two, and only its last counts them all."""
+        if self.usage is None or self.done or self.dialect != "messages":
+            return self.usage
+        return with_output(self.usage, estimated(0.0, self.written).output)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Whole events, with their empty lines, that go to the client."""
+        self._rest += data
+        events = []
+        while (cut := _end(self._rest, self._seen)) >= 0:
+            if passed := self._read(self._take(cut)):
+                events.append(passed)
+        if len(self._rest) > limits.EVENT:
+            events.append(self._take(len(self._rest)))
+        self._seen = max(len(self._rest) - len(b"\r\n\r"), 0)
+        return events
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._rest[:size])
+        del self._rest[:size]
+        self._seen = 0
+        return taken
+
+    def end(self) -> bytes:
+        """What is left when the stream has ended: an event without its empty line, or nothing."""
+        event = self._take(len(self._rest))
+        return self._read(event) if event.strip() else event
+
+    def _read(self, event: bytes) -> bytes:
+        data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+        if not data:
+            return event
+        self.seen += 1
+        if data == b"[DONE]":
+            self.done = True
+            return event
+        self.written += written_in(data)
+        if self.id is not None and not _SIGNALS.search(data):
+            return event
+        try:
+            parsed = json.loads(data)
+        except (ValueError, RecursionError):
+            return event
+        if not isinstance(parsed, dict):
+            return event
+        self._note(parsed)
+        if not self.hide_usage or b'"usage"' not in data:
+            return event
+        if parsed.get("choices") == [] and isinstance(parsed.get("usage"), dict):
+            return b""
+        return _NO_USAGE.sub(b"", event) if parsed.get("usage", 0) is None else event
+
+    def _note(self, parsed: dict[str, Any]) -> None:
+        inner = next((parsed[k] for k in ("message", "response") if isinstance(parsed.get(k), dict)), parsed)
+        if self.id is None and isinstance(name := inner.get("id"), str):
+            self.id = name
+        for holder in (inner, parsed):
+            if isinstance(usage := holder.get("usage"), dict):
+                usage_so_far = self.usage or {}
+                self.usage = usage_so_far | {k: v for k, v in usage.items() if v is not None}
+        kind = parsed.get("type")
+        wrong = parsed.get("error") or (inner.get("error") if inner is not parsed else None)
+        if wrong or kind in ("error", "response.failed"):
+            text = wrong.get("message") if isinstance(wrong, dict) else wrong or parsed.get("message")
+            self.error = f"{text or 'an error without a message'!s:.200}"
+            self.failure = {"error": wrong or parsed}
+        if kind in ("message_stop", "response.completed", "response.incomplete"):
+            self.done = True
+        choices = parsed.get("choices")
+        if isinstance(choices, list) and any(isinstance(c, dict) and c.get("finish_reason") for c in choices):
+            self.done = True
+
+
+def written_in(data: bytes) -> int:
+    """Bytes of the texts that a model wrote, in an answer or an event of any dialect."""
+    if b"\\" in data:  # as long without escaped quotes
+        data = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")
+    size, at = 0, 0
+    for _ in range(limits.VALUES):
+        begin = _WRITTEN.search(data, at)
+        at = -1 if begin is None else data.find(b'"', begin.end())
+        if begin is None or at < 0:
+            break
+        size += at - begin.end()
+        at += 1
+    return size
+
+
+def _end(data: bytearray, begin: int) -> int:
+    """Where the first event ends, looked for from `begin` on; -1: it has not ended."""
+    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (at := data.find(mark, begin)) >= 0]
+    return min(ends) if ends else -1

@@ -1,0 +1,114 @@
+"""Spans of calls by OpenTelemetry's `gen_ai` conventions (extra [otel], `cabs serve --otel`).
+
+Where the exporter sends them is said by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, ...). No
+prompt or answer is in a span. Without the option nothing is imported and nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.usage import Bill
+
+_OPERATIONS = {
+    "chat": "chat",
+    "messages": "chat",
+    "responses": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+}
+
+
+class Span:
+    """One attempt; this one records nothing."""
+
+    def headers(self) -> dict[str, str]:
+        """Headers that let the upstream go on with the trace."""
+        return {}
+
+    def end(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
+        """The attempt ended."""
+
+
+class _Recorded(Span):
+    def __init__(self, span: Any):
+        self.span = span
+
+    def headers(self) -> dict[str, str]:
+        context = self.span.get_span_context()
+        return {
+            "traceparent": f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+        }
+
+    def end(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
+        from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415  (of the extra otel)
+
+        facts: dict[str, Any] = {"cabs.status": status, "cabs.cost_usd": bill.cost}
+        if bill.tokens is not None:
+            facts |= {
+                "gen_ai.usage.input_tokens": int(bill.tokens.input),
+                "gen_ai.usage.output_tokens": int(bill.tokens.output),
+            }
+        if isinstance(response_id, str):
+            facts["gen_ai.response.id"] = response_id
+        if status in ("error", "timeout"):
+            facts["error.type"] = status
+            self.span.set_status(Status(StatusCode.ERROR, reason))
+        self.span.set_attributes({k: v for k, v in facts.items() if v is not None})
+        self.span.end()
+
+
+class Tracer:
+    """Makes spans. Args: provider: OpenTelemetry's TracerProvider; None: spans that record nothing."""
+
+    def __init__(self, provider: Any = None):
+        self.provider = provider
+        self._tracer = None if provider is None else provider.get_tracer("cabs")
+
+    @classmethod
+    def exporting(cls) -> Tracer:
+        """One that sends spans over OTLP. Raises RouterError: the extra is absent."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  (of the extra otel)
+                OTLPSpanExporter,
+            )
+            from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  (of the extra otel)
+            from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  (of the extra otel)
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  (of the extra otel)
+        except ImportError:
+            raise RouterError("--otel needs the extra: pip install 'cabs-routing[otel]'") from None
+        provider = TracerProvider(resource=Resource.create({"service.name": "cabs"}))
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        return cls(provider)
+
+    def start(self, model: str, dialect: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Span:
+        """A span of an attempt, child of the trace that the client's `traceparent` names."""
+        if self._tracer is None:
+            return Span()
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415  (of the extra otel)
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415  (of the extra otel)
+            TraceContextTextMapPropagator,
+        )
+
+        operation = _OPERATIONS[dialect]
+        facts: dict[str, Any] = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.request.model": model,
+            "gen_ai.provider.name": "cabs",
+        }
+        for name in ("temperature", "top_p", "max_tokens"):
+            if isinstance(value := body.get(name), int | float):
+                facts[f"gen_ai.request.{name}"] = value
+        context = TraceContextTextMapPropagator().extract(dict(headers))
+        return _Recorded(
+            self._tracer.start_span(
+                f"{operation} {model}", context=context, kind=SpanKind.CLIENT, attributes=facts
+            )
+        )
+
+    def close(self) -> None:
+        """Send what waits."""
+        if self.provider is not None:
+            self.provider.shutdown()

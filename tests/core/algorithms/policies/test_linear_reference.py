@@ -1,0 +1,126 @@
+"""Linear bandits against brute force: every prediction from a full solve of the history, 500 rounds, 1e-9."""
+
+import numpy as np
+import pytest
+
+from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.compiled.rng import ACTION, NOISE, draw, normal, uniform
+from cabs_core.evaluation.replay import replay
+
+RHO = 300.0
+ROUNDS = 500
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return synthetic_problem(n=ROUNDS, K=5, d=7, seed=3)
+
+
+class Reference:
+    """Ridge (or VAW) per arm from the list of rows seen, solved from scratch at every question."""
+
+    def __init__(self, arms, dim, penalty, regression="ridge", prior=None):
+        self.base = penalty * np.eye(dim) if prior is None else prior[0]
+        self.moment = np.zeros((arms, dim)) if prior is None else prior[1]
+        self.rows = [[] for _ in range(arms)]
+        self.vaw = regression == "vaw"
+
+    def observe(self, arm, x, y, weight=1.0):
+        self.rows[arm].append((x, y, weight))
+
+    def predict(self, arm, x):
+        """(prediction, width squared) for x."""
+        A, b = self.base.copy(), self.moment[arm].copy()
+        if self.rows[arm]:
+            X = np.array([r[0] for r in self.rows[arm]])
+            y, w = np.array([r[1] for r in self.rows[arm]]), np.array([r[2] for r in self.rows[arm]])
+            A += X.T @ (w[:, None] * X)
+            b += X.T @ (w * y)
+        if self.vaw:
+            A = A + np.outer(x, x)
+        solved = np.linalg.solve(A, np.stack([b, x], axis=1))
+        return x @ solved[:, 0], x @ solved[:, 1]
+
+
+def choose(kind, options, keys, t, mu, width):
+    """(arm, probability or None) of a bandit from predictions [K] and squared widths [K]."""
+    K = len(mu)
+    if kind == "lin_ucb":
+        return int(np.argmax(mu + options.alpha * np.sqrt(width))), 1.0
+    if kind == "lin_ts":
+        noise = np.array([normal(keys, NOISE, t, j) for j in range(K)])
+        return int(np.argmax(mu + options.v * np.sqrt(width) * noise)), None
+    if kind == "epsilon_greedy":
+        eps = max(options.eps_min, options.eps0 / (1 + options.decay * t))
+        pmf = np.full(K, eps / K)
+        pmf[np.argmax(mu)] += 1 - eps
+    else:
+        mu = np.clip(mu, 0, 1)
+        gamma = options.gamma * (t + 1) ** options.gamma_power
+        best = int(np.argmax(mu))
+        pmf = 1 / (K + gamma * (mu[best] - mu))
+        pmf[best] = 0
+        pmf[best] = 1 - pmf.sum()
+    arm = draw(pmf, uniform(keys, ACTION, t, 0))
+    return arm, pmf[arm]
+
+
+CASES = [
+    ("epsilon_greedy", {}),
+    ("square_cb", {}),
+    ("lin_ucb", {}),
+    ("lin_ts", {}),
+    ("lin_ucb", {"regression": "vaw"}),
+    ("square_cb", {"regression": "vaw", "penalty": 1.0}),
+    ("lin_ucb", {"warm": 0.3}),
+    ("lin_ts", {"target": "score", "penalty": 3.0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), CASES)
+def test_bandit_equals_brute_force(problem, kind, options):
+    result = replay(problem, kind, rho=RHO, trials=1, seed=5, options=options)
+    policy = build_policy(kind, arms=problem.arms, dim=problem.dim, rho=RHO, **options)
+    settings = policy.settings
+    from cabs_core.base.compiled.rng import stream_keys
+
+    keys = stream_keys(5, problem.pool, kind, "300", 0)
+    utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)
+    target = problem.scores if settings.target == "score" else utilities
+    margins = (
+        np.clip(1 - RHO * problem.predicted_costs, 0, 1)
+        if settings.target == "score"
+        else np.ones_like(target)
+    )
+    prior = None
+    if settings.warm:
+        X = problem.offline_contexts
+        Y = np.clip(problem.offline_scores - RHO * problem.offline_costs, 0, 1)
+        prior = settings.penalty * np.eye(problem.dim) + settings.warm * X.T @ X, settings.warm * (X.T @ Y).T
+    reference = Reference(problem.K, problem.dim, settings.penalty, settings.regression, prior)
+    for t, row in enumerate(result.order[0]):
+        x = problem.contexts[row]
+        mu, width = np.array([reference.predict(j, x) for j in range(problem.K)]).T
+        arm, probability = choose(kind, settings, keys, t, mu * margins[row], width * margins[row] ** 2)
+        assert arm == result.actions[0, t], f"round {t}"
+        if probability is not None:
+            assert probability == pytest.approx(result.propensities[0, t], rel=1e-5)
+        reference.observe(arm, x, target[row, arm])
+
+
+def test_full_feedback_equals_brute_force(problem):
+    result = replay(problem, "lin_ucb_full", rho=RHO, trials=1)
+    utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)
+    order = result.order[0]
+    for t in range(0, ROUNDS, 17):
+        X, Y = problem.contexts[order[:t]], utilities[order[:t]]
+        theta = np.linalg.solve(10 * np.eye(problem.dim) + X.T @ X, X.T @ Y)
+        assert result.actions[0, t] == np.argmax(problem.contexts[order[t]] @ theta)
+
+
+def test_warm_start_needs_offline_rows(problem):
+    empty = Offline(np.zeros((0, problem.dim)), np.zeros((0, 5)), np.zeros((0, 5)), RHO)
+    policy = build_policy("lin_ucb@warm", arms=problem.arms, dim=problem.dim, rho=RHO, offline=empty)
+    assert not policy.algorithm.model.theta.any()

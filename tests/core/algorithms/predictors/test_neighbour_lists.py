@@ -1,0 +1,76 @@
+"""Lists of neighbours that are searched once, kept by content, and used by every predictor that looks at
+neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cabs_core.algorithms.predictors import make_score_predictor, neighbour_lists
+from cabs_core.algorithms.predictors.neighbour_lists import LENGTH, NeighbourLists
+
+
+@pytest.fixture
+def vectors() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(500, 12)).astype(np.float32), rng.normal(size=(90, 12)).astype(np.float32)
+
+
+def forbid_search(monkeypatch) -> None:
+    def refuse(*arguments):
+        raise AssertionError("searched again")
+
+    monkeypatch.setattr(neighbour_lists, "search", refuse)
+    monkeypatch.setattr("cabs_core.algorithms.predictors.simple.search", refuse)
+
+
+def test_lists_are_the_nearest_in_order(vectors, tmp_path):
+    points, rows = vectors
+    near = NeighbourLists.cached(points, rows, tmp_path).near
+    distance = np.linalg.norm(rows[:, None].astype(np.float64) - points, axis=2)
+    found = np.take_along_axis(distance, near, axis=1)
+    np.testing.assert_allclose(found, np.sort(distance, axis=1)[:, :LENGTH], rtol=1e-5)
+    assert all(len(set(row)) == LENGTH for row in near.tolist())
+
+
+def test_a_search_is_made_once_and_again_where_the_file_is_damaged(vectors, tmp_path, monkeypatch):
+    points, rows = vectors
+    first = NeighbourLists.cached(points, rows, tmp_path)
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:50], b""):
+        path.write_bytes(damaged)
+        assert (NeighbourLists.cached(points, rows, tmp_path).near == first.near).all()
+        assert path.read_bytes() == content
+    forbid_search(monkeypatch)
+    assert (NeighbourLists.cached(points, rows, tmp_path).near == first.near).all()
+    with pytest.raises(AssertionError, match="searched again"):
+        NeighbourLists.cached(points + 1, rows, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["knn", "knn_literal", "kernel_ridge"])
+def test_predictions_from_lists_are_those_of_a_search(name, vectors, tmp_path, monkeypatch):
+    points, rows = vectors
+    rng = np.random.default_rng(1)
+    y, lengths = (rng.random((500, 3)) < 0.5).astype(float), np.arange(500.0)
+    held_out = (rows[:40], lengths[:40], y[:40])
+    searched = make_score_predictor(name).fit(points, lengths, y, validation=held_out)
+    expected = searched.predict(rows, lengths[:90])
+    lists = NeighbourLists.cached(points, rows, tmp_path)
+    other = make_score_predictor(name)
+    other.use(NeighbourLists(points[1:], rows, lists.near - 1))  # of other train prompts: they are no use
+    assert (other.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected).all()
+    predictor = make_score_predictor(name)
+    predictor.use(lists)
+    alone = predictor.fit(points, lengths, y, validation=held_out).predict(
+        rows + 1, lengths[:90]
+    )  # not in the lists
+    assert (alone == searched.predict(rows + 1, lengths[:90])).all()
+    forbid_search(monkeypatch)
+    predictor = make_score_predictor(name)
+    predictor.use(lists)
+    assert (
+        predictor.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected
+    ).all()
+    searched.use(lists)  # as after loading
+    assert (searched.predict(rows, lengths[:90]) == expected).all()

@@ -1,0 +1,49 @@
+"""`solve_exploration(method="cvxpy")`: a reference that the same certificate judges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.solver_instances import mixed_batch
+from cabs_core.algorithms.solver import SolverError, solve_exploration
+from cabs_core.algorithms.solver.program import certificate, objective
+from cabs_core.base.errors import CabsError
+
+
+@pytest.mark.parametrize("arms", [2, 5, 11, 60])
+def test_it_agrees_with_the_kernels_within_what_both_prove(arms: int) -> None:
+    rng = np.random.default_rng(arms)
+    losses, graph = rng.random(arms), (rng.random((arms, arms)) < 0.6).astype(float)
+    np.fill_diagonal(graph, 1.0)
+    kernel = solve_exploration(losses, graph, 10.0)
+    found = solve_exploration(losses, graph, 10.0, method="cvxpy", tol=1e-5)
+    assert found.certified and found.iterations > 0
+    assert abs(found.objective - kernel.objective) <= found.gap + kernel.gap + 1e-12
+    assert found.objective == pytest.approx(objective(found.p, losses, graph, 10.0))
+
+
+def test_the_certificate_is_true_whether_or_not_clarabel_succeeds() -> None:
+    """At gamma of 100 and above Clarabel may stop early: the gap then says how far off its answer may be."""
+    losses, graphs, gammas, _ = mixed_batch(np.random.default_rng(3), 8, 60)
+    unproven = 0
+    for f, G, gamma in zip(losses, graphs, np.maximum(gammas, 100.0), strict=True):
+        try:
+            found = solve_exploration(f, G, gamma, method="cvxpy")
+        except SolverError as error:
+            assert "found no point" in str(error)
+            unproven += 1
+            continue
+        assert found.p.sum() == pytest.approx(1) and (found.p >= 0).all()
+        assert found.gap == pytest.approx(float(certificate(found.p, found.q, f, G, gamma)))
+        assert found.certified == (found.gap <= 1e-8)
+        assert found.objective - solve_exploration(f, G, gamma).objective <= found.gap + 1e-9
+        unproven += not found.certified
+    assert unproven > 0  # otherwise the kernels would not be needed
+
+
+def test_an_unknown_method_and_bad_input_are_refused() -> None:
+    with pytest.raises(CabsError, match="expected kernel or cvxpy"):
+        solve_exploration([0.1, 0.2], np.eye(2), 1.0, method="scs")
+    with pytest.raises(CabsError, match="self loop"):
+        solve_exploration([0.1, 0.2], np.zeros((2, 2)), 1.0, method="cvxpy")

@@ -1,0 +1,280 @@
+"""Standard errors and bootstrap."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cabs_core.base import statistics
+from cabs_core.evaluation import metrics
+
+
+def test_standard_error_by_hand():
+    assert statistics.standard_error([1.0, 2.0, 3.0]) == pytest.approx(1 / np.sqrt(3))
+    assert np.isnan(statistics.standard_error([1.0]))
+    assert statistics.standard_error([[1.0, 3.0], [2.0, 2.0]]).tolist() == [pytest.approx(1.0), 0.0]
+
+
+def test_bootstrap_weights_draw_n_with_replacement_and_are_shared():
+    weights = statistics.bootstrap_weights(50, 20, 3)
+    assert weights.shape == (20, 50) and (weights.sum(axis=1) == 50).all()
+    assert (weights == statistics.bootstrap_weights(50, 20, 3)).all()
+    assert (weights != statistics.bootstrap_weights(50, 20, 4)).any()
+    with pytest.raises(ValueError):
+        weights[0, 0] = 1
+
+
+def test_bootstrap_agrees_with_a_plain_loop():
+    rng = np.random.default_rng(0)
+    values, counts = rng.random(40), rng.integers(1, 5, 40).astype(float)
+    weights = statistics.bootstrap_weights(40)
+    slow = [
+        sum(w[i] * values[i] for i in range(40)) / sum(w[i] * counts[i] for i in range(40))
+        for w in weights[:25]
+    ]
+    assert statistics.bootstrap_ratio(values, counts)[:25] == pytest.approx(slow, rel=1e-6)
+    mean = [np.repeat(values, w.astype(int)).mean() for w in weights[:25]]
+    assert statistics.bootstrap_ratio(values)[:25] == pytest.approx(mean, rel=1e-6)
+
+
+def test_bootstrap_ratio_with_a_vanishing_denominator_is_not_a_number():
+    assert not np.isfinite(statistics.bootstrap_ratio(np.ones(3), np.zeros(3))).any()
+
+
+def slow_cameron_gelbach_miller(cells):
+    """V_trials + V_queries - V_cells of the mean of [trials, queries], by loops over clusters."""
+    trials, queries = cells.shape
+    gap = cells - cells.mean()
+    by_trial = sum(gap[i].sum() ** 2 for i in range(trials)) / (trials * queries) ** 2
+    by_query = sum(gap[:, j].sum() ** 2 for j in range(queries)) / (trials * queries) ** 2
+    by_cell = sum(x**2 for x in gap.ravel()) / (trials * queries) ** 2
+    # each with its own small-sample factor
+    return (
+        by_trial * trials / (trials - 1),
+        by_query * queries / (queries - 1),
+        by_cell * gap.size / (gap.size - 1),
+    )
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(2, 8), st.integers(2, 40))
+def test_two_way_error_against_cameron_gelbach_miller_by_loops(seed, trials, queries):
+    """The sum of the one-way variances: never below the estimator that subtracts the cells' own variance."""
+    rng = np.random.default_rng(seed)
+    cells = rng.random((trials, 1)) + rng.random(queries) + rng.random((trials, queries))
+    found = statistics.two_way_error(
+        float(statistics.standard_error(cells.mean(axis=1))),
+        float(statistics.standard_error(cells.mean(axis=0))),
+        trials,
+        queries,
+    )
+    by_trial, by_query, by_cell = slow_cameron_gelbach_miller(cells)
+    assert found.se**2 == pytest.approx(by_trial + by_query)
+    assert found.se**2 >= by_trial + by_query - by_cell
+    assert min(trials, queries) - 1 - 1e-9 <= found.df <= trials + queries - 2 + 1e-9
+    order = np.array([rng.permutation(queries) for _ in range(trials)])
+    played = np.take_along_axis(cells, order, axis=1)
+    crossed = statistics.crossed_error(order, played)
+    assert (crossed.se, crossed.df) == pytest.approx((found.se, found.df))
+
+
+@pytest.mark.parametrize(
+    ("order_sd", "query_sd"), [(0.05, 0.5), (0.02, 0.2), (0.0, 0.5), (0.05, 0.05), (0.036, 0.5)]
+)
+def test_intervals_cover_and_those_of_the_larger_error_alone_do_not(order_sd, query_sd):
+    """2,000 simulated studies of 10 orders x 200 queries with effects of order, query and cell."""
+    rng = np.random.default_rng(5)
+    trials, queries, studies = 10, 200, 2000
+    covered = larger = 0
+    for _ in range(studies):
+        a = order_sd * rng.standard_normal(trials)
+        b = query_sd * rng.standard_normal(queries)
+        noise = 0.3 * rng.standard_normal((trials, queries))
+        by_trial, by_query = a + b.mean() + noise.mean(axis=1), a.mean() + b + noise.mean(axis=0)
+        errors = [float(statistics.standard_error(v)) for v in (by_trial, by_query)]
+        found = statistics.two_way_error(*errors, trials, queries)
+        covered += abs(by_trial.mean()) <= found.margin
+        larger += abs(by_trial.mean()) <= 1.96 * max(errors)
+    assert 0.935 <= covered / studies <= 0.995
+    if (order_sd, query_sd) == (0.05, 0.05):
+        assert larger / studies < 0.935, "orders alone with a normal quantile"
+    if (order_sd, query_sd) == (0.05, 0.5):
+        assert larger / studies < 0.935, "either source alone is not enough"
+
+
+def test_two_way_error_with_one_trial_or_one_query():
+    nan = float("nan")
+    only_queries = statistics.two_way_error(nan, 0.02, 1, 50)
+    assert only_queries.se == 0.02 and only_queries.df == pytest.approx(49)
+    assert only_queries.margin == pytest.approx(0.02 * 2.0096, rel=1e-4)  # t with 49 degrees of freedom
+    none = statistics.two_way_error(nan, nan, 1, 1)
+    assert np.isnan(none.se) and np.isnan(none.margin) and np.isnan(none.p_value(0.1))
+    flat = statistics.two_way_error(0.0, 0.0, 3, 9)
+    assert (
+        flat.se == flat.margin == 0
+        and flat.p_value(0.0) == 1
+        and flat.p_value(0.1) == 0
+        and np.isnan(flat.p_value(nan))
+    )
+    assert statistics.two_way_error(0.0, 0.02, 3, 50).df == pytest.approx(49)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10_000), st.integers(3, 60), st.integers(1, 6), st.booleans())
+def test_rows_of_one_prompt_count_once(seed, n, times, uneven):
+    """Each row `times` times is the same evidence; with other rows of a cluster, the error of the clusters' means."""
+    rng = np.random.default_rng(seed)
+    values, plays = rng.normal(size=n), rng.integers(1, 4, n) if uneven else np.ones(n, dtype=int)
+    once = statistics.mean_error(values, plays, trials=[0.1, 0.2])
+    again = statistics.mean_error(
+        values.repeat(times), plays.repeat(times), np.arange(n).repeat(times), trials=[0.1, 0.2]
+    )
+    assert vars(again) == pytest.approx(vars(once))
+    members = rng.integers(0, 3, n)
+    if len(set(members)) < 2:
+        return
+    sums, sizes = (np.bincount(members, w)[np.unique(members)] for w in (values * plays, plays))
+    assert vars(statistics.mean_error(values, plays, members)) == pytest.approx(
+        vars(statistics.ratio_error(sums, sizes))
+    )
+
+
+def test_what_is_not_known_is_not_significant():
+    """F4: a difference that is not there, of an error of 0, has no p-value."""
+    nan = float("nan")
+    assert np.isnan(statistics.Error(0.0, 9.0, 10, unit=1.0).p_value(nan))
+    assert np.isnan(statistics.UNKNOWN.p_value(0.1)) and np.isnan(statistics.UNKNOWN.interval(0.1)).all()
+    assert all(np.isnan(statistics.mean_error(values).se) for values in ([], [1.0]))
+    assert np.isnan(statistics.mean_error([0.0, 1.0], clusters=[0, 0]).se)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10_000), st.integers(5, 200), st.floats(-0.5, 0.5))
+def test_the_p_value_is_the_level_at_which_the_interval_ends_at_0(seed, n, value):
+    rng = np.random.default_rng(seed)
+    error = statistics.mean_error(np.where(rng.random(n) < 0.1, -1.0, rng.normal(0.05, 0.1, n)))
+    p = error.p_value(value)
+    if not 1e-9 < p < 0.3:
+        return
+    low, high = value - error.reach("low", p / 2), value + error.reach("high", p / 2)
+    assert (low if value > 0 else high) == pytest.approx(0.0, abs=1e-6)
+
+
+def rare_failures(p: float, n: int, spread: float, tables: int = 1500) -> np.ndarray:
+    """Tables `[tables, n]` of a router that gains p on every prompt and fails on a share p of them: it gains nothing."""
+    rng = np.random.default_rng([int(1e6 * p), n])
+    return p + rng.normal(0, spread, (tables, n)) - (rng.random((tables, n)) < p)
+
+
+@pytest.mark.parametrize(
+    ("n", "spread", "expected"), [(50, 0.02, 1), (50, 0.02, 4), (200, 0.1, 2), (500, 0.02, 3), (500, 0.3, 10)]
+)
+def test_what_was_never_seen_is_possible(n, spread, expected):
+    """A gain is claimed in at most 5 % of tables, whether the failures were seen or not; the usual interval claims it in many."""
+    tables = rare_failures(expected / n, n, spread)
+    errors = [statistics.mean_error(row) for row in tables]
+    claimed = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
+    usual = np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
+    assert claimed <= 0.05 and usual >= claimed
+    if (n, spread, expected) == (50, 0.02, 1):
+        assert usual > 0.3, "what this test is for"
+
+
+def test_no_power_is_lost_where_gains_and_losses_are_common():
+    rng = np.random.default_rng(1)
+    tables = rng.choice([-1.0, 0.0, 1.0], (1000, 200), p=[0.1375, 0.6, 0.2625])
+    errors = [statistics.mean_error(row) for row in tables]
+    found = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
+    usual = np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
+    assert found >= 0.95 * usual > 0.6
+
+
+def test_shares_by_clopper_and_pearson():
+    from scipy.stats import binomtest
+
+    for hits, n in ((0, 12), (19, 20), (20, 20), (7, 30)):
+        error = statistics.mean_error(np.arange(n) < hits)
+        low, high = statistics.share_interval(hits / n, error)
+        wanted = binomtest(hits, n).proportion_ci(0.95)
+        # the standard error knows n - 1 where the binomial has n
+        assert (low, high) == pytest.approx((wanted.low, wanted.high), abs=0.015)
+    rows = np.arange(40).repeat(5) < 30 * 5
+    clustered = statistics.mean_error((np.arange(40) < 30).repeat(5), clusters=np.arange(40).repeat(5))
+    once = statistics.mean_error(np.arange(40) < 30)
+    assert statistics.share_interval(0.75, clustered) == pytest.approx(statistics.share_interval(0.75, once))
+    assert len(rows) == 200
+
+
+@pytest.mark.parametrize(("sigma", "n"), [(0.3, 100), (1.5, 100), (2.0, 100), (2.0, 1000)])
+def test_budgets_hold_for_costs_with_heavy_tails(sigma, n):
+    """A mean cost 1 % above the budget is called within it in at most 5 %; Student's t says so in up to .3."""
+    rng = np.random.default_rng(0)
+    tables = rng.lognormal(-(sigma**2) / 2, sigma, (600, n))
+    bounds = [statistics.cost_bound(row) for row in tables]
+    assert np.mean([b is not None and b <= 1 / 1.01 for b in bounds]) <= 0.065
+    if sigma == 2.0:
+        usual = [row.mean() + 1.66 * statistics.standard_error(row) for row in tables]
+        assert np.mean(np.array(usual) <= 1 / 1.01) > 0.12, "what this test is for"
+    heavy = np.append(np.ones(50), 20.0)
+    assert statistics.cost_bound(heavy) is None and statistics.too_heavy(heavy) == pytest.approx(20 / 70)
+    assert statistics.too_heavy(np.ones(5)) is None
+
+
+def test_as_many_prompts_as_were_asked_for_bring_an_answer():
+    """Truths about what was found: after `times_needed` as much, eight of ten bounds leave 0 out."""
+    rng = np.random.default_rng(0)
+    error = statistics.mean_error(rng.normal(0, 0.4, 100))
+    times = statistics.times_needed(0.03, error)
+    assert times is not None and times > 5
+    truth = 0.03 + error.se * rng.standard_normal(4000)
+    later = error.after(times)
+    found = truth + later.se * rng.standard_normal(4000)
+    sure = (found - later.reach("low", 0.05) > 0) | (found + later.reach("high", 0.05) < 0)
+    assert 0.8 <= sure.mean() <= 0.92
+
+
+def test_holm_by_hand():
+    # ordered .01, .02, .03, .04 times 4, 3, 2, 1 = .04, .06, .06, .04 -> never falling: .04, .06, .06, .06
+    assert statistics.holm([0.04, 0.01, 0.03, 0.02]).tolist() == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert statistics.holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    with_gap = statistics.holm([0.01, float("nan"), 0.04])
+    assert with_gap[[0, 2]].tolist() == pytest.approx([0.02, 0.04]) and np.isnan(with_gap[1])
+    assert statistics.holm([]).size == 0
+
+
+def test_holm_keeps_the_chance_of_any_false_finding():
+    """6 routers that are all alike: the best of them seldom seems better than another, though it was picked."""
+    rng = np.random.default_rng(3)
+    plain = adjusted = 0
+    pairs = [(i, j) for i in range(6) for j in range(i)]
+    for _ in range(800):
+        means = rng.standard_normal(6)
+        p = [statistics.two_way_error(0.0, 2**0.5, 10, 10**6).p_value(means[i] - means[j]) for i, j in pairs]
+        plain += min(p) < 0.05
+        adjusted += statistics.holm(p).min() < 0.05
+    assert plain / 800 > 0.25 and adjusted / 800 < 0.07
+
+
+def test_aiq_error_vanishes_without_spread_and_grows_with_it():
+    costs = np.tile([[1.0], [3.0]], (1, 200))
+    flat = metrics.aiq_bootstrap_se(costs, np.tile([[0.4], [0.8]], (1, 200)), 1, 3)
+    rng = np.random.default_rng(0)
+    scores = (rng.random((2, 200)) < [[0.4], [0.8]]).astype(float)
+    spread = metrics.aiq_bootstrap_se(costs, scores, 1, 3)
+    # two independent means of 200 coin flips, averaged: sqrt(.24 + .16) / 2 / sqrt(200) = .022
+    assert flat == pytest.approx(0, abs=1e-9) and spread == pytest.approx(0.022, abs=0.005)
+    weighted = metrics.aiq_bootstrap_se(costs, scores, 1, 3, plays=np.full((2, 200), 7.0))
+    assert weighted == pytest.approx(spread, rel=1e-3)
+    assert np.isnan(metrics.aiq_bootstrap_se(costs[:, :1], scores[:, :1], 1, 3))
+    with pytest.raises(ValueError, match="rhos, n"):
+        metrics.aiq_bootstrap_se(costs, scores[:1], 1, 3)
+
+
+def test_a_tail_is_seen_without_its_largest_draws():
+    """Where no rare large cost was drawn the sum looks safe; the spread of the others says that there are some."""
+    rng = np.random.default_rng(4)
+    lucky = np.sort(rng.lognormal(0, 2.5, 400))[:-12]
+    assert statistics.too_heavy(lucky) is None and statistics.tail_error(lucky) > 0.12
+    mixture = np.where(rng.random(400) < 0.5, 1.0, 100.0) * rng.lognormal(0, 0.5, 400)
+    assert statistics.tail_error(mixture) < 0.06 and statistics.tail_error(rng.exponential(1.0, 400)) < 0.08
+    assert statistics.tail_error([1.0, 2.0]) == 0.0

@@ -1,0 +1,231 @@
+"""Scores of single answers, by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from collect_support import write_pool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.base.errors import DataError, PoolError
+from cabs_core.data.collect.calls import Call, Target, read_reply
+from cabs_core.data.collect.scorers.code import passes
+from cabs_core.data.collect.scorers.judge import comparing, grade_of, grading, preference_of
+from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
+from cabs_core.data.collect.scorers.text import chosen_letter, json_value, last_number, text_score
+from cabs_core.data.endpoints.upstreams import Upstream
+from cabs_core.data.pool_files.collect import (
+    Collect,
+    Contains,
+    Exact,
+    Function,
+    JsonSchema,
+    Judge,
+    Number,
+    Regex,
+)
+
+ROW = {"answer": "42"}
+
+
+def score(scorer, answer, row=ROW):
+    return text_score(scorer, lambda path, field: path)("prompt", answer, row)
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        ("42", 42), ("It is 42.", 42), ("#### 1,234.5", 1234.5), ("The answer is -7 because 3 and 4", -7),
+        (r"so \boxed{0.5} of 12", 0.5), ("1e3", 1000), ("50%", 50), ("none", None), ("first 3, then 9", 9),
+    ],
+)  # fmt: skip
+def test_the_number_of_an_answer(answer, number):
+    assert last_number(answer) == number
+
+
+@pytest.mark.parametrize(
+    ("answer", "letter"),
+    [
+        ("B", "B"), ("(C)", "C"), ("The answer is (D).", "D"), ("Answer: a", "A"), ("**B** because of A", "B"), ("D) green", "D"),
+        ("I think it is green", None), ("A dog", None), (r"\boxed{\text{C}}", "C"), ("A car is a vehicle. The answer is B", "B"),
+    ],
+)  # fmt: skip
+def test_the_letter_of_an_answer(answer, letter):
+    assert chosen_letter(answer) == letter
+
+
+def test_texts_and_patterns():
+    assert score(Exact(kind="exact", column="answer"), " `42`. \n") == 1
+    assert score(Exact(kind="exact", column="answer"), "43") == 0
+    assert score(Number(kind="number", column="answer", tolerance=0.1), "it is 45.9") == 1
+    assert score(Number(kind="number", column="answer"), "it is 45.9") == 0
+    assert score(Contains(kind="contains", column="answer"), "x 42 y") == 1
+    assert score(Contains(kind="contains", column="answer"), "anything", {"answer": ""}) == 0
+    assert score(Regex(kind="regex", pattern=r"^\d+$"), "a\n42") == 1
+    assert score(Regex(kind="regex", column="answer"), "4 2") == 0
+    with pytest.raises(DataError, match="no regular expression"):
+        score(Regex(kind="regex", pattern="("), "x")
+    with pytest.raises(DataError, match="holds no number"):
+        score(Number(kind="number", column="answer"), "1", {"answer": "many"})
+
+
+def test_json_by_a_schema(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps({"type": "object", "required": ["size"]}))
+    by = text_score(JsonSchema(kind="json_schema", file="schema.json"), lambda *_: path)
+    assert by("", 'Here:\n```json\n{"size": 1}\n```', {}) == 1
+    assert [by("", text, {}) for text in ('{"size": 1}', "{}", "no", "[" * 100_000)] == [1, 0, 0, 0]
+    path.write_text('{"type": 3}')
+    with pytest.raises(DataError, match="is no JSON schema"):
+        text_score(JsonSchema(kind="json_schema", file="schema.json"), lambda *_: path)
+    assert json_value("[1]") == [1]
+
+
+def test_a_function_of_the_users(tmp_path, monkeypatch):
+    (tmp_path / "my_scores.py").write_text(
+        "def half(prompt, answer, row):\n    return 0.5 if row['answer'] in answer else 0\n\n"
+        "def wrong(prompt, answer, row):\n    return 2\n\ndef fails(prompt, answer, row):\n    return row['x']\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert score(Function(kind="python", function="my_scores:half"), "it is 42") == 0.5
+    for name, text in (("wrong", r"in \[0, 1\]"), ("fails", "KeyError"), ("absent", "cannot be imported")):
+        with pytest.raises(DataError, match=text):
+            score(Function(kind="python", function=f"my_scores:{name}"), "it")
+
+
+def test_unit_tests_of_code_with_limits():
+    tests = "assert add(2, 3) == 5"
+
+    def run(code, **more):
+        return passes(code, tests, **({"seconds": 5.0, "megabytes": 256} | more))
+
+    assert run("def add(a, b):\n    return a + b")
+    assert not run("def add(a, b):\n    return a - b")
+    assert not run("import sys\nsys.exit(0)")
+    assert not run("def add(a, b):\n    while True: pass", seconds=0.5)
+    assert not run("x = [0] * 10**9\ndef add(a, b):\n    return a + b")
+    assert not run("import os\nassert os.environ.get('HOME')\ndef add(a, b):\n    return a + b")
+    assert not run("open('big', 'wb').write(b'x' * 10**8)\ndef add(a, b):\n    return a + b")
+
+
+def test_code_runs_only_when_asked(tmp_path):
+    with pytest.raises(PoolError, match="run_code: true"):
+        write_pool(tmp_path, 1, scores=[{"kind": "tests", "column": "answer"}])
+
+
+JUDGE = Judge(kind="judge", model="secret-name", rubric="Be right, please.", max_usd=1)
+TARGET = Target(
+    "secret-name", Upstream(url="http://127.0.0.1:1/v1", free=True), {"temperature": 0, "max_tokens": 9}, 9
+)
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_a_judge_reads_texts_as_data_and_sees_no_names(prompt, answer):
+    call = grading(JUDGE, TARGET, prompt, answer, {})
+    shown = json.loads(call.messages[1]["content"])
+    assert shown == {"rubric": JUDGE.rubric, "task": prompt, "answer": answer}
+    assert call.body["temperature"] == 0
+    both = comparing(JUDGE, TARGET, prompt, answer, "other", {})
+    assert json.loads(both.messages[1]["content"])["second"] == "other"
+
+
+def test_replies_of_a_judge():
+    assert [grade_of(t, 5) for t in ('{"grade": 4}', ' {"grade": "2"} ', "3", '{"grade": 9}', "good", "")] == [
+        1.0, 0.5, 0.75, None, None, None,
+    ]  # fmt: skip
+    assert [preference_of(t) for t in ('{"better": "first"}', '{"better":"TIE"}', "second")] == [
+        1.0,
+        0.5,
+        None,
+    ]
+
+
+def test_labels_of_people(tmp_path):
+    sheet = blank_sheet(["p", "p", "q"], ["one", "two", "one"])
+    path = tmp_path / "labels.csv"
+    sheet.assign(score=["1", "", "0"]).to_csv(path, index=False)
+    labels = read_labels(path)
+    assert "model" not in sheet and len(labels) == 2
+    assert labels.of("x", "p", "m", "one") == 1 and labels.of("x", "q", "m", "one") == 0
+    path.write_text("query_id,model,score\na,m,4\na,n,\n")
+    assert read_labels(path, (0.0, 5.0)).of("a", "", "m", "") == 0.8
+    for text, why in (
+        ("query_id,model,score\na,m,2\n", "expected a number in"),
+        ("query_id,score\na,1\n", "expected score and either item"),
+        ("query_id,model,score\na,m,1\na,m,0\n", "has two scores"),
+        ("query_id,model,score\na,m,\n", "holds no score"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=why):
+            read_labels(path)
+
+
+def reply(status=200, body=b"{}", **headers):
+    return read_reply(Call(TARGET, ({"role": "user", "content": "hello"},)), status, headers, body, 0.1)
+
+
+def message(**more):
+    choice = {"message": {"content": "hi"} | more.pop("message", {}), "finish_reason": "stop"} | more
+    return json.dumps({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}).encode()
+
+
+def test_what_a_reply_means():
+    assert reply(body=message()).answer.state == "answered"
+    assert reply(body=message(finish_reason="length")).answer.state == "truncated"
+    assert reply(body=message(finish_reason="content_filter")).answer.state == "refused"
+    assert reply(body=message(message={"content": None, "refusal": "no"})).answer.text == "no"
+    assert (
+        reply(
+            body=message(message={"content": [{"type": "text", "text": "a"}, {"type": "image"}]})
+        ).answer.text
+        == "a"
+    )
+    for body in (
+        b"",
+        b"{",
+        b"[]",
+        b'{"choices": []}',
+        b'{"error": {"message": "x"}}',
+        message()[:-9],
+        b"[" * 100_000,
+    ):
+        assert reply(body=body).means == "retry" and reply(body=body).billed
+    assert reply(429, **{"Retry-After": "2"}).wait == 2.0 and reply(429).means == "wait"
+    assert reply(429, **{"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}).wait == 0.0
+    assert reply(429, **{"Retry-After": "nan"}).wait is None
+    assert reply(429, b'{"error": {"code": "insufficient_quota"}}').means == "account"
+    assert [reply(s).means for s in (400, 401, 402, 403, 404, 302, 408, 413, 500, 503)] == [
+        "caller", *["account"] * 5, "retry", "too_long", "retry", "retry",
+    ]  # fmt: skip
+    assert reply(400, b'{"error": {"code": "context_length_exceeded"}}').answer.state == "rejected"
+    assert reply(400, b'{"error": {"code": "content_filter"}}').answer.state == "refused"
+
+
+@given(st.binary(max_size=300), st.integers(100, 599))
+def test_no_reply_breaks_the_reader(body, status):
+    end = reply(status, body)
+    assert (end.answer is not None) == (end.means in ("answered", "too_long", "filtered"))
+
+
+@given(st.one_of(st.floats(), st.integers(-(10**30), 10**400), st.text(max_size=5), st.none(), st.booleans()))
+def test_odd_token_counts_are_estimated(value):
+    text = json.dumps(
+        {
+            "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": value},
+        }
+    )
+    answer = reply(body=text.encode()).answer
+    assert answer is not None and answer.estimated and 0 <= answer.tokens.input < 1e12
+
+
+def test_params_are_bounded():
+    base = {"upstreams": "u", "max_usd": 1, "scores": [{"kind": "exact", "column": "a"}]}
+    assert Collect(**base, params={"max_tokens": "7", "temperature": "0.5", "x": {"y": "true"}}).params == {
+        "max_tokens": 7, "temperature": 0.5, "x": {"y": True},
+    }  # fmt: skip
+    for params in ({}, {"max_tokens": 0}, {"max_tokens": "many"}, {"max_tokens": 5, "stream": True}):
+        with pytest.raises(ValueError, match="params"):
+            Collect(**base, params=params)

@@ -1,0 +1,67 @@
+"""One reading of a reply: the same kinds of replies mean the same, in whichever provider's words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cabs_core.data.endpoints.dialects import answer_of, text_of_answer
+from cabs_core.data.endpoints.replies import meaning, retry_after
+
+REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("reply", [pytest.param(r, id=f"{i}-{r['means']}") for i, r in enumerate(REPLIES, 1)])
+def test_meaning(reply):
+    """Each line of `replies.jsonl` is what a provider answers, a text where it is no JSON."""
+    body = reply["body"]
+    content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+    assert meaning(reply["status"], {}, content) == reply["means"]
+    assert meaning(reply["status"], {}, body) == reply["means"]
+
+
+def test_words_of_the_caller_say_nothing():
+    """Who may choose what an error repeats could else open a model's breaker for everybody."""
+    for text in ("model_not_found", "insufficient_quota", "invalid_api_key"):
+        openai = f"Invalid value: '{text}'. Supported values are: 'system', 'assistant'."
+        assert meaning(400, {}, {"error": {"message": openai, "code": "invalid_value"}}) == "caller"
+        pydantic = [{"type": "literal_error", "loc": ["body", "messages", 0, "role"], "input": text}]
+        assert meaning(422, {}, {"detail": pydantic}) == "caller"
+
+
+def test_headers_say_it_too():
+    assert meaning(400, {"x-amzn-ErrorType": "ThrottlingException"}, b"{}") == "wait"
+    assert meaning(503, {"Retry-After": "7"}, b"") == "wait" and meaning(503, {}, b"") == "retry"
+    quota = {
+        "error": {"message": "You exceeded your current quota, please check your plan and billing details."}
+    }
+    assert meaning(429, {}, quota) == "account" and meaning(429, {"retry-after": "9"}, quota) == "wait"
+    assert retry_after({"Retry-After": "7"}) == 7 and retry_after({"retry-after-ms": "500"}) == 0.5
+    assert retry_after({"retry-after": "soon"}) is None and retry_after({"retry-after": "nan"}) is None
+    assert retry_after({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("length", "truncated"),
+        ("model_length", "truncated"),
+        ("MAX_TOKENS", "truncated"),
+        ("stop", "answered"),
+        ("tool_calls", "answered"),
+        ("content_filtered", "refused"),
+        ("RECITATION", "refused"),
+        ("sensitive", "refused"),
+        ("error", None),
+        ("insufficient_system_resource", None),
+    ],
+)
+def test_how_an_answer_ended(word, state):
+    answer = {"choices": [{"message": {"role": "assistant", "content": "so"}, "finish_reason": word}]}
+    broke_off, words = answer_of(answer, "chat")[1], text_of_answer(answer, "chat")
+    if state is None:
+        assert word in broke_off and words is None
+    else:
+        assert broke_off is None and words.state == state

@@ -1,0 +1,121 @@
+"""One reading of a request: text, size, abilities and what only a provider knows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cabs_core.data.endpoints.request import Request, chat_text
+
+SYSTEM, HELLO = {"role": "system", "content": "rules"}, {"role": "assistant", "content": "hello"}
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        [SYSTEM, {"role": "user", "content": "why?"}, HELLO],
+        [{"role": "human", "content": [{"type": "input_text", "text": "why?"}]}],
+        [{"role": "user", "parts": [{"type": "text", "content": "why?"}]}],  # OpenTelemetry
+        {
+            "contents": [{"role": "user", "parts": [{"text": "why?"}]}, {"role": "model", "parts": []}]
+        },  # Gemini
+        [{"from": "human", "value": "why?"}, {"from": "gpt", "value": "so"}],  # ShareGPT
+        [[{"type": "human", "data": {"content": "why?"}}]],  # LangChain, in a batch
+        [{"lc": 1, "id": ["langchain", "schema", "HumanMessage"], "kwargs": {"content": "why?"}}],
+        {"messages": [{"role": "user", "content": "why?"}]},
+        {"input": "why?"},
+        {"role": "user", "content": {"type": "text", "text": "why?"}},
+        {"question": "why?"},
+    ],
+)
+def test_every_form_of_messages_gives_the_text_of_the_user(chat):
+    assert chat_text(chat) == "why?"
+    if "question" not in chat and chat != {"input": "why?"}:
+        assert chat_text(json.dumps(chat)) == "why?"
+
+
+@pytest.mark.parametrize(
+    "text", ["why?", '{"input": "sort this"}', "[1, 2]", "[draft", '{"role": ', '["a", "b"]']
+)
+def test_json_that_is_no_chat_is_a_text(text):
+    assert chat_text(text) == text
+
+
+@pytest.mark.parametrize("word", ["word ", "語言", "слово "])
+def test_what_stood_before_is_measured_as_the_whole_is(word):
+    """A conversation in Chinese is in the cache to the same part as an English one."""
+    old = [{"role": "user", "content": word * 900}, {"role": "assistant", "content": word * 90}]
+    request = Request.read({"messages": [*old, {"role": "user", "content": word * 10}]})
+    assert 0.98 < request.earlier / request.tokens < 1.0
+    assert request.earlier == Request.read({"messages": old}).tokens
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
+
+
+def test_abilities_wherever_they_stand():
+    nested = {"type": "tool_result", "tool_use_id": "t", "content": [IMAGE]}
+    screen = {"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": "data:"}}
+    for body in ({"messages": [{"role": "user", "content": [nested]}]}, {"input": [screen]}):
+        request = Request.read(body)
+        assert request.abilities == {"image"} and request.in_tools and request.tokens < 2_000
+    schema = {"format": {"type": "json_schema"}}
+    body = {"input": "x", "tools": [{"type": "function", "parameters": {}}], "text": schema}
+    assert Request.read(body).abilities == {"tools", "json_schema"}
+
+
+@pytest.mark.parametrize(
+    ("body", "held"),
+    [
+        ({"previous_response_id": "r1", "input": "more"}, ("previous_response_id",)),
+        ({"conversation": {"id": "c1"}, "input": "more"}, ("conversation",)),
+        ({"prompt": {"id": "pmpt_1"}, "input": "more"}, ("prompt",)),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f1"}}]}]},
+            ("file_id",),
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}],
+                    }
+                ]
+            },
+            ("file_id",),
+        ),
+        ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, ("encrypted_content",)),
+        ({"input": [{"type": "item_reference", "id": "m1"}]}, ("item_reference",)),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "thinking", "thinking": "t", "signature": "s"}],
+                    }
+                ]
+            },
+            ("signature",),
+        ),
+        ({"messages": [{"role": "assistant", "audio": {"id": "a1"}}]}, ("audio.id",)),
+        (
+            {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["v"]}]},
+            ("vector_store_ids",),
+        ),
+        ({"input": "x", "tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, ("container",)),
+        ({"input": "x", "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, ()),
+        ({"prompt": "x", "container": None}, ()),
+        (
+            {
+                "messages": [
+                    {"role": "assistant", "content": [{"type": "tool_use", "input": {"file_id": "mine"}}]}
+                ]
+            },
+            (),
+        ),
+    ],
+)
+def test_state_that_a_provider_holds(body, held):
+    assert Request.read(body).held == held

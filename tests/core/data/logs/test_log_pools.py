@@ -1,0 +1,176 @@
+"""From a log to a pool: names that are merged, the receipt in the record, prompts to collect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cabs_core.base.errors import DataError, PoolError
+from cabs_core.data.collect.prompts import read_prompts
+from cabs_core.data.logs import Receipt
+from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.pool_files import read_pool_file
+from cabs_core.data.validation.overview import overview
+
+NAMES = ["gpt-x", "openai/gpt-x", "gpt-x-2026-03-05", "small", "azure/small"]
+GPT = "gpt-x: [gpt-x, openai/gpt-x, gpt-x-2026-03-05, gpt-x-2027-01-01]"
+MERGED = f"models: {{{GPT}, small: [small, azure/small]}}\n"
+SPLIT = "split: {fractions: [0.4, 0.3, 0.3]}\naccept: [split_sizes]\n"
+
+
+def pool(folder: Path, models: str, **changes: dict) -> Path:
+    """A pool of 100 calls of LiteLLM under five names, every fourth without a score."""
+    calls = [
+        {
+            "call_type": "completion",
+            "model": NAMES[i % 5],
+            "messages": [{"role": "user", "content": f"question {i} of {i % 7}"}],
+            "response_cost": 0.01 if i % 5 < 3 else 0.001,
+            "status": "failure" if i % 20 == 19 else "success",
+            "metadata": {"stars": None if i % 4 == 0 else 1 + i % 5},
+        }
+        for i in range(100)
+    ]
+    (folder / "log.jsonl").write_text("\n".join(map(json.dumps, calls)))
+    path = folder / "mine.yaml"
+    path.write_text(
+        "source: {kind: logs, format: litellm, path: log.jsonl}\nscore_range: [1, 5]\n"
+        f"encoder: {{name: tfidf-svd}}\n{models}"
+    )
+    return path
+
+
+def test_names_of_one_model_are_merged(tmp_path: Path, cabs_home: Path) -> None:
+    outcomes = load_outcomes(read_pool_file(pool(tmp_path, MERGED)))
+    assert outcomes.arms == ["gpt-x", "small"] and len(outcomes) == 75 - 5
+    assert outcomes.answered.sum(axis=0).tolist() == [45, 25]
+    played = outcomes.answered == 1
+    assert set(outcomes.costs[played[:, 0], 0]) == {0.01} and set(outcomes.costs[played[:, 1], 1]) == {0.001}
+    receipt = Receipt(**outcomes.report["receipt"])
+    assert (receipt.records, receipt.kept, receipt.scored, receipt.left_out) == (100, 95, 70, {"failed": 5})
+    assert [sum(group.values()) for group in receipt.same_model] == [60, 35]
+
+
+def test_the_receipt_is_printed_with_the_pool(tmp_path: Path, cabs_home: Path) -> None:
+    words = overview(read_pool_file(pool(tmp_path, MERGED + SPLIT))).text
+    assert "100 records (litellm), 95 calls kept, 70 with a score" in words and "left out: 5 failed" in words
+    assert (
+        "gpt-x stands for gpt-x, openai/gpt-x, gpt-x-2026-03-05" in words
+        and "look like one model" not in words
+    )
+    two = overview(read_pool_file(pool(tmp_path, "models: [gpt-x, openai/gpt-x]\n" + SPLIT))).text
+    assert "merge them: models: {small: [small, azure/small]}" in two
+    with pytest.raises(
+        DataError, match=r"check split_sizes.*The log: .*95 calls kept, 70 with a score; left out: 5 failed"
+    ):
+        overview(read_pool_file(pool(tmp_path, MERGED)))
+
+
+@pytest.mark.parametrize(
+    ("models", "error", "words"),
+    [
+        ("models: {a: [openai/gpt-x, gpt-x], gpt-x: [small]}\n", None, None),
+        (
+            "models: {gpt-x: [openai/gpt-x, gpt-x-2026-03-05], small: [small]}\n",
+            DataError,
+            "is a model of the table too",
+        ),
+        (
+            "models: {a: [gpt-y, gpt-z], small: [small]}\n",
+            DataError,
+            "stands for gpt-y, gpt-z, and none of these is in the table",
+        ),
+        ("models: {a: [gpt-x, small], b: [small]}\n", PoolError, "two names to one model"),
+        ("models: {a: [], b: [small]}\n", PoolError, "at least 1 item"),
+    ],
+)
+def test_merges_that_cannot_be(tmp_path: Path, cabs_home: Path, models: str, error, words) -> None:
+    if error is None:
+        assert load_outcomes(read_pool_file(pool(tmp_path, models))).arms == ["a", "gpt-x"]
+        return
+    with pytest.raises(error, match=words):
+        load_outcomes(read_pool_file(pool(tmp_path, models)))
+
+
+def test_a_table_that_asks_one_model_twice_under_two_names_is_an_error(
+    tmp_path: Path, cabs_home: Path
+) -> None:
+    rows = ["prompt,model,score,cost"]
+    rows += [f"question {i},{name},1,.1" for i in range(30) for name in ("a", "b")]
+    (tmp_path / "t.csv").write_text("\n".join([*rows, "question 3,x/a,0,.1", "question 99,x/a,0,.1"]))
+    (tmp_path / "p.yaml").write_text("source: {kind: file, path: t.csv}\nmodels: {a: [a, x/a], b: b}\n")
+    with pytest.raises(DataError, match=r"has scores of a, x/a, which models merges as 'a' \(1 such row\)"):
+        load_outcomes(read_pool_file(tmp_path / "p.yaml"))
+
+
+def test_prompts_to_collect_need_no_score_to_be_named(tmp_path: Path, cabs_home: Path) -> None:
+    path = pool(tmp_path, "models: [a, b]\n")
+    calls = [
+        json.loads(line) | {"scores": {"x": 1, "y": 0}}
+        for line in (tmp_path / "log.jsonl").read_text().splitlines()
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, calls)))
+    with pytest.raises(DataError, match="holds several scores"):
+        load_outcomes(read_pool_file(path))
+    path.write_text(
+        "source: {kind: collect, format: litellm, path: log.jsonl}\nmodels: [a, b]\n"
+        "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: labels, path: l.csv}]}\n"
+    )
+    assert len(read_prompts(read_pool_file(path))) == 95
+
+
+def test_scores_in_a_file_of_their_own_belong_to_the_source(tmp_path: Path, cabs_home: Path) -> None:
+    calls = [
+        {
+            "id": f"o{i}",
+            "trace_id": f"t{i}",
+            "type": "GENERATION",
+            "provided_model_name": "ab"[i % 2],
+            "input": f"question {i}",
+            "total_cost": 0.1,
+        }
+        for i in range(60)
+    ]
+    marks = [
+        {
+            "id": f"s{i}",
+            "trace_id": f"t{i}",
+            "name": "ok",
+            "value": i % 3 == 0,
+            "data_type": "BOOLEAN",
+            "source": "API",
+        }
+        for i in range(50)
+    ]
+    for name, rows in (("observations.jsonl", calls), ("scores/1.jsonl", marks)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
+    source = (
+        "source: {kind: logs, format: langfuse, path: observations.jsonl, scores: scores}\nmodels: [a, b]\n"
+    )
+    (tmp_path / "p.yaml").write_text(source)
+    pool_file = read_pool_file(tmp_path / "p.yaml")
+    outcomes = load_outcomes(pool_file)
+    assert len(outcomes) == 50 and outcomes.scores[outcomes.answered == 1].sum() == 17
+    before = pool_file.external_files()
+    (tmp_path / "scores" / "1.jsonl").write_text(json.dumps(marks[0]))
+    assert set(before) == {"table", "scores/1.jsonl"} and pool_file.external_files() != before
+    (tmp_path / "p.yaml").write_text(source.replace("scores: scores", "scores: nowhere"))
+    with pytest.raises(PoolError, match=r"source\.scores 'nowhere' is not at"):
+        load_outcomes(read_pool_file(tmp_path / "p.yaml"))
+
+
+def test_where_the_log_of_a_router_lies_and_how_it_is_written(tmp_path: Path, cabs_home: Path) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "source: {kind: synthetic}\nrouter: {log: {path: a.jsonl, format: langfuse, scores: s.jsonl}}\n"
+    )
+    log = read_pool_file(tmp_path / "p.yaml").log_file
+    assert (log.path, log.scores, log.format) == (
+        str(tmp_path / "a.jsonl"),
+        str(tmp_path / "s.jsonl"),
+        "langfuse",
+    )
+    (tmp_path / "p.yaml").write_text("source: {kind: synthetic}\nrouter: {log: a.sqlite}\n")
+    assert read_pool_file(tmp_path / "p.yaml").log_path == tmp_path / "a.sqlite"

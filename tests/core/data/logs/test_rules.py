@@ -1,0 +1,564 @@
+"""The rules of logs, on members of each kind that the cases stand for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cabs_core import read_log
+from cabs_core.base.errors import DataError
+from cabs_core.data.logs import FORMATS, Log
+from cabs_core.data.logs.names import alike, base_of
+
+CHAT = [{"role": "user", "content": "hello"}]
+
+
+def attributes(**values: Any) -> list[dict]:
+    def any_value(value: Any) -> dict:
+        if isinstance(value, bool):
+            return {"boolValue": value}
+        if isinstance(value, int):
+            return {"intValue": str(value)}
+        return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+
+    return [{"key": key.replace("__", "."), "value": any_value(value)} for key, value in values.items()]
+
+
+def span(number: int, parent: int | None = None, **values: Any) -> dict:
+    given = {"gen_ai__request__model": "m", "gen_ai__input__messages": json.dumps(CHAT)} | values
+    given = {key: value for key, value in given.items() if value is not None}
+    ids = {"traceId": "t", "spanId": f"s{number}"} | (
+        {} if parent is None else {"parentSpanId": f"s{parent}"}
+    )
+    return {
+        **ids,
+        "startTimeUnixNano": str(1_785_578_400_000_000_000 + number),
+        "attributes": attributes(**given),
+    }
+
+
+def spans(*found: dict) -> dict:
+    return {
+        "resourceSpans": [
+            {"resource": {"attributes": attributes(service="x")}, "scopeSpans": [{"spans": list(found)}]}
+        ]
+    }
+
+
+#: a call that a model answered, as each writer writes it
+ANSWERED: dict[str, dict] = {
+    "litellm": {
+        "call_type": "acompletion",
+        "model": "m",
+        "messages": CHAT,
+        "status": "success",
+        "cache_hit": "None",
+    },
+    "langfuse": {
+        "id": "o",
+        "traceId": "t",
+        "type": "GENERATION",
+        "model": "m",
+        "input": CHAT,
+        "level": "DEFAULT",
+    },
+    "openai": {
+        "request": {"body": {"model": "m", "messages": CHAT}},
+        "response": {"status_code": 200, "body": {"model": "m"}},
+        "error": None,
+    },
+    "otel": span(1, gen_ai__operation__name="chat"),
+    "openinference": {
+        "context": {"span_id": "1", "trace_id": "t"},
+        "span_kind": "LLM",
+        "status_code": "OK",
+        "attributes": {
+            "llm.model_name": "m",
+            "llm.input_messages": [{"message.role": "user", "message.content": "hello"}],
+        },
+    },
+    "vllm_sr": {
+        "selected_model": "m",
+        "request_body": json.dumps({"model": "auto", "messages": CHAT}),
+        "response_status": 200,
+        "lifecycle_state": "completed",
+    },
+    "helicone": {
+        "request_body": {"model": "m", "messages": CHAT},
+        "response_status": 200,
+        "cache_reference_id": "00000000-0000-0000-0000-000000000000",
+        "cache_enabled": True,
+    },
+}
+#: (format, what is otherwise, why it is left out)
+LEFT_OUT = [
+    (case["format"], case["otherwise"], case["why"])
+    for case in map(json.loads, Path(__file__).with_name("left_out.jsonl").read_text().splitlines())
+]
+
+
+def read(tmp_path: Path, form: str, *records: dict, **given: Any) -> Log:
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    return read_log(path, form, **given)
+
+
+def scores(log: Log) -> list[float | None]:
+    return [None if np.isnan(v) else float(v) for v in log.frame["score"]]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_writer_has_a_call_that_is_kept(tmp_path: Path, form: str) -> None:
+    log = read(tmp_path, form, ANSWERED[form])
+    assert log.frame[["prompt", "model"]].to_numpy().tolist() == [["hello", "m"]] and not log.receipt.left_out
+    assert list(log.frame) == [
+        "prompt",
+        "model",
+        "score",
+        "cost",
+        "propensity",
+        "session",
+        "task",
+        "time",
+        "tokens",
+    ]
+    assert log.frame[["score", "cost", "propensity", "task", "tokens"]].isna().all().all()
+
+
+@pytest.mark.parametrize(("form", "change", "why"), LEFT_OUT)
+def test_what_is_no_answer_of_a_model_is_left_out(tmp_path: Path, form: str, change: dict, why: str) -> None:
+    log = read(tmp_path, form, ANSWERED[form], {**ANSWERED[form], **change, "id": "other"})
+    assert log.receipt.left_out == {why: 1} and len(log) == 1 and log.receipt.records == 2
+    assert f"1 {why}" in str(log.receipt)
+    with pytest.raises(DataError, match="no calls were found"):
+        read(tmp_path, form, {**ANSWERED[form], **change})
+
+
+def outcome(**about: Any) -> dict:
+    return {"source": "user", "target": "model", **about}
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "score"),
+    [
+        ([outcome(verdict="good_fit")], 1.0),
+        ([outcome(verdict="underpowered")], 0.0),
+        ([outcome(verdict="overprovisioned")], 1.0),
+        ([outcome(verdict="failed", score=0.25)], 0.25),
+        ([outcome(verdict="failed", target="route")], None),
+        ([outcome(verdict="failed", target="provider"), outcome(verdict="good_fit")], 1.0),
+        ([], None),
+        ([outcome(verdict="failed", target_ref="another")], None),
+        ([outcome(verdict="good_fit", target_ref="m")], 1.0),
+        ([outcome(verdict="good_fit"), outcome(verdict="failed", source="eval")], 0.5),
+    ],
+)
+def test_the_models_own_outcome_counts(tmp_path: Path, outcomes: list, score: float | None) -> None:
+    assert scores(read(tmp_path, "vllm_sr", ANSWERED["vllm_sr"] | {"outcomes": outcomes})) == [score]
+
+
+def test_a_body_that_is_whole_comes_before_a_prompt_that_was_cut(tmp_path: Path) -> None:
+    whole = ANSWERED["vllm_sr"] | {
+        "prompt": "hel",
+        "prompt_truncated": True,
+        "actual_cost": 2.0,
+        "currency": "EUR",
+    }
+    log = read(tmp_path, "vllm_sr", whole, whole | {"request_body": None})
+    assert log.frame["prompt"].tolist() == ["hello", "hel"] and log.frame["cost"].isna().all()
+    assert "no price in USD" in str(log.receipt) and "the writer had cut" in str(log.receipt)
+
+
+def test_words_thumbs_and_booleans_go_to_the_ends_of_any_range(tmp_path: Path) -> None:
+    values = [True, False, "up", "thumbs_down", "yes", 1, 5, 3, "80%", "", None]
+    log = read(
+        tmp_path,
+        "litellm",
+        *({**ANSWERED["litellm"], "metadata": {"rating": v}} for v in values),
+        score_range=(1, 5),
+    )
+    assert scores(log) == [1, 0, 1, 0, 1, 0, 1, 0.5, 0.8, None, None]
+    boolean = {"name": "ok", "value": 1, "dataType": "BOOLEAN"}
+    assert scores(
+        read(tmp_path, "langfuse", ANSWERED["langfuse"] | {"scores": [boolean]}, score_range=(1, 5))
+    ) == [1]
+    assert scores(
+        read(tmp_path, "helicone", ANSWERED["helicone"] | {"feedback_rating": True}, score_range=(-1, 1))
+    ) == [1]
+
+
+def test_minus_one_and_one_alone_are_thumbs_and_said_to_be(tmp_path: Path) -> None:
+    calls = [{**ANSWERED["litellm"], "score": v} for v in (1, -1, -1)]
+    log = read(tmp_path, "litellm", *calls)
+    assert scores(log) == [1, 0, 0] and "read as the worst and the best" in str(log.receipt)
+    with pytest.raises(DataError, match=r"row 2: score is -1; .* set score_range: \[-1, 1\]"):
+        read(tmp_path, "litellm", *calls, {**ANSWERED["litellm"], "score": 0.5})
+
+
+def test_helicone_writes_a_thumb_twice_and_booleans_by_their_names(tmp_path: Path) -> None:
+    twice = ANSWERED["helicone"] | {
+        "feedback_rating": False,
+        "scores": {"helicone-score-feedback": {"value": 0}},
+    }
+    assert scores(read(tmp_path, "helicone", twice)) == [0]
+    named = ANSWERED["helicone"] | {"scores": {"ok-hcone-bool": 1, "taste": 4}}
+    assert scores(read(tmp_path, "helicone", named, columns={"score": "ok"}, score_range=(0, 10))) == [1]
+
+
+def observation(name: str, time: str, **about: Any) -> dict:
+    return {
+        "id": name,
+        "trace_id": "t",
+        "type": "GENERATION",
+        "start_time": time,
+        "provided_model_name": name,
+        "session_id": "c",
+        "input": json.dumps({"messages": CHAT}),
+        "usage_details": {"input": 3, "output": 2},
+        "cost_details": {"input": 0.1},
+        "total_cost": 0.3,
+        **about,
+    }
+
+
+BLOB_SCORES = [
+    {
+        "id": "1",
+        "trace_id": "t",
+        "observation_id": None,
+        "name": "thumb",
+        "value": 1,
+        "data_type": "NUMERIC",
+        "source": "API",
+    },
+    {
+        "id": "2",
+        "trace_id": "t",
+        "observation_id": "a",
+        "name": "thumb",
+        "value": 0,
+        "data_type": "NUMERIC",
+        "source": "API",
+    },
+    {
+        "id": "3",
+        "trace_id": "t",
+        "observation_id": "a",
+        "name": "thumb",
+        "value": 1,
+        "data_type": "NUMERIC",
+        "source": "EVAL",
+    },
+    {
+        "id": "4",
+        "trace_id": "gone",
+        "observation_id": None,
+        "name": "thumb",
+        "value": 1,
+        "data_type": "NUMERIC",
+        "source": "API",
+    },
+    {
+        "id": "5",
+        "trace_id": "t",
+        "name": "remark",
+        "value": 0,
+        "data_type": "TEXT",
+        "string_value": "nice",
+        "source": "API",
+    },
+]
+
+
+@pytest.mark.parametrize("place", ["file", "folder", "parquet"])
+def test_langfuse_writes_scores_apart(tmp_path: Path, place: str) -> None:
+    """A trace's thumb is that of its last call by time, whatever the order of the file; of a failed one it is
+    none."""
+    calls = [
+        observation("late", "2026-08-01 10:00:09.000000"),
+        observation("a", "2026-08-01 10:00:01.000000"),
+        observation("dead", "2026-08-01 10:00:10.000000", level="ERROR"),
+        observation("free", "2026-08-01 10:00:00.000000", cost_details={}, total_cost=0),
+    ]
+    folder = tmp_path / "export"
+    for name, rows in (("observations_v2", calls), ("scores", BLOB_SCORES)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    given: dict[str, Any] = {"scores": folder / "scores"}
+    path = folder / "observations_v2"
+    if place == "folder":
+        path, given = folder, {}
+    if place == "parquet":
+        pd.DataFrame(calls).to_parquet(folder / "calls.parquet")
+        path = folder / "calls.parquet"
+    log = read_log(path, "langfuse", **given)
+    assert log.frame["model"].tolist() == ["late", "a", "free"] and scores(log) == [1, 0.5, None]
+    assert log.frame["cost"].tolist()[:2] == [0.3, 0.3] and np.isnan(log.frame["cost"][2])
+    assert log.frame["session"].tolist() == ["c"] * 3 and log.frame["tokens"].tolist() == [5, 5, 5]
+    assert log.receipt.left_out == {"failed": 1} and "1 score about no call that was kept" in str(log.receipt)
+
+
+def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: Path) -> None:
+    row = ANSWERED["langfuse"] | {
+        "traceName": "chat",
+        "traceTags": ["x"],
+        "inputUsage": 3,
+        "outputUsage": 2,
+        "totalCost": 0.1,
+    }
+    log = read(
+        tmp_path,
+        "langfuse",
+        row | {"taste": ["good", "bad"]},
+        row | {"taste": None, "id": "o2"},
+        row | {"taste": ["good"]},
+    )
+    assert scores(log) == [0.5, None, 1] and log.frame["cost"].tolist() == [0.1] * 3
+    frame = pd.DataFrame(
+        [row | {"input": json.dumps(CHAT), "traceTags": '["x"]', "taste": "[1]", "note": "5"}]
+    )
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    assert scores(read_log(tmp_path / "rows.csv", "langfuse")) == [1]
+    assert scores(read_log(tmp_path / "rows.csv", "langfuse", {"score": "note"}, (0, 10))) == [0.5]
+
+
+def test_an_evaluation_of_an_agent_is_of_its_last_call(tmp_path: Path) -> None:
+    agent = span(0, gen_ai__operation__name="invoke_agent", gen_ai__response__id="r")
+    result = {
+        "timeUnixNano": "1",
+        "eventName": "gen_ai.evaluation.result",
+        "traceId": "t",
+        "spanId": "s0",
+        "attributes": attributes(
+            **{"gen_ai.evaluation.name": "quality", "gen_ai.evaluation.score.value": 0.75}
+        ),
+    }
+    tool = span(5, 0, gen_ai__operation__name="execute_tool")
+    log = read(
+        tmp_path,
+        "otel",
+        spans(agent, span(2, 0), span(9, 5), tool, span(3, 0)),
+        {"resourceLogs": [{"scopeLogs": [{"logRecords": [result]}]}]},
+    )
+    assert scores(log) == [None, 0.75, None] and log.receipt.left_out == {
+        "not a chat call (invoke_agent)": 1,
+        "not a chat call (execute_tool)": 1,
+    }
+
+
+def test_a_span_around_the_span_of_the_same_call_is_no_second_call(tmp_path: Path) -> None:
+    log = read(
+        tmp_path,
+        "otel",
+        spans(
+            span(1, gen_ai__operation__name="chat", cost=0.1),
+            span(2, 1, gen_ai__operation__name="chat", cost=0.1),
+        ),
+    )
+    assert len(log) == 1 and log.frame["cost"].tolist() == [0.1] and sum(log.receipt.left_out.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {
+            "llm.input_messages.0.message.role": "system",
+            "llm.input_messages.0.message.content": "s",
+            "llm.input_messages.1.message.role": "user",
+            "llm.input_messages.1.message.contents.0.message_content.type": "text",
+            "llm.input_messages.1.message.contents.0.message_content.text": "hello",
+        },
+        {"llm": {"input_messages": [{"message": {"role": "user", "content": "hello"}}]}},
+        {"llm.input_messages": json.dumps([{"message.role": "user", "message.content": "hello"}])},
+        {"llm.prompts.0.prompt.text": "hello"},
+        {"input.value": "hello"},
+        {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "hello"},
+    ],
+)
+def test_messages_in_attributes(tmp_path: Path, given: dict) -> None:
+    about = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "evaluations.0.evaluation.name": "q",
+        "evaluations.0.evaluation.score": 0.5,
+    }
+    log = read(tmp_path, "openinference", {"name": "llm", "attributes": about | given})
+    assert log.frame["prompt"].tolist() == ["hello"] and scores(log) == [0.5]
+    columns = {
+        f"attributes.{key}": json.dumps(v) if isinstance(v, dict) else v for key, v in (about | given).items()
+    }
+    assert read(tmp_path, "openinference", columns).frame["prompt"].tolist() == ["hello"]  # a table of spans
+
+
+def test_a_batch_is_joined_with_its_requests(tmp_path: Path) -> None:
+    asked = [
+        {
+            "custom_id": f"b{i}",
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": "auto", "messages": [{"role": "user", "content": f"q{i}"}]},
+        }
+        for i in range(3)
+    ]
+    answers = [
+        {
+            "custom_id": f"b{i}",
+            "response": {"status_code": 200, "body": {"model": "m", "usage": {"total_tokens": 7}}},
+        }
+        for i in (2, 0)
+    ]
+    (tmp_path / "batch").mkdir()
+    for name, rows in (("in", asked), ("out", answers)):
+        (tmp_path / "batch" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    log = read_log(tmp_path / "batch", "openai")
+    assert sorted(zip(log.frame["prompt"], log.frame["model"], strict=True)) == [("q0", "m"), ("q2", "m")]
+    assert log.receipt.left_out == {"not finished": 1}
+
+
+@pytest.mark.parametrize("form", ["table", "litellm", "otel"])
+@pytest.mark.parametrize(
+    "what", ["prompt", "model", "score", "cost", "propensity", "session", "task", "time", "tokens"]
+)
+def test_a_path_that_stands_in_no_record_is_named(tmp_path: Path, form: str, what: str) -> None:
+    record = {"prompt": "p", "model": "m", "score": 1} if form == "table" else ANSWERED[form]
+    with pytest.raises(DataError, match=r"'nowhere\.at_all'"):
+        read(tmp_path, form, record, columns={what: "nowhere.at_all"})
+
+
+def test_a_named_path_is_the_only_place_that_is_read(tmp_path: Path) -> None:
+    calls = [
+        ANSWERED["litellm"] | {"model_group": "auto", "response_cost": 1.0, "usd": 0.1},
+        ANSWERED["litellm"] | {"response_cost": 1.0},
+    ]
+    log = read(tmp_path, "litellm", *calls, columns={"cost": "usd", "session": None})
+    assert log.frame["cost"].fillna(-1).tolist() == [0.1, -1] and log.frame["session"].isna().all()
+    assert read(tmp_path, "litellm", *calls, columns={"model": "model_group"}).receipt.left_out == {
+        "no model": 1
+    }
+    with pytest.raises(DataError, match="columns names 'costs'; of a log there are prompt, model"):
+        read(tmp_path, "litellm", *calls, columns={"costs": "usd"})
+
+
+def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "p", "model": "m"},
+        {"prompt": [{"role": "user", "content": "q"}], "model": "m", "session": "s", "score": "87%"},
+        {"prompt": " ", "model": "m", "extra": {"deep": 2}},
+        {"prompt": "r", "model": None, "time": "2026-08-01T10:00:00+02:00"},
+        {"prompt": "t", "model": 7, "time": 1785578400, "score": 1 + 1e-15, "extra": {"deep": 0.5}},
+    ]
+    log = read(tmp_path, "table", *rows, columns={"propensity": "extra.deep"})
+    assert log.frame["prompt"].tolist() == ["p", "q", "t"] and log.frame["model"].tolist() == ["m", "m", "7"]
+    assert log.frame["session"].tolist() == [None, "s", None] and scores(log) == [None, 0.87, 1.0]
+    assert log.receipt.left_out == {"no prompt": 1, "no model": 1} and log.receipt.scored == 2
+    assert (
+        log.frame["time"].isna().tolist() == [True, True, False]
+        and str(log.frame["time"][2]) == "2026-08-01 10:00:00+00:00"
+    )
+    assert "1 time that could not be read, such as 'soon'" in str(
+        read(tmp_path, "table", rows[0] | {"time": "soon"}).receipt
+    )
+    assert "not read: other" in str(read(tmp_path, "table", rows[0] | {"other": 1}).receipt)
+    with pytest.raises(DataError, match=r"row 3: propensity .* is 2"):
+        read(tmp_path, "table", *rows[:2], rows[2] | {"prompt": "p"}, columns={"propensity": "extra.deep"})
+
+
+@pytest.mark.parametrize(
+    ("names", "one"),
+    [
+        (
+            [
+                "gpt-x",
+                "openai/gpt-x",
+                "gpt-x-2026-03-05",
+                "GPT-X",
+                " gpt-x ",
+                "azure/gpt-x@20260305",
+                "gpt-x-latest",
+            ],
+            True,
+        ),
+        (
+            [
+                "anthropic.claude-3-5-sonnet-20240620-v1:0",
+                "claude-3-5-sonnet",
+                "us.anthropic.claude-3-5-sonnet-20240620-v1:0",
+            ],
+            True,
+        ),
+        (["gpt-4-0613", "gpt-4-1106"], True),
+        (["openrouter/meta-llama/llama-3-8b:free", "llama-3-8b"], True),
+        (["gpt x", "gpt-x", "gpt_x"], True),
+        (["gpt-4o", "gpt-4o-mini"], False),
+        (["llama-3-8b", "llama-3-70b"], False),
+        (["qwen-2.5", "qwen-3"], False),
+        (["m-1000", "m"], False),
+    ],
+)
+def test_names_that_look_like_one_model(names: Sequence[str], one: bool) -> None:
+    assert (len({base_of(name) for name in names}) == 1) is one
+    assert bool(alike(dict.fromkeys(names, 1))) is one
+
+
+def test_names_that_look_alike_are_said_with_their_counts_and_the_line_that_merges_them(
+    tmp_path: Path,
+) -> None:
+    log = read(tmp_path, "litellm", *[ANSWERED["litellm"]] * 2, ANSWERED["litellm"] | {"model": "openai/M"})
+    assert log.receipt.same_model == [{"m": 2, "openai/M": 1}]
+    assert "'m' 2, 'openai/M' 1" in str(log.receipt) and "models: {m: [m, openai/M]}" in str(log.receipt)
+
+
+ANTHROPIC = {"input_tokens": 10, "cache_read_input_tokens": 90, "output_tokens": 5}
+GEMINI = {"promptTokenCount": 100, "candidatesTokenCount": 2, "thoughtsTokenCount": 3}
+
+
+@pytest.mark.parametrize(
+    ("format", "entry"),
+    [
+        ("openai", {"response": {"model": "m", "usage": ANTHROPIC}}),
+        ("openai", {"response": {"model": "m"}, "usage": GEMINI}),
+        ("litellm", {"prompt_tokens": 100, "completion_tokens": 2, "total_tokens": 105}),
+        ("litellm", {"prompt_tokens": 100, "metadata": {"usage_object": json.dumps(GEMINI)}}),
+        ("helicone", {"response_body": {"model": "m", "usage": ANTHROPIC}}),
+        ("vllm_sr", {"usage": GEMINI}),
+        ("langfuse", {"usageDetails": {"input": 10, "input_cached_tokens": 90, "output": 5, "total": 105}}),
+        ("langfuse", {"usage": {"promptTokens": 100, "completionTokens": 5}}),
+        ("otel", span(1, gen_ai__usage__input_tokens=100, gen_ai__usage__output_tokens=5)),
+    ],
+)
+def test_tokens_of_a_log_are_counted_as_those_of_a_reply(tmp_path, format, entry):
+    (tmp_path / "log.jsonl").write_text(json.dumps(ANSWERED[format] | entry))
+    log = read_log(tmp_path / "log.jsonl", format)
+    assert log.details[["input_tokens", "output_tokens"]].values.tolist() == [[100, 5]]
+
+
+@pytest.mark.parametrize(
+    ("format", "more", "columns", "column", "value"),
+    [
+        ("vllm_sr", {"outcomes": [{"target": "MODEL", "verdict": "Underpowered"}]}, {}, "score", 0.0),
+        (
+            "litellm",
+            {"messages": {}, "proxy_server_request": {"body": {"messages": CHAT}}},
+            {},
+            "prompt",
+            "hello",
+        ),
+        ("otel", span(1, app__route="tiny"), {"model": "attributes.app.route"}, "model", "tiny"),
+    ],
+)
+def test_the_same_said_otherwise(tmp_path, format, more, columns, column, value):
+    (tmp_path / "log.jsonl").write_text(json.dumps(ANSWERED[format] | more))
+    assert read_log(tmp_path / "log.jsonl", format, columns).frame[column].tolist() == [value]
+
+
+def test_a_verdict_that_nobody_knows_is_named(tmp_path):
+    record = ANSWERED["vllm_sr"] | {"outcomes": [{"target": "model", "verdict": "meh"}]}
+    (tmp_path / "log.jsonl").write_text(json.dumps(record))
+    with pytest.raises(DataError, match="'meh'"):
+        read_log(tmp_path / "log.jsonl", "vllm_sr")

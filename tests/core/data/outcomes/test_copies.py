@@ -1,0 +1,114 @@
+"""Near-duplicates: what counts as one, that a draw keeps them together and moves nothing else, and that time
+stays linear."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_splits import outcomes_of
+
+from cabs_core.data.outcomes import make_splits, split_under
+from cabs_core.data.outcomes.copies import copies_text, near_copies
+from cabs_core.data.pool_files.sections import Split
+from cabs_core.data.validation.run import run_checks
+
+WORDS = np.array(["".join(np.random.default_rng(i).choice(list("abcdefghijkl"), 6)) for i in range(3000)])
+
+
+def texts(n: int, words: int = 12, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [" ".join(WORDS[rng.integers(0, len(WORDS), words)]) for _ in range(n)]
+
+
+LONG = " ".join(WORDS[:160])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Where is my order?", "where  is my ORDER", True),
+        ("Refund 12 items from 3.5", "refund 7 items\nfrom 1,200.75", True),
+        ("Where is my order?", "Where is my refund?", False),
+        ("3 + 4", "3 * 4", False),
+        (LONG, LONG.replace(WORDS[80], "another"), True),
+        (LONG, " ".join([*WORDS[:80], *WORDS[200:280]]), False),
+        (
+            "Write a query that lists days with gaps. The schema belongs to a bookshop, which is old",
+            "Write a query that lists days with gaps. The schema belongs to a hospital, which is old",
+            False,
+        ),
+    ],
+)
+def test_what_counts_as_nearly_the_same(one: str, other: str, same: bool) -> None:
+    a, b, c = near_copies([one, other, "something else"])
+    assert (a == b) == same and c not in (a, b)
+
+
+def test_the_smallest_text_names_the_group_in_any_order_of_rows() -> None:
+    prompts = [*texts(50), "B question 1", "b question 2", "B question 1", "b Question 3"]
+    group = near_copies(prompts)
+    order = np.random.default_rng(0).permutation(len(prompts))
+    assert (near_copies([prompts[i] for i in order]) == group[order]).all()
+    assert np.unique(prompts)[group[-1]] == "B question 1" and len(set(group[-4:].tolist())) == 1
+
+
+def test_a_form_that_much_of_the_traffic_has_is_no_copy() -> None:
+    prompts = [*(f"What is {i} + {i + 1}?" for i in range(30)), *texts(200)]
+    assert len(set(near_copies(prompts).tolist())) == len(prompts)
+    (said,) = copies_text(prompts, near_copies(prompts))
+    assert "30 prompts in 1 form, the most frequent" in said
+
+
+@pytest.mark.parametrize("kind", ["random", "by_task"])
+def test_a_draw_keeps_copies_together_and_moves_nothing_else(kind: str) -> None:
+    base = texts(300)
+    # the copies come after their first texts in alphabetical order, so that the order of the different texts
+    # stays
+    plain = outcomes_of([*base, *(text + " unlike" for text in base[:60])], tasks=["a", "b", "c"] * 120)
+    copied = replace(plain, prompts=[*base, *(text + "  !" for text in base[:60])])
+    split = Split(kind=kind)
+    before, after = make_splits(plain, split), make_splits(copied, split)
+    assert (after[300:] == after[:60]).all()
+    assert (after[60:300] == before[60:300]).all() or kind == "by_task"
+    assert (before[300:] != before[:60]).any()
+    (found,) = run_checks("splits", copied, before, only=["copies_in_one_split"])
+    assert not found.passed and "of 60 groups of near-duplicates stand in two splits" in found.observed
+    (found,) = run_checks("splits", copied, after, only=["copies_in_one_split"])
+    assert found.passed
+
+
+def test_no_copy_no_change() -> None:
+    outcomes = outcomes_of(texts(400), tasks=["a", "b", "c", "d"] * 100)
+    _, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
+    assert (outcomes.copies == group).all()  # then every rule of a split is that of whole prompts
+    assert (
+        np.sort(np.unique(split_under(outcomes, Split(), "task_shift"))) == ["test", "train", "validation"]
+    ).all()
+
+
+def test_a_recorded_split_is_kept() -> None:
+    prompts = [*texts(60), "One question", "one question!"]
+    recorded = ["train", "test", "validation"] * 20 + ["train", "test"]
+    outcomes = outcomes_of(prompts, splits=recorded)
+    assert make_splits(outcomes, Split(kind="column")).tolist() == recorded
+
+
+def test_the_condition_of_new_tasks_keeps_copies_together() -> None:
+    base = texts(100)
+    outcomes = outcomes_of([*base, *(text.upper() for text in base)], tasks=["a", "b"] * 50 + ["b", "a"] * 50)
+    outcomes = replace(outcomes, tasks=np.array(["a"] * 40 + ["b"] * 60 + ["b"] * 40 + ["c"] * 60))
+    split = split_under(outcomes, Split(test_tasks=("a",)), "task_shift")
+    assert (split[:100] == split[100:]).all()
+
+
+def test_time_is_linear_in_the_number_of_prompts() -> None:
+    def spent(n: int) -> float:
+        prompts, start = texts(n, 40), time.process_time()
+        near_copies(prompts)
+        return time.process_time() - start
+
+    spent(500)
+    assert spent(8000) < 8 * max(spent(2000), 0.02)  # four times the prompts

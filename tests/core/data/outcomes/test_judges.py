@@ -1,0 +1,117 @@
+"""Several judges of one answer: the mean counts, their differences are said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from cabs_core.base.errors import DataError, PoolError
+from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.outcomes.judges import judges_text, mean_of_judges
+
+cells = st.one_of(st.just(float("nan")), st.floats(0, 1))
+
+
+@given(arrays(np.float64, (3, 4, 2), elements=cells))
+def test_the_mean_of_those_that_are_there(stacked) -> None:
+    mean, found = mean_of_judges(list(stacked), ["a", "b", "c"], ["x", "y"])
+    squares, noises = [], []
+    for i in range(4):
+        for j in range(2):
+            known = [v for v in stacked[:, i, j] if not np.isnan(v)]
+            assert np.isnan(mean[i, j]) if not known else mean[i, j] == pytest.approx(np.mean(known))
+            if len(known) > 1:
+                squares.append(np.var(known, ddof=1))
+                noises.append(squares[-1] / len(known))
+    assert found["answers"] == len(squares)
+    assert found["spread"] == pytest.approx(np.sqrt(np.mean(squares)) if squares else 0.0, abs=1e-9)
+    assert found["noise"] == pytest.approx(np.sqrt(np.mean(noises)) if noises else 0.0, abs=1e-9)
+
+
+def table(n: int = 40) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    rows = [
+        {
+            "prompt": f"prompt {i}",
+            "model": m,
+            "ada": s,
+            "bob": min(s + 0.1, 1.0),
+            "cid": 1.0 if m == "small" else 0.2,
+            "cost": 1e-3,
+        }
+        for i in range(n)
+        for m, s in (("small", rng.uniform(0.2, 0.4)), ("large", rng.uniform(0.7, 0.9)))
+    ]
+    frame = pd.DataFrame(rows)
+    frame.loc[3, "bob"] = None
+    return frame
+
+
+def test_a_table_with_three_judges(tmp_path, pool_file) -> None:
+    frame = table()
+    frame.to_parquet(tmp_path / "t.parquet")
+    columns = {"score": "ada", "judges": ["bob", "cid"]}
+    outcomes = load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet", "columns": columns}))
+    expected = frame[["ada", "bob", "cid"]].mean(axis=1).to_numpy().reshape(-1, 2)
+    order = [outcomes.arms.index(m) for m in ("small", "large")]
+    by_text = {p: i for i, p in enumerate(outcomes.prompts)}
+    rows = [by_text[f"prompt {i}"] for i in range(40)]
+    np.testing.assert_allclose(outcomes.scores[rows][:, order], expected)
+    found = outcomes.report["judges"]
+    assert found["names"] == ["ada", "bob", "cid"] and found["answers"] == 80
+    assert found["best"] == {"ada": "large", "bob": "large", "cid": "small"}
+    said = judges_text(found)
+    assert "means of 3 judges (ada, bob, cid), who differ by 0." in said
+    assert f"By cid alone small would be the best model, not {found['best_of_mean']}." in said
+
+
+def test_a_wide_table_with_two_judges(tmp_path, pool_file) -> None:
+    frame = pd.DataFrame(
+        {
+            "prompt": list("abcd"),
+            "x_ada": [1, 0, 1, 0],
+            "x_bob": [0, 0, 1, 1],
+            "y_ada": [1, 1, 1, 1],
+            "y_bob": [1, 1, 1, 1],
+            "x_usd": [1.0] * 4,
+            "y_usd": [2.0] * 4,
+        }
+    )
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    columns = {"score": "{model}_ada", "judges": ["{model}_bob"], "cost": "{model}_usd"}
+    outcomes = load_outcomes(
+        pool_file(
+            source={"kind": "file", "path": "t.csv", "columns": columns, "layout": "wide"}, models=["x", "y"]
+        )
+    )
+    assert outcomes.scores[:, outcomes.arms.index("x")].tolist() == [0.5, 0.0, 1.0, 0.5]
+    assert outcomes.report["judges"]["spread"] == pytest.approx(np.sqrt(2 * 0.5 / 8))
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"score": "ada", "judges": ["dora"]}, "dora"),
+        ({"score": "ada", "judges": ["ada"]}, "stands there twice"),
+    ],
+)
+def test_judges_that_are_not_there_or_twice(tmp_path, pool_file, columns, said) -> None:
+    table().to_parquet(tmp_path / "t.parquet")
+    with pytest.raises((DataError, PoolError, ValueError), match=said):
+        load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet", "columns": columns}))
+
+
+def test_a_judge_s_bad_cell_is_named(tmp_path, pool_file) -> None:
+    frame = table()
+    frame.loc[5, "cid"] = 7.0
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"row 6.*column 'cid'"):
+        load_outcomes(
+            pool_file(
+                source={"kind": "file", "path": "t.parquet", "columns": {"score": "ada", "judges": ["cid"]}}
+            )
+        )

@@ -1,0 +1,139 @@
+"""Splits: by whole prompts, reproducible, independent of the order of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_table import make
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.outcomes import SPLITS, Outcomes, make_splits, validation_rows
+from cabs_core.data.outcomes.splits import DECIDING
+from cabs_core.data.pool_files.sections import Split
+
+
+def outcomes_of(
+    prompts: list[str], tasks: list[str] | None = None, splits: list[str] | None = None
+) -> Outcomes:
+    n = len(prompts)
+    return make(
+        n,
+        2,
+        prompts=prompts,
+        tasks=np.array(tasks or ["t"] * n),
+        source_splits=None if splits is None else np.array(splits),
+    )
+
+
+def counts(splits: np.ndarray) -> list[int]:
+    return [int((splits == name).sum()) for name in SPLITS]
+
+
+def disjoint(outcomes: Outcomes, splits: np.ndarray) -> bool:
+    seen: dict[str, str] = {}
+    return all(seen.setdefault(p, s) == s for p, s in zip(outcomes.prompts, splits.tolist(), strict=True))
+
+
+def test_fractions_are_met_exactly_without_duplicates() -> None:
+    outcomes = outcomes_of([f"p{i}" for i in range(1000)])
+    assert counts(make_splits(outcomes, Split())) == [700, 100, 200]
+    assert counts(make_splits(outcomes, Split(fractions=(0.5, 0.25, 0.25)))) == [500, 250, 250]
+
+
+def test_of_many_validation_queries_a_sample_decides() -> None:
+    few = np.array(["train", "validation", "test"] * DECIDING)
+    np.testing.assert_array_equal(validation_rows(few), np.flatnonzero(few == "validation"))
+    many = np.array(["train", "validation", "validation", "test"] * DECIDING)
+    rows = validation_rows(many)
+    assert len(np.unique(rows)) == len(rows) == DECIDING and (np.diff(rows) > 0).all()
+    assert (
+        (many[rows] == "validation").all() and rows.max() > len(many) * 0.99 and rows.min() < len(many) * 0.01
+    )
+    np.testing.assert_array_equal(rows, validation_rows(many))
+
+
+def test_seed_decides_and_row_order_does_not() -> None:
+    outcomes = outcomes_of([f"p{i}" for i in range(300)])
+    first = make_splits(outcomes, Split())
+    assert (first == make_splits(outcomes, Split())).all()
+    assert (first != make_splits(outcomes, Split(split_seed=1))).any()
+    order = np.random.default_rng(0).permutation(300)
+    assert (make_splits(outcomes.take(order), Split()) == first[order]).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    groups=st.lists(st.integers(1, 6), min_size=30, max_size=60),
+    kind=st.sampled_from(["random", "by_task", "default"]),
+    seed=st.integers(0, 50),
+)
+def test_no_prompt_is_ever_in_two_splits(groups: list[int], kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    prompts = [f"p{i}" for i, size in enumerate(groups) for _ in range(size)]
+    tasks = [f"t{v}" for v in rng.integers(0, 4, len(prompts))]
+    recorded = rng.choice(SPLITS, len(prompts), p=[0.6, 0.2, 0.2]).tolist()
+    outcomes = outcomes_of(prompts, tasks, recorded)
+    try:
+        splits = make_splits(outcomes, Split(kind=kind, split_seed=seed))
+    except DataError as error:
+        assert "split is empty" in str(error)
+        return
+    assert set(splits.tolist()) == set(SPLITS)
+    assert disjoint(outcomes, splits)
+    if kind == "random":
+        wanted = np.array([0.7, 0.1, 0.2]) * len(prompts)
+        assert np.abs(np.array(counts(splits)) - wanted).max() <= 6, "off by a group at most"
+
+
+def test_by_task_holds_whole_tasks_out() -> None:
+    prompts = [f"p{i}" for i in range(200)]
+    tasks = [f"t{i % 4}" for i in range(200)]
+    outcomes = outcomes_of(prompts, tasks)
+    splits = make_splits(outcomes, Split(kind="by_task", test_tasks=("t1", "t3")))
+    assert set(outcomes.tasks[splits == "test"].tolist()) == {"t1", "t3"}
+    assert set(outcomes.tasks[splits != "test"].tolist()) == {"t0", "t2"}
+    assert counts(splits) == [88, 12, 100], "the rest is cut 7 to 1"
+    half = make_splits(outcomes, Split(kind="by_task"))
+    assert len(set(outcomes.tasks[half == "test"].tolist())) == 2
+
+
+def test_recorded_split_is_kept_and_straddling_prompts_go_to_the_later() -> None:
+    outcomes = outcomes_of(["a", "b", "c", "d", "a"], splits=["Train", "val", "test", "training", "test"])
+    splits = make_splits(outcomes, Split(kind="default"))
+    assert splits.tolist() == ["test", "validation", "test", "train", "test"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "split", "expected"),
+    [
+        (
+            outcomes_of(["a", "b"]),
+            Split(),
+            "validation split is empty|train split is empty|test split is empty",
+        ),
+        (outcomes_of(["a"] * 50), Split(), "split is empty"),
+        (outcomes_of(list("abc")), Split(kind="column"), "set source.columns.split"),
+        (outcomes_of(list("abc")), Split(kind="default"), "no split of its own"),
+        (
+            outcomes_of(list("abc"), splits=["train", "test", "oops"]),
+            Split(kind="column"),
+            "query 'q2' is 'oops'",
+        ),
+        (
+            outcomes_of(list("abc"), splits=["train", "test", "test"]),
+            Split(kind="column"),
+            "validation split is empty",
+        ),
+        (outcomes_of(list("abc")), Split(kind="by_task"), "a single task"),
+        (
+            outcomes_of(list("abc"), ["x", "y", "z"]),
+            Split(kind="by_task", test_tasks=("w",)),
+            "names 'w'; the tasks are: x, y, z",
+        ),
+    ],
+)
+def test_impossible_splits(outcomes: Outcomes, split: Split, expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
+        make_splits(outcomes, split)

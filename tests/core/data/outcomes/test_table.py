@@ -1,0 +1,156 @@
+"""The outcome table: frames, saving, hashing, range errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.outcomes import Outcomes, outcomes_from_frame
+
+
+def make(n: int = 5, k: int = 3, seed: int = 0, **changes) -> Outcomes:
+    rng = np.random.default_rng(seed)
+    fields = {
+        "query_ids": np.array([f"q{i}" for i in range(n)]),
+        "prompts": [f"prompt {i} ünï\n" for i in range(n)],
+        "tasks": np.array(["a" if i % 2 else "b" for i in range(n)]),
+        "arms": [f"../m/{j}" for j in range(k)],
+        "scores": rng.integers(0, 5, (n, k)) / 4,
+        "costs": rng.gamma(2, 1e-3, (n, k)),
+        "input_tokens": np.where(rng.random((n, k)) < 0.3, np.nan, 7.0),
+        "source_splits": np.array(["train", "test"])[rng.integers(0, 2, n)],
+        "report": {"rows_read": n * k},
+    }
+    return Outcomes(**{**fields, **changes})
+
+
+def same(a: Outcomes, b: Outcomes) -> None:
+    assert a.arms == b.arms and a.prompts == b.prompts
+    for name in ("query_ids", "tasks"):
+        assert getattr(a, name).tolist() == getattr(b, name).tolist()
+    for name in ("scores", "costs", "input_tokens", "output_tokens", "latencies"):
+        x, y = getattr(a, name), getattr(b, name)
+        assert (x is None) == (y is None), name
+        if x is not None:
+            np.testing.assert_array_equal(x, y)
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 12), k=st.integers(1, 5), seed=st.integers(0, 999))
+def test_frame_there_and_back_in_any_order(n: int, k: int, seed: int) -> None:
+    outcomes = make(n, k, seed, source_splits=None)
+    frame = outcomes.to_frame()
+    assert list(frame.columns[:6]) == ["query_id", "prompt", "task", "model", "score", "cost"]
+    back = outcomes_from_frame(frame, outcomes.arms)
+    if np.isnan(outcomes.input_tokens).all():
+        back = replace(back, input_tokens=outcomes.input_tokens)
+    same(outcomes, back)
+    shuffled = outcomes_from_frame(frame.sample(frac=1, random_state=seed), outcomes.arms)
+    order = [shuffled.query_ids.tolist().index(q) for q in outcomes.query_ids.tolist()]
+    np.testing.assert_array_equal(shuffled.scores[order], outcomes.scores)
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    outcomes = make(latencies=np.full((5, 3), 0.5))
+    outcomes.save(tmp_path / "o")
+    back = Outcomes.load(tmp_path / "o")
+    same(outcomes, back)
+    assert back.source_splits.tolist() == outcomes.source_splits.tolist()
+    assert back.report == outcomes.report
+    assert back.content_hash() == outcomes.content_hash()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["o"], "names of models are never paths"
+    assert pq.read_table(tmp_path / "o" / "outcomes.parquet").column_names == [
+        "query_id",
+        "task",
+        "model",
+        "score",
+        "cost",
+        "n_input_tokens",
+        "latency",
+    ]
+
+
+def test_altered_or_incomplete_folder_is_refused(tmp_path: Path) -> None:
+    make().save(tmp_path / "a")
+    make(seed=1).save(tmp_path / "b")
+    (tmp_path / "b" / "outcomes.parquet").replace(tmp_path / "a" / "outcomes.parquet")
+    with pytest.raises(DataError, match="was altered"):
+        Outcomes.load(tmp_path / "a")
+    with pytest.raises(DataError, match="does not hold saved outcomes"):
+        Outcomes.load(tmp_path / "b")
+    make(6).save(tmp_path / "c")
+    (tmp_path / "c" / "outcomes.parquet").replace(tmp_path / "a" / "outcomes.parquet")
+    with pytest.raises(DataError, match="5 queries and 18 cells"):
+        Outcomes.load(tmp_path / "a")
+    (tmp_path / "a" / "meta.json").write_text(json.dumps({"arms": []}))
+    with pytest.raises(DataError, match="does not hold saved outcomes"):
+        Outcomes.load(tmp_path / "a")
+
+
+def test_hash_covers_everything_but_the_report() -> None:
+    base = make()
+    hashes = {base.content_hash()}
+    other = base.scores.copy()
+    other[2, 1] = 1 - other[2, 1] if other[2, 1] != 0.5 else 1
+    for change in (
+        {"scores": other},
+        {"costs": base.costs * 2},
+        {"prompts": [*base.prompts[:-1], "other"]},
+        {"tasks": np.array(["c"] * 5)},
+        {"arms": ["x", "y", "z"]},
+        {"query_ids": np.array(list("abcde"))},
+        {"input_tokens": None},
+        {"source_splits": None},
+        {"latencies": np.ones((5, 3))},
+    ):
+        hashes.add(replace(base, **change).content_hash())
+    assert len(hashes) == 10
+    assert replace(base, report={"other": 1}).content_hash() == base.content_hash()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"scores": np.full((5, 3), 1.5)},
+            r"score of query 'q0', model '../m/0' is 1.5: expected a number in",
+        ),
+        ({"scores": np.full((5, 3), np.nan)}, "score of query 'q0'"),
+        ({"costs": np.full((5, 3), -1.0)}, "cost of query 'q0', model '../m/0' is -1.0"),
+        ({"costs": np.full((5, 3), np.inf)}, "expected a finite number of USD"),
+        ({"latencies": np.full((5, 3), -1.0)}, "latency of query"),
+        ({"scores": np.zeros((5, 2))}, r"scores has shape \(5, 2\): expected \(5, 3\)"),
+        ({"prompts": ["a"]}, "prompts has 1 entries for 5"),
+        ({"arms": ["a", "a", "b"]}, "arms names a model twice"),
+        ({"query_ids": np.array(["a", "a", "b", "c", "d"])}, "query_id 'a' stands for more than one query"),
+    ],
+)
+def test_wrong_arrays_are_refused(changes: dict, expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
+        make(**changes)
+
+
+def test_frame_with_a_hole_or_an_unknown_arm() -> None:
+    outcomes = make()
+    with pytest.raises(DataError, match="has no score for model"):
+        outcomes_from_frame(outcomes.to_frame().iloc[1:])
+    with pytest.raises(DataError, match="no model 'zz' in the table"):
+        outcomes_from_frame(outcomes.to_frame(), ["zz"])
+    with pytest.raises(DataError, match="no column 'prompt'"):
+        outcomes_from_frame(outcomes.to_frame().drop(columns="prompt"))
+
+
+def test_take_by_mask_and_by_index() -> None:
+    outcomes = make()
+    taken = outcomes.take(outcomes.tasks == "a")
+    assert taken.query_ids.tolist() == ["q1", "q3"]
+    same(taken, outcomes.take(np.array([1, 3])))
+    assert len(outcomes.take(np.array([], dtype=int))) == 0

@@ -1,0 +1,306 @@
+"""Pool files: the shipped ones, a user's own, and everything that can be wrong in one."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cabs_core.base.catalog import CONDITIONS
+from cabs_core.base.errors import PoolError
+from cabs_core.base.paths import safe_name
+from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
+from cabs_core.data.pool_files.config import ModelPool
+from cabs_core.data.pool_files.rhos import PAPER_GRID, grid_for_costs
+from cabs_core.data.pools import find_pool, list_pools, load_pool_file
+from cabs_core.data.validation.overview import overview
+
+MINIMAL = {"source": {"kind": "file", "path": "t.csv"}}
+
+
+def write(tmp_path: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+#: tables whose costs the paper's grid does not fit
+ON_THEIR_OWN_GRID = ("zeroeval", "paretobandit_k4", "llmdrift", "llmrouter_dcrouter", "simple_evals_ru")
+
+
+def test_shipped_pools() -> None:
+    pools, errors = list_pools()
+    assert errors == []
+    names = {p.pool.name for p in pools if p.shipped}
+    assert names == {
+        "demo",
+        "openllm_lb_v2_carrot",
+        "mmlu_pro_tiger",
+        "routerbench_sub3",
+        "routerbench",
+        "sprout",
+        "openllm_v2",
+        "demo_tfidf",
+        "openllm_lb_v2_carrot_tfidf",
+        "llmdrift_june",
+        *ON_THEIR_OWN_GRID,
+    }
+    for pool_file in pools:
+        assert pool_file.pool.title and pool_file.pool.description
+        assert (pool_file.pool.replay.rhos == PAPER_GRID) == (
+            pool_file.pool.name not in ("demo", "demo_tfidf", "llmdrift_june", *ON_THEIR_OWN_GRID)
+        )
+        assert pool_file.rhos_from == "file", "no shipped pool waits for its table"
+    assert [p.pool.name for p in pools if p.pool.synthetic] == ["demo", "demo_tfidf"]
+
+
+@pytest.mark.parametrize("name", ["demo", "openllm_lb_v2_carrot"])
+def test_twins_differ_in_the_encoder_alone(name: str) -> None:
+    ours, twin = (find_pool(n).pool.model_dump() for n in (name, f"{name}_tfidf"))
+    assert {k for k in ours if ours[k] != twin[k]} == {"name", "title", "encoder"}
+    assert twin["encoder"]["name"] == "tfidf-svd"
+
+
+@pytest.mark.parametrize(
+    ("pool", "benchmark"), [("routerbench", "routerbench"), ("sprout", "sprout"), ("openllm_v2", "openllm")]
+)
+def test_shipped_pools_of_the_paper_name_its_models(pool: str, benchmark: str) -> None:
+    found = find_pool(pool).pool
+    assert found.paper_benchmark == benchmark
+    assert found.models == {row.name: (row.source_name,) for row in PUBLISHED[benchmark]}
+    assert found.split.kind == ("default" if pool == "sprout" else "random")
+
+
+def test_rescaled_means_of_the_open_llm_pool_are_the_papers() -> None:
+    pool = find_pool("openllm_lb_v2_carrot").pool
+    assert pool.rescale_mean_cost == {row.name: row.cost for row in PUBLISHED["openllm"]}
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "queries", "models", "dropped"),
+    [
+        ("openllm_lb_v2_carrot", 17_793, 18, 0),
+        ("mmlu_pro_tiger", 10_326, 29, 1706),
+        ("routerbench_sub3", 3150, 11, 28),
+        ("zeroeval", 2825, 28, 15),
+        ("paretobandit_k4", 3559, 4, 0),
+        ("llmdrift", 1500, 4, 0),
+        ("llmrouter_dcrouter", 6108, 9, 0),
+        ("simple_evals_ru", 1208, 20, 13),
+    ],
+)
+def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, models, dropped) -> None:
+    monkeypatch.setenv("CABS_DATA_DIR", str(data_dir))
+    pool_file = find_pool(name)
+    outcomes = load_outcomes(pool_file)
+    assert outcomes.scores.shape == (queries, models)
+    assert outcomes.report["queries_dropped"] == dropped
+    splits = make_splits(outcomes, pool_file.pool.split)
+    assert abs((splits == "test").mean() - 0.2) < 0.005  # near-duplicates go together
+    if name == "openllm_lb_v2_carrot":
+        for row, mean in zip(PUBLISHED["openllm"], outcomes.costs.mean(axis=0), strict=True):
+            assert mean == pytest.approx(row.cost), row.name
+    if name == "mmlu_pro_tiger":
+        assert outcomes.costs.mean() == pytest.approx(5e-4)
+    if name in ON_THEIR_OWN_GRID:
+        assert pool_file.pool.replay.rhos == grid_for_costs(outcomes.costs.mean(axis=0))
+        # overview raises for a check that would stop a run; three tables are known for what they are warned
+        # of
+        text = overview(pool_file).text
+        warned = {
+            "llmdrift": {"alignment_text"},
+            "llmrouter_dcrouter": {"duplicates_agree"},
+            "simple_evals_ru": {"costs_positive", "input_tokens_in_range"},
+        }
+        assert f"{queries:,} queries x {models} models" in text
+        assert set(re.findall(r"\(check (\w+), does not stop a run\)", text)) == warned.get(name, set())
+
+
+def test_published_table_against_the_file_beside_the_checkout(data_dir: Path) -> None:
+    table = data_dir.parent / "paper" / "tables" / "model_averages.csv"
+    if not table.is_file():
+        pytest.skip(f"the paper's table is not at {table}")
+    with open(table, encoding="utf-8") as handle:
+        rows = {(r["dataset"], r["model"]): r for r in csv.DictReader(handle)}
+    ours = {(b, r.name): r for b, found in PUBLISHED.items() for r in found}
+    assert set(ours) == set(rows)
+    for key, row in rows.items():
+        assert ours[key].score == float(row["performance"])
+        assert ours[key].cost == pytest.approx(float(row["cost_usd"]), rel=1e-12)
+
+
+def test_a_pool_of_ten_lines(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "prompt,model,score,cost\n" + "".join(f"p{i},{m},{i % 2},0.01\n" for i in range(40) for m in "ab"),
+        "t.csv",
+    )
+    pool_file = load_pool_file(write(tmp_path, "source:\n  kind: file\n  path: t.csv\n"))
+    assert pool_file.pool.name == "mine"
+    outcomes = load_outcomes(pool_file)
+    assert (outcomes.arms, len(outcomes)) == (["a", "b"], 40)
+    assert (make_splits(outcomes, pool_file.pool.split) == "train").sum() == 28
+
+
+def test_users_folder_is_found_and_a_broken_file_hides_nothing(cabs_home: Path) -> None:
+    folder = cabs_home / "pools"
+    folder.mkdir()
+    (folder / "good.yaml").write_text(yaml.safe_dump(MINIMAL))
+    (folder / "bad.yaml").write_text("source: [")
+    (folder / "demo.yaml").write_text(yaml.safe_dump(MINIMAL))
+    (folder / ".hidden.yaml").write_text("nonsense")
+    (folder / "notes.txt").write_text("nonsense")
+    pools, errors = list_pools()
+    assert "good" in {p.pool.name for p in pools}
+    assert not find_pool("good").shipped and find_pool("demo").shipped
+    assert len(errors) == 2
+    with pytest.raises(PoolError, match="not plain YAML"):
+        find_pool("bad")
+    with pytest.raises(PoolError, match=r"no pool called 'nope'. Known pools: demo, .*good"):
+        find_pool("nope")
+
+
+FINE = "source: {kind: synthetic}\n"
+LOG = "source: {kind: logs, path: log.csv}\n"
+BAD_POOLS = {
+    "empty": ("", "expected a mapping of fields at the top, found nothing"),
+    "list": ("- a\n", "found a list"),
+    "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
+    "no source": ("title: a\n", "source: Field required"),
+    "unknown field": (FINE + "model: [a, b]\n", "model: unknown field"),
+    "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
+    "a log under a condition": (
+        LOG + "replay: {condition: drift}\n",
+        r"replay.condition cannot be used with source kind 'logs': a log knows the outcome of one model a ",
+    ),
+    "a log with later models": (
+        LOG + "models: [a, b]\nlater_models: {a: c}\n",
+        "later_models cannot be used with source kind 'logs'",
+    ),
+    "a log beside a log": (LOG + "router: {log: other.csv}\n", "router.log cannot be used"),
+    "a log with query ids": (
+        "source: {kind: logs, path: log.csv, columns: {query_id: id}}\n",
+        "every row of a log is a decision of its own",
+    ),
+    "a log without path": ("source: {kind: logs}\n", "source.kind 'logs' needs source.path"),
+    "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
+    "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
+    "one model": (FINE + "models: [a]\n", "fewer than two models"),
+    "model twice": (FINE + "models: [a, a]\n", "names a model more than once"),
+    "source twice": (FINE + "models: {a: x, b: x}\n", "maps two names to one model"),
+    "unprintable model": (FINE + 'models: ["a", "b\\u2028"]\n', "printable characters"),
+    "unknown price": (
+        FINE + "models: [a, b]\nprices: {c: {input: 1, output: 1}}\n",
+        r"prices names models that are not in the pool: \['c'\]",
+    ),
+    "later version of an unknown model": (
+        FINE + "models: [a, b]\nlater_models: {c: x}\n",
+        r"later_models names models that are not in the pool: \['c'\]",
+    ),
+    "later version without models": (FINE + "later_models: {a: x}\n", "later_models needs models"),
+    "negative price": (
+        FINE + "prices: {c: {input: -1, output: 1}}\n",
+        "prices.c.input: Input should be greater than or equal to 0",
+    ),
+    "two rescalings": (FINE + "rescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n", "not both"),
+    "fractions": (FINE + "split: {fractions: [0.5, 0.5, 0.5]}\n", "three positive numbers with sum 1"),
+    "unknown policy": (FINE + "policies: [lin_ubc]\n", r"policies: .*Did you mean 'lin_ucb'"),
+    "unknown preset": (FINE + "policies: [cabs_d_linear@best]\n", "has no preset 'best'"),
+    "no policy": (FINE + "policies: []\n", "policies is empty"),
+    "policy twice": (FINE + "policies: [random, random]\n", "more than once"),
+    "negative rho": (FINE + "replay: {rhos: [-1]}\n", "-1 is no rho: expected 0 or a number from 1e-06"),
+    "rho twice": (FINE + "replay: {rhos: [0.5, 5e-1]}\n", "a value twice"),
+    "rho is text": (FINE + "replay: {rhos: fine}\n", "a list of numbers, `paper` or"),
+    "two grids": (
+        FINE + "replay: {rhos: [1], answer_value_usd: [1]}\n",
+        "1 / rho is the answer's value, so give one",
+    ),
+    "two prices": (
+        FINE + "prices: {a: {input: 1, output: 1}}\ncost_per_call: {a: 1}\n",
+        "prices and cost_per_call both name 'a'",
+    ),
+    "price without prices": (FINE + "missing: price\n", "missing is price, so give prices"),
+    "scale of a source with scores": (FINE + "score_range: [0, 100]\n", "for source kinds file and logs"),
+    "unknown condition": (
+        FINE + "replay: {condition: sabotage}\n",
+        "replay.condition: 'sabotage' is no stress condition; expected one of",
+    ),
+    "shift without tasks": (FINE + "replay: {condition: severe_shift}\n", "needs split.test_tasks"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_POOLS)
+def test_bad_pool_files(tmp_path: Path, case: str) -> None:
+    text, expected = BAD_POOLS[case]
+    path = write(tmp_path, text)
+    with pytest.raises(PoolError, match=expected) as caught:
+        load_pool_file(path)
+    assert str(path) in str(caught.value) and "line " in str(caught.value)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.yaml"]
+
+
+def test_unreadable_pool_files(tmp_path: Path) -> None:
+    with pytest.raises(PoolError, match="does not exist"):
+        load_pool_file(tmp_path / "nowhere.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PoolError, match="not plain YAML"):
+        load_pool_file(tmp_path / "binary.yaml")
+    (tmp_path / "huge.yaml").write_text("# " + "x" * (1 << 22))
+    with pytest.raises(PoolError, match="larger than 4 MiB"):
+        load_pool_file(tmp_path / "huge.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(PoolError, match="is no file"):
+        load_pool_file(tmp_path / "folder.yaml")
+
+
+def test_conditions_are_those_of_the_catalog() -> None:
+    base = {"name": "x", "source": {"kind": "synthetic"}}
+    for name in CONDITIONS:
+        pool = {**base, "replay": {"condition": name}, "split": {"test_tasks": ["a"]}}
+        assert ModelPool.model_validate(pool).replay.condition == name
+    with pytest.raises(ValueError, match="no stress condition; expected one of none, task_shift"):
+        ModelPool.model_validate({**base, "replay": {"condition": "rain"}})
+
+
+def test_every_field_is_documented() -> None:
+    """docs/model-pools.md names every field of a pool file, nested ones too."""
+    from pydantic import BaseModel
+
+    text = (Path(__file__).parents[4] / "docs" / "model-pools.md").read_text(encoding="utf-8")
+
+    def fields(model: type[BaseModel]) -> set[str]:
+        names = set(model.model_fields)
+        for info in model.model_fields.values():
+            if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+                names |= fields(info.annotation)
+        return names
+
+    missing = {name for name in fields(ModelPool) if f"`{name}`" not in text and f".{name}`" not in text}
+    assert missing == set()
+
+
+@pytest.mark.parametrize("name", ["a", "A-1_b.c", "x" * 80, "2024"])
+def test_names_that_are_safe(name: str) -> None:
+    assert safe_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "a\\b", "a b", "a|b", "-a", "x" * 81, "a\n", "é", "a..b", None]
+)
+def test_names_that_are_not(name: object) -> None:
+    with pytest.raises(PoolError, match="cannot be used"):
+        safe_name(name)  # type: ignore[arg-type]
+
+
+def test_content_hash_reads_the_named_sections_only() -> None:
+    one = ModelPool(name="p", **MINIMAL)
+    two = one.model_copy(update={"title": "other"})
+    assert one.content_hash("source", "models") == two.content_hash("source", "models")
+    assert one.content_hash() != two.content_hash()
+    three = ModelPool(name="p", source={"kind": "file", "path": "u.csv"})
+    assert one.content_hash("source") != three.content_hash("source")

@@ -1,0 +1,161 @@
+"""`cabs pool add`: what a table holds, and that it is refused exactly when a run would refuse it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.pools import load_pool_file
+from cabs_core.data.validation.overview import overview
+
+
+def support_table(queries: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    words = np.array(["refund", "login", "invoice", "crash", "delay", "export", "price", "account"])
+    rows = []
+    for i in range(queries):
+        number = i % (queries - 2)  # the last two repeat the first two
+        prompt = f"Ticket {number}: " + " ".join(words[(np.arange(5) * (number % 7 + 1)) % 8])
+        hard = rng.random()
+        for model, skill, cost in (("small", 0.5, 1e-4), ("medium", 0.7, 8e-4), ("large", 0.9, 6e-3)):
+            rows.append((f"q{i}", prompt, model, float(rng.random() < skill * (1.2 - hard * 0.4)), cost))
+    return pd.DataFrame(rows, columns=["query_id", "prompt", "model", "score", "cost"])
+
+
+def given(folder: Path, frame: pd.DataFrame, more: str = "") -> Path:
+    frame.to_csv(folder / "tickets.csv", index=False)
+    path = folder / "tickets.yaml"
+    path.write_text(f"source: {{kind: file, path: tickets.csv}}\n{more}")
+    return path
+
+
+def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) -> None:
+    frame = support_table()
+    frame.loc[[4, 10], "cost"] = None
+    frame.loc[16, "score"] = None
+    found = overview(load_pool_file(given(tmp_path, frame)))
+    text = found.text
+    assert "900 rows, 297 queries x 3 models, 1 task" in text
+    assert "left out: 3 of 300 queries" in text and "missing costs: medium 2" in text
+    kept = found.outcomes
+    for j, arm in enumerate(kept.arms):
+        (line,) = [line for line in found.lines if line.startswith(arm)]
+        assert f"{kept.scores[:, j].mean():.3f}" in line and f"{1000 * kept.costs[:, j].mean():.4g}" in line
+    assert "repeated prompts: 1, the most often (2 times) 'Ticket 0: refund" in text
+    assert "chosen from the costs" in text
+    (worth,) = [line for line in found.lines if line.startswith("one right answer is worth: ")]
+    assert worth.startswith("one right answer is worth: 0.002 USD, ") and "0.5 USD, any price (" in worth
+    assert len(found.warnings) == 1 and "words and lengths predicts" in found.warnings[0]
+    assert "(check alignment_text, does not stop a run)" in text
+
+
+def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Path) -> None:
+    dear = support_table().assign(cost=lambda f: f["cost"] * 1000)
+    found = overview(load_pool_file(given(tmp_path, dear, "replay: {rhos: paper}\n")))
+    assert "most models cost more than it is worth" in found.text
+    assert "depends on it between about 2 USD and 500 USD" in found.text
+    free = overview(load_pool_file(given(tmp_path, support_table().assign(cost=0))))
+    assert "nothing can be saved" in free.text
+
+
+def test_a_check_that_would_stop_a_run_refuses_the_table(cabs_home: Path, tmp_path: Path) -> None:
+    frame = support_table()
+    frame = frame[~((frame["model"] == "large") & (frame["query_id"].str.len() < 4))]
+    with pytest.raises(
+        DataError,
+        match=r"expected at most 20 % dropped \(check queries_kept\).*Most cells are missing for 'large' \(100\)",
+    ):
+        overview(load_pool_file(given(tmp_path, frame)))
+    with pytest.raises(DataError, match=r"check split_sizes|split is empty"):
+        overview(load_pool_file(given(tmp_path, support_table(30))))
+
+
+def test_a_large_table_is_told_what_it_will_take(cabs_home: Path, tmp_path: Path, monkeypatch) -> None:
+    from cabs_core.data.validation import overview as module
+
+    path = given(tmp_path, support_table())
+    assert "processor time" not in overview(load_pool_file(path)).text
+    monkeypatch.setattr(module, "_LARGE", 900)
+    monkeypatch.setattr(module, "_SECONDS", 0.2)
+    found = overview(load_pool_file(path))
+    assert (
+        "large: 900 outcomes will take about 3 minutes of processor time and 0.4 GB of memory" in found.text
+    )
+    assert "and embedding, whose rate" in found.text
+    fitted = overview(load_pool_file(given(tmp_path, support_table(), "encoder: {name: tfidf-svd}\n")))
+    assert "processor time" in fitted.text and "embedding" not in fitted.text
+
+
+MISTAKES = {
+    "wrong column": (lambda f: f.rename(columns={"score": "quality"}), "no column 'score'"),
+    "scores of 0 to 100": (lambda f: f.assign(score=f["score"] * 100), "set score_range: [0, 100]"),
+    "no cost": (lambda f: f.drop(columns="cost"), "give prices (USD per 1M tokens) or cost_per_call"),
+    "euros": (lambda f: f.assign(cost="€" + f["cost"].astype(str)), "Write costs as plain numbers of USD"),
+    "a query twice": (
+        lambda f: pd.concat([f, f.iloc[[3]]]),
+        "query 'q1', model 'small' stands already in row 5",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_adding_refuses_typical_mistakes_with_the_fix(cabs_home: Path, tmp_path: Path, case: str) -> None:
+    from cabs_dagster.cli import main
+
+    change, expected = MISTAKES[case]
+    added = CliRunner().invoke(main, ["pool", "add", str(given(tmp_path, change(support_table(60))))])
+    assert added.exit_code == 2 and expected in added.output, added.output
+    assert not (cabs_home / "pools").exists(), "nothing is copied"
+
+
+def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
+    from cabs_dagster.cli import main
+
+    path = given(tmp_path, support_table(), "score_range: [0, 1]\n# a comment stays\n")
+    added = CliRunner().invoke(main, ["pool", "add", str(path)])
+    assert added.exit_code == 0, added.output
+    assert "300 queries x 3 models" in added.output and "next: cabs run --pool tickets" in added.output
+    assert "# a comment stays" in (cabs_home / "pools" / "tickets.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "said"),
+    [
+        ("took_ms", 1000.0, "column 'took_ms' is read as milliseconds; median 1.5 s"),
+        ("took", 1.0, "latencies: seconds, median 1.5 s"),
+        (
+            "took",
+            1000.0,
+            "median 1.5e+03 s; if they are milliseconds, give the column a name that ends in _ms",
+        ),
+        ("teams", 1.0, "latencies: seconds, median 1.5 s"),
+    ],
+)
+def test_the_unit_of_latencies_is_said(cabs_home: Path, tmp_path: Path, name, unit, said) -> None:
+    frame = support_table().assign(**{name: 1.5 * unit})
+    more = f"source: {{kind: file, path: tickets.csv, columns: {{latency: {name}}}}}\n"
+    path = given(tmp_path, frame)
+    path.write_text(more)
+    assert said in overview(load_pool_file(path)).text
+
+
+def test_judges_and_near_duplicates_are_told(cabs_home: Path, tmp_path: Path) -> None:
+    frame = support_table()
+    letters = [chr(97 + i // 3 % 26) * 2 + chr(97 + i // 78) for i in range(len(frame))]
+    frame["prompt"] = [f"{name}: {text}" for name, text in zip(letters, frame["prompt"], strict=True)]
+    copies = frame.head(30).assign(
+        prompt=lambda f: f["prompt"].str.upper(), query_id=lambda f: "x" + f["query_id"]
+    )
+    frame = pd.concat([frame, copies]).rename(columns={"score": "judge_a"})
+    frame["judge_b"] = 1 - frame["judge_a"]
+    path = given(tmp_path, frame)
+    columns = ", columns: {score: judge_a, judges: [judge_b]}}"
+    path.write_text(path.read_text().replace("tickets.csv}", "tickets.csv" + columns))
+    text = overview(load_pool_file(path)).text
+    assert "means of 2 judges (judge_a, judge_b)" in text
+    assert "near-duplicates: 20 prompts in 10 groups" in text

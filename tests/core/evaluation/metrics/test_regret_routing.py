@@ -1,0 +1,50 @@
+"""Regimes, routing behaviour."""
+
+import numpy as np
+import pytest
+
+from cabs_core.base import catalog
+from cabs_core.evaluation import metrics
+
+
+@pytest.mark.parametrize(
+    ("rho", "name"),
+    [
+        (0, "low"),
+        (300, "low"),
+        (300.5, "medium"),
+        (350, "medium"),
+        (799, "medium"),
+        (800, "high"),
+        (1000, "high"),
+    ],
+)
+def test_regime_borders(rho, name):
+    assert catalog.regime_of(rho) == name
+
+
+@pytest.mark.parametrize("rho", [-1, float("nan"), float("inf")])
+def test_regime_of_nonsense(rho):
+    with pytest.raises(ValueError):
+        catalog.regime_of(rho)
+
+
+def test_arm_shares_switching_and_effective_arms():
+    actions = np.array([[0, 0, 1, 1], [2, 1, 2, 1]])
+    shares = metrics.arm_shares(actions, 3)
+    assert shares.tolist() == [[0.5, 0.5, 0], [0, 0.5, 0.5]]
+    assert metrics.switch_rate(actions).tolist() == [pytest.approx(1 / 3), 1.0]
+    assert metrics.switch_rate(np.array([[4]])).tolist() == [0.0]
+    assert metrics.effective_arms(shares).tolist() == [pytest.approx(2), pytest.approx(2)]
+    assert metrics.effective_arms([1.0, 0.0]) == pytest.approx(1)
+    assert metrics.effective_arms(np.full(7, 1 / 7)) == pytest.approx(7)
+    with pytest.raises(ValueError, match=r"expected 0\.\.1"):
+        metrics.arm_shares(actions, 2)
+    with pytest.raises(ValueError, match="no rounds"):
+        metrics.arm_shares(np.empty((1, 0), dtype=int), 2)
+
+
+def test_latency_percentiles():
+    found = metrics.latency_percentiles(np.arange(101.0))
+    assert found == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
+    assert np.isnan(metrics.latency_percentiles([np.nan])["p50"])

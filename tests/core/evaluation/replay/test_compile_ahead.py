@@ -1,0 +1,64 @@
+"""Compiling ahead: on an empty cache in processes, on a full one not at all, and never with another
+result."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cabs_core.evaluation.replay import compile_ahead as module
+from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling, stop_compiling
+
+CODE = """
+from cabs_core.base.compiled.jit import share_compiled
+from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling
+
+told, policies = [], ("random", "pareto_bandit")
+started = start_compiling(policies, 5, told.append), start_compiling(policies, 5, told.append)
+finish_compiling()
+print(*started, len(told), share_compiled() > 0.5, start_compiling(policies, 5))
+"""
+
+
+@pytest.mark.slow
+def test_an_empty_cache_is_filled_by_processes(tmp_path: Path) -> None:
+    settings = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "CABS_THREADS": "2"}
+    done = subprocess.run([sys.executable, "-c", CODE], env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["2", "0", "1", "True", "0"]
+
+
+def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CABS_THREADS", "2")
+    monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
+    monkeypatch.setattr(module, "WORKER", "import time; time.sleep(600)")
+    monkeypatch.setattr(module, "started", processes := [])
+    assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
+    while len(processes) < 2:
+        time.sleep(0.01)
+    stop_compiling()
+    finish_compiling()
+    assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
+
+
+@pytest.mark.parametrize("threads, policies", [("1", 2), ("2", 1)])
+def test_where_nothing_is_gained_nothing_is_started(
+    threads: str, policies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one processor; all policies share their code."""
+    monkeypatch.setenv("CABS_THREADS", threads)
+    assert start_compiling(("cabs_c_linear", "lin_ucb")[:policies]) == 0
+
+
+def test_a_process_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CABS_THREADS", "2")
+    monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
+    monkeypatch.setattr(module, "WORKER", "raise SystemExit(1)")
+    assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
+    finish_compiling()

@@ -1,0 +1,116 @@
+"""Tuning: equal budget, seeded, on the problem it is given, stored and read back."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+
+from cabs_core.algorithms.policies import policy_class
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.catalog import FIXED_PRESETS, policies
+from cabs_core.base.errors import PolicyError
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.evaluation.replay.tuning import configurations, trials_for, tunable, tune, tune_policies
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return synthetic_problem(n=200, K=4, d=4, seed=5, name="validation")
+
+
+def test_every_method_gets_the_same_budget(problem):
+    result = tune(problem, ["lin_ucb", "lin_ts", "carrot", "cabs_c_linear@literal"], (300.0,), 4, trials=2)
+    assert set(result.chosen) == {"lin_ucb", "lin_ts"}
+    assert all(entry["configurations"] == 4 for entry in result.chosen.values())
+    assert len(result.tried) == 8
+    for policy, entry in result.chosen.items():
+        mine = [r for r in result.tried if r["policy"] == policy]
+        assert mine[0]["options"] == {} and len({str(r["options"]) for r in mine}) == 4
+        assert entry["best_utility"] == max(r["utility"] for r in mine)
+        if entry["options"]:
+            assert entry["lead"] > entry["lead_se"]
+        else:
+            assert entry["utility"] == entry["preset_utility"]
+
+
+def test_a_clear_winner_is_chosen(problem):
+    result = tune(
+        problem,
+        ["epsilon_greedy"],
+        (0.0,),
+        2,
+        trials=4,
+        fixed={"epsilon_greedy": {"eps0": 1.0, "eps_min": 1.0}},
+        grids={"epsilon_greedy": {"eps0": (0.05,), "eps_min": (0.0,)}},
+    )
+    assert result.chosen["epsilon_greedy"]["options"] == {"eps0": 0.05, "eps_min": 0.0}
+
+
+def test_small_splits_get_more_orders(problem):
+    """A policy that starts cold earns so differently by order that three are no evidence."""
+    assert [trials_for(n) for n in (1, 200, 2_000, 4_000, 7_000, 100_000)] == [10, 10, 10, 5, 3, 3]
+    by_default, with_ten, with_three = (
+        tune(problem, ["lin_ucb"], (300.0,), 2, **trials).chosen["lin_ucb"]
+        for trials in ({}, {"trials": 10}, {"trials": 3})
+    )
+    assert by_default["lead_se"] == with_ten["lead_se"] != with_three["lead_se"]
+
+
+def test_configurations_are_seeded_and_valid():
+    tuned = [base for base, record in policies().items() if record.tuning]
+    assert {"lin_ts", "hier_mix", "neural_ucb"} < set(tuned)
+    for base in tuned:
+        assert configurations(base, 6, 1) == configurations(base, 6, 1)
+        if base.startswith("neural"):
+            continue
+        for options in configurations(base, 8, 0):
+            policy_class(base).parse(base, options)
+    assert configurations("lin_ucb", 6, 1) != configurations("lin_ucb", 6, 2)
+    assert not tunable("random") and not tunable("cabs_d_linear@literal") and tunable("cabs_d_linear@tuned")
+
+
+def test_every_grid_fills_the_default_budget_and_repeats_nothing():
+    """Twelve different configurations for every method that is tuned at all, upper bounds and neural ones
+    included."""
+    budget = ModelPool.model_fields["tuning_budget"].default
+    for base, record in policies().items():
+        for preset in record.presets:
+            name = f"{base}@{preset}"
+            found = configurations(name, budget, 0)
+            if not tunable(name):
+                assert found == [{}] and (record.family == "static" or preset in FIXED_PRESETS), name
+                continue
+            settings = [policy_class(base).parse(name, options) for options in found]
+            # the preset and the grid's points, all of them where they are few
+            grid = [
+                dict(zip(record.tuning, point, strict=True)) for point in product(*record.tuning.values())
+            ]
+            points = {repr(policy_class(base).parse(name, options)) for options in [{}, *grid]}
+            assert len(found) == min(budget, len(points)), name
+            assert not any(s in settings[:i] for i, s in enumerate(settings)), name
+            if "target" in record.tuning:
+                mine, other = settings[:2]
+                assert {mine.target, other.target} == {"utility", "score"}
+                assert other.model_copy(update={"target": mine.target}) == mine
+
+
+def test_pool_hook(problem):
+    pool = SimpleNamespace(
+        tuning_budget=2,
+        policies=("lin_ucb", "random"),
+        replay=SimpleNamespace(rhos=(0.0, 400.0), order_seed=0),
+    )
+    chosen = tune_policies(problem, pool)
+    assert set(chosen) == {"lin_ucb"} and chosen["lin_ucb"]["configurations"] == 2
+    pool.tuning_budget = 0
+    assert tune_policies(problem, pool) == {}
+
+
+def test_a_policy_that_is_never_tuned_is_named_with_the_reason():
+    problem = synthetic_problem(n=60, K=3, d=4)
+    with pytest.raises(PolicyError, match=r"cabs_c_linear@literal: preset 'literal' follows its paper"):
+        tune(problem, "cabs_c_linear@literal")
+    with pytest.raises(PolicyError, match="ridge: its record has no settings to tune"):
+        tune(problem, ["ridge", "random"])
+    found = tune(problem, ["lin_ucb", "random"], (300.0,), 2, trials=2)
+    assert list(found.chosen) == ["lin_ucb"] and list(found.untuned) == ["random"]

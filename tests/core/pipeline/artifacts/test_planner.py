@@ -1,0 +1,173 @@
+"""The planner: fresh, stale, missing, waiting, blocked; consumers refuse what does not belong together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests_support import chain_of, finished_replay, finished_stages, stand_in
+
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.data.pools import find_pool, load_pool_file
+from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options, Target, make_artifact
+
+
+def states() -> dict[str, str]:
+    current = chain_of()
+    return {name: current.status(current.stage(name)).state for name in current.stages}
+
+
+def cell(rho: float = 0.0, policy: str = "lin_ucb") -> Target:
+    return Target("replay", chain_of().pool, rho, policy)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def test_nothing_there(tiny_pool: Path) -> None:
+    found = states()
+    assert found["outcomes"] == "missing"
+    assert set(found.values()) == {"missing", "waiting"}
+
+
+def test_made_in_order_everything_is_fresh_and_making_again_does_nothing(tiny_pool: Path) -> None:
+    finished_stages()
+    assert set(states().values()) == {"fresh"}
+    current = chain_of()
+    again = make_artifact(current, current.stage("splits"), build=stand_in("never written"))
+    assert again.reused
+    assert (again.folder / "data.txt").read_text() == "splits"
+    forced = make_artifact(chain_of(), current.stage("splits"), Options(force=True), build=stand_in("other"))
+    assert not forced.reused and (forced.folder / "data.txt").read_text() == "other"
+
+
+def test_a_setting_makes_stale_what_reads_it_and_nothing_before(tiny_pool: Path) -> None:
+    finished_stages()
+    edit(tiny_pool, "dim: 8", "dim: 9")
+    current = chain_of()
+    assert [n for n in current.stages if current.status(current.stage(n)).state != "fresh"] == [
+        "oracles",
+        "replay_problem",
+        "tuning",
+        "router",
+    ]
+    assert "setting features.dim: 8 -> 9" in current.status(current.stage("oracles")).reasons
+
+
+def test_an_unchanged_result_of_a_changed_stage_stops_the_ripple(tiny_pool: Path) -> None:
+    finished_stages()
+    edit(tiny_pool, "dim: 8", "dim: 9")
+    current = chain_of()
+    make_artifact(current, current.stage("oracles"), build=stand_in("oracles"))  # the same bytes as before
+    assert states()["oracles"] == "fresh"
+    reasons = chain_of().status(chain_of().stage("replay_problem")).reasons
+    assert reasons == ("setting features.dim: 8 -> 9",)
+
+
+def test_trials_concern_the_replays_alone(tiny_pool: Path) -> None:
+    finished_replay(0.0, "lin_ucb")
+    assert chain_of().status(cell()).state == "fresh"
+    edit(tiny_pool, "trials: 2", "trials: 3")
+    current = chain_of()
+    assert {current.status(current.stage(n)).state for n in current.stages} == {"fresh"}
+    changed = current.status(cell())
+    assert changed.state == "stale"
+    assert changed.reasons == ("setting replay.trials: 2 -> 3",)
+
+
+def test_adding_a_policy_leaves_other_replays_fresh(tiny_pool: Path) -> None:
+    finished_replay(0.0, "lin_ucb")
+    edit(tiny_pool, "lin_ucb]", "lin_ucb, lin_ts]")
+    current = chain_of()
+    assert current.status(current.stage("tuning")).state == "stale"
+    make_artifact(current, current.stage("tuning"), build=stand_in("tuned again"))
+    current = chain_of()
+    assert current.status(cell()).state == "fresh"
+    assert current.status(cell(policy="lin_ts")).state == "missing"
+
+
+def test_a_consumer_says_what_to_refresh_first(tiny_pool: Path) -> None:
+    with pytest.raises(
+        ProvenanceError, match=r"replay_problem of pool tiny needs outcomes of pool tiny.*not there"
+    ):
+        chain_of().require(chain_of().stage("replay_problem"))
+    finished_stages()
+    edit(tiny_pool, "[0.5, 0.2, 0.3]", "[0.6, 0.2, 0.2]")
+    with pytest.raises(
+        ProvenanceError, match=r"needs splits of pool tiny, which is out of date \(setting split"
+    ):
+        chain_of().require(chain_of().stage("replay_problem"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "data.txt").write_text("tampered"),
+        lambda folder: (folder / "data.txt").unlink(),
+        lambda folder: (folder / "more.txt").write_text("added"),
+        lambda folder: (folder / "provenance.json").write_text("null"),
+        lambda folder: (folder / "provenance.json").write_text("[]"),
+        lambda folder: edit(folder / "provenance.json", '"seconds"', '"Seconds"'),
+        lambda folder: edit(folder / "provenance.json", '"name": "oracles"', '"name": "splits"'),
+    ],
+)
+def test_a_damaged_artifact_is_stale_refused_by_consumers_and_mended_by_making_it(
+    tiny_pool: Path, damage
+) -> None:
+    finished_stages()
+    damage(chain_of().store.folder(("oracles", "tiny")))
+    current = chain_of()
+    assert current.status(current.stage("oracles")).state == "stale"
+    with pytest.raises(ProvenanceError, match="needs oracles of pool tiny, which is out of date"):
+        current.require(current.stage("replay_problem"))
+    assert not make_artifact(chain_of(), current.stage("oracles"), build=stand_in("oracles")).reused
+    assert set(states().values()) == {"fresh"}
+
+
+def test_an_artifact_in_anothers_place_is_noticed(tiny_pool: Path) -> None:
+    finished_replay(0.0, "lin_ucb")
+    store = ArtifactStore()
+    other = cell(500.0)
+    store.move(cell().parts, other.parts)
+    assert chain_of().status(other).state == "stale"
+
+
+def test_a_failed_blocking_check_blocks_what_follows(tiny_pool: Path) -> None:
+    failed = stand_in("o", blocked=["scores_in_range: 2, expected 0 to 1"])
+    make_artifact(chain_of(), chain_of().stage("outcomes"), build=failed)
+    current = chain_of()
+    assert current.status(current.stage("outcomes")).state == "fresh"
+    for name in ("splits", "oracles", "tuning"):
+        assert current.status(current.stage(name)).state == "blocked"
+    with pytest.raises(ProvenanceError, match="scores_in_range"):
+        current.require(current.stage("splits"))
+
+
+def test_the_table_of_a_file_pool_is_an_input(cabs_home: Path) -> None:
+    table = cabs_home / "pools" / "t.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text("prompt,model,score,cost\n")
+    path = cabs_home / "pools" / "own.yaml"
+    path.write_text("name: own\nsource: {kind: file, path: t.csv}\n")
+
+    def current() -> Chain:
+        return Chain(ArtifactStore(), load_pool_file(path))
+
+    make_artifact(current(), current().stage("outcomes"), build=stand_in())
+    before = current().pool_file.external_files()
+    assert current().status(current().stage("outcomes")).state == "fresh"
+    table.write_text("prompt,model,score,cost\nmore,m,1,1\n")
+    assert current().status(current().stage("outcomes")).reasons == ("table changed",)
+    assert current().pool_file.external_files() != before
+
+
+def test_a_target_knows_where_it_lies(tiny_pool: Path) -> None:
+    target = Target("replay", find_pool("tiny").pool, 50.0, "cabs_d_linear@literal")
+    assert target.parts == ("replay", "tiny", "0050", "cabs_d_linear__literal")
+    assert target.partition == "tiny|0050"
+    assert target.name == "replay/cabs_d_linear__literal"
+    assert replace(target, rho=9999.0).partition == "tiny|9999"

@@ -1,0 +1,39 @@
+"""Long work says how far it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from cabs_core.pipeline.stages.progress import Progress, duration
+
+
+def test_it_speaks_after_a_few_seconds_and_then_every_ten() -> None:
+    said: list[str] = []
+    times = iter([0.0, *(0.5 * i for i in range(1, 81))])
+    told = Progress(said.append, "embedding", "prompts", clock=lambda: next(times))
+    for done in range(50, 4050, 50):
+        told(done, 4000)
+    assert said[0] == "embedding: 300 of 4,000 prompts, 100 a second, about 37 s left"
+    assert len(said) == 4 and said[-1].startswith("embedding: 3,300 of 4,000")
+
+
+def test_slow_work_is_told_by_the_seconds_that_each_takes() -> None:
+    said: list[str] = []
+    told = Progress(said.append, "training", "epochs", clock=iter([0.0, 40.0]).__next__)
+    told(2, 60)
+    assert said == ["training: 2 of 60 epochs, 20 s each, about 19 minutes left"]
+
+
+def test_work_that_may_end_early_has_no_time_left_but_a_bound() -> None:
+    said: list[str] = []
+    told = Progress(said.append, "training", "epochs", may_end_early=True, clock=iter([0.0, 40.0]).__next__)
+    told(2, 60)
+    assert said == ["training: 2 of at most 60 epochs, 20 s each, at most 19 minutes left"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.2, "0 s"), (59, "59 s"), (60, "1 minute"), (1500, "25 minutes"), (12600, "3.5 hours")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,125 @@
+"""Figures: one specification for page and PNG, names that do not cover each other, text that cannot become
+markup."""
+
+import json
+import re
+
+import altair as alt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.report.plots import Figure, FigureTable, bars, heatmap, histogram, intervals, lines, points
+from cabs_core.report.plots.charts import NARROW, moved_apart, short
+from cabs_core.report.plots.theme import COLOURS, SHAPES, Style, default_styles
+
+EVIL = "</script><script>alert(1)</script>"
+
+
+def curve(name: str, **columns) -> pd.DataFrame:
+    x = np.arange(5.0)
+    return pd.DataFrame({"series": name, "x": x, "y": x, "low": x - 1, "high": x + 1} | columns)
+
+
+def figure(chart) -> Figure:
+    return Figure("key", "Title", "caption", "what it shows", chart, FigureTable(["a"], [["b"]]))
+
+
+@pytest.fixture(scope="module")
+def charts():
+    rows = pd.DataFrame(
+        {
+            "name": [EVIL, "b"],
+            "value": [0.2, -0.1],
+            "low": [0.1, -0.2],
+            "high": [0.3, 0.0],
+            "text": ["x", "y"],
+            "style": [Style(1), Style(2)],
+            "hollow": [True, False],
+        }
+    )
+    dots = pd.DataFrame(
+        {
+            "name": [EVIL, "b"],
+            "short": [EVIL, "b"],
+            "x": [1e-4, 1e-2],
+            "y": [0.3, 0.7],
+            "front": [True, False],
+        }
+    )
+    frame = pd.concat([curve(EVIL), curve("b")])
+    return {
+        "lines": lines(
+            frame, default_styles([EVIL, "b"]), x_title="x", y_title="y", zero_line=True, diagonal=True
+        ),
+        "intervals": intervals(rows, x_title="x"),
+        "bars": bars(rows, x_title="x"),
+        "points": alt.layer(*points(dots, x_title="x", y_title="y")).add_params(NARROW),
+        "heatmap": heatmap(np.eye(2), [EVIL, "b"], ["c", EVIL], what="v", diverging=True),
+        "histogram": histogram(np.array([1.0, 10.0, 50.0]), x_title="x", y_title="y"),
+    }
+
+
+@pytest.mark.parametrize("name", ["lines", "intervals", "bars", "points", "heatmap", "histogram"])
+def test_a_chart_is_drawn_for_a_page_and_as_a_small_png(charts, name):
+    drawn = figure(charts[name])
+    assert (
+        drawn.drawing.startswith("<svg") and "<script" not in drawn.drawing and "</script" not in drawn.spec()
+    )
+    assert (
+        'id="clip' not in drawn.drawing and "url(#clip" not in drawn.drawing
+    )  # ids of two drawings must differ
+    assert "graphics-symbol" not in drawn.drawing  # the figure says what it shows, not each of its parts
+    assert json.loads(drawn.spec())["width"] == "container"
+    assert drawn.png.startswith(b"\x89PNG") and 2_000 < len(drawn.png) < 100_000
+
+
+def test_the_page_has_variables_where_the_png_has_colours(charts):
+    drawn = figure(charts["lines"])
+    used = set(re.findall(r"var\(--\w+\)", drawn.drawing + drawn.spec()))
+    assert "var(--c0)" in used and used <= set(COLOURS)
+
+
+def test_a_drawing_is_the_same_when_it_is_made_again(charts):
+    assert figure(charts["lines"]).drawing == figure(charts["lines"]).drawing
+    assert figure(charts["bars"]).png == figure(charts["bars"]).png
+
+
+def test_series_differ_by_more_than_colour():
+    styles = default_styles([f"s{i}" for i in range(8)])
+    assert len({s.shape for s in styles.values()}) == 8 and {s.shape for s in styles.values()} <= set(SHAPES)
+
+
+def test_choices_and_hidden_series_are_parameters():
+    frame = pd.concat([curve("a", level="low"), curve("a", level="high"), curve("b", level="low")])
+    spec = lines(
+        frame, default_styles(["a", "b"]), x_title="x", y_title="y", shown={"a"}, choices=[("level", "low")]
+    ).to_dict()
+    params = {p["name"]: p["value"] for p in spec["params"]}
+    assert params == {"hidden": ["b"], "narrow": False, "level_chosen": "low"}
+    assert "datum.level == level_chosen" in json.dumps(spec)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.floats(0.1, 30))
+def test_names_are_moved_apart_as_little_as_needed(values, gap):
+    values = np.sort(values)
+    placed = moved_apart(values, gap)
+    assert (np.diff(placed) >= gap - 1e-9).all()
+    assert placed.mean() == pytest.approx(values.mean(), abs=1e-9)
+    if (np.diff(values) >= gap).all():
+        assert placed == pytest.approx(values)
+
+
+def test_long_names_are_cut_in_the_middle():
+    assert (
+        short("a" * 26) == "a" * 26
+        and short("abcdefghijklmnopqrstuvwxyz0123456789", 20) == "abcdefghi…0123456789"
+    )
+
+
+def test_more_rows_than_altair_draws_unasked():
+    frame = pd.DataFrame({"x": np.arange(6000.0), "y": np.arange(6000.0)})
+    spec = json.loads(figure(alt.Chart(frame).mark_point().encode(x="x", y="y")).spec())
+    assert len(next(iter(spec["datasets"].values()))) == 6000

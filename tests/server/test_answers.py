@@ -1,0 +1,337 @@
+"""It answers: whatever an upstream or the router itself does, a client sees no error that a model could have
+answered."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server_support import ASK, MODELS, client, log, settle
+
+from cabs_core.base.errors import LogError
+from cabs_core.router import Router
+from cabs_server.breaker import LONGEST, Breaker
+
+FAILS = (
+    "broken",
+    "limited",
+    "revoked",
+    "unpaid",
+    "forbidden",
+    "unknown",
+    "large",
+    "toolong",
+    "redirects",
+    "empty",
+    "overloaded",
+    "html",
+    "cut",
+    "wrong",
+)
+
+
+@pytest.mark.parametrize("word", FAILS)
+def test_whatever_a_model_answers_another_one_is_tried(place, write_upstreams, word):
+    write_upstreams({m: {"model": word} for m in MODELS[1:]})
+    with client(place) as c:
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(6)]
+        assert {a.status_code for a in answers} == {200}
+        assert {a.headers["x-cabs-model"] for a in answers} == {MODELS[0]}
+        settle(c)
+        made = log(place).decisions()
+        bad = [d for d in made if d.arm != MODELS[0]]
+        assert {d.status for d in bad} <= {"refused" if word in ("large", "toolong") else "error"}
+        assert all(d.reason for d in bad)
+        assert "decided" not in {d.status for d in made}
+        text = c.get("/metrics").text
+        what = "refusals" if word in ("large", "toolong") else "failures"
+        assert len(made) == 6 or f"cabs_upstream_{what}_total{{" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [("early", "ended early"), ("falls", "overloaded"), ("together", "overloaded"), ("breaks", "broke off")],
+)
+def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, write_upstreams, word, told):
+    write_upstreams({m: {"model": word} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        settle(c)
+        row = log(place).decisions()[-1]
+        assert (
+            told in answer.text
+            and row.status == "error"
+            and row.estimated
+            and row.cost > 0
+            and (row.tokens_out > 0 or word == "breaks")  # the break may overtake what was sent before it
+        )
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "error", "attempts"),
+    [
+        # the client's own key is good
+        *(
+            (word, 502, {"type": "upstream_error"}, ["error"] * 4)
+            for word in ("revoked", "unpaid", "forbidden", "unknown")
+        ),
+        ("toolong", 400, {"code": "context_length_exceeded"}, ["refused"] * 4),
+        ("limited", 429, {}, ["error"] * 4),
+        ("refuses", 400, {}, ["rejected"]),
+        ("broken", 500, {}, ["error"] * 4),
+    ],
+)
+def test_what_a_client_is_told_when_all_models_fail(place, write_upstreams, word, status, error, attempts):
+    write_upstreams({m: {"model": word} for m in MODELS})
+    with client(place) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == status and error.items() <= answer.json()["error"].items()
+        assert answer.headers.get("retry-after") == ("7" if word == "limited" else None)
+        settle(c)
+        assert [d.status for d in log(place).decisions()] == attempts
+        # what follows one request through all models is no fault of theirs
+        if word in ("toolong", "broken"):
+            assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
+
+
+def test_a_request_has_a_deadline(place, write_upstreams):
+    write_upstreams({m: {"model": "hangs"} for m in MODELS}, deadline=0.5)
+    with client(place) as c:
+        begin = time.monotonic()
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 504 and time.monotonic() - begin < 3.0
+        settle(c)
+        assert [(d.status, d.estimated) for d in log(place).decisions()] == [("timeout", True)]
+
+
+@pytest.mark.parametrize(
+    "error", [sqlite3.OperationalError("disk full"), LogError("away"), RuntimeError("encoder")]
+)
+def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch, error):
+    def fails(self, *a, **k):
+        raise error
+
+    with client(place) as c:
+        monkeypatch.setattr(Router, "route_many", fails)
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(8)]
+        best = c.app.state.keeper.router.manifest.fallback
+        assert {a.status_code for a in answers} == {200} and {a.headers["x-cabs-model"] for a in answers} == {
+            best
+        }
+        text = c.get("/metrics").text
+        assert (
+            sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith("cabs_unrouted_total{"))
+            == 8
+        )
+        monkeypatch.undo()
+        time.sleep(1.1)  # it is tried again after a second
+        assert "x-cabs-decision" in c.post("/v1/chat/completions", json=ASK).headers
+    with client(place, fail_closed=True) as c:
+        monkeypatch.setattr(Router, "route_many", fails)
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+
+
+def test_a_policy_that_hangs_does_not_hold_a_request(place, monkeypatch):
+    monkeypatch.setattr("cabs_server.forwarding.PATIENCE", 0.2)
+    route_many = Router.route_many
+
+    def slow(self, *a, **k):
+        time.sleep(0.6)
+        return route_many(self, *a, **k)
+
+    with client(place) as c:
+        monkeypatch.setattr(Router, "route_many", slow)
+        begin = time.monotonic()
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 200 and time.monotonic() - begin < 0.6
+        time.sleep(0.8)
+        settle(c)
+        assert {d.status for d in log(place).decisions()} == {"unused", "answered"}
+
+
+@pytest.mark.parametrize("word", ["negative", "nan", "digits", "uncounted"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_odd_usage_breaks_nothing(place, write_upstreams, word, stream):
+    write_upstreams({m: {"model": word} for m in MODELS})
+    with client(place) as c:
+        assert c.post("/v1/chat/completions", json={"stream": stream, **ASK}).status_code == 200
+        settle(c)
+        row = log(place).decisions()[-1]
+        assert row.status == "answered" and row.estimated and 0 < row.cost < 0.01
+
+
+def test_it_lives_and_whether_it_is_ready(place, write_upstreams, monkeypatch):
+    monkeypatch.setattr("cabs_server.readiness.HOLDS", 0.0)
+    with client(place) as c:
+        assert c.get("/readyz").json() == {"status": "ready", "problems": []}
+        monkeypatch.setattr("cabs_core.router.EventLog.check", lambda self: 1 / 0)
+        found = c.get("/readyz")
+        assert found.status_code == 200 and found.json()["status"] == "degraded"
+        assert "the event log cannot be used" in found.json()["problems"][0]
+        assert c.get("/healthz").status_code == 200
+    with client(place, fail_closed=True) as c:
+        assert c.get("/readyz").status_code == 503
+        assert c.get("/healthz").status_code == 200
+
+
+# -- the breaker ---------------------------------------------------------------------------------------------
+
+
+def test_a_breaker_opens_tries_and_closes():
+    now = [0.0]
+    b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
+    for _ in range(2):
+        b.failed("HTTP 500")
+    assert b.allows() and b.state == "closed"
+    b.failed("HTTP 500")
+    assert not b.allows() and b.state == "open"
+    now[0] = 10.0
+    assert b.allows() and b.state == "half-open"
+    b.begin()
+    assert not b.allows()  # one trial at a time
+    b.failed("HTTP 500")
+    now[0] = 29.0
+    assert not b.allows()  # twice as long
+    now[0] = 30.0
+    b.begin()
+    b.released()
+    assert b.allows()  # the trial said nothing
+    b.begin()
+    b.succeeded()
+    assert b.state == "closed" and b.allows() and b.opened == 2
+
+
+def test_the_routers_own_breaker_tries_soon_after_an_outage_of_any_length():
+    now = [0.0]
+    b = Breaker(failures=1, cooldown=1.0, longest=5.0, clock=lambda: now[0])
+    b.failed("LogError")
+    for _ in range(100):  # the database is away for long, and each trial says so
+        now[0] += 5.0
+        assert b.allows()
+        b.begin()
+        b.failed("LogError")
+    now[0] += 5.0
+    assert b.allows()
+
+
+def test_a_breaker_needs_half_of_the_calls_and_forgets_old_ones():
+    now = [0.0]
+    b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
+    for _ in range(20):
+        b.succeeded()
+    for _ in range(10):
+        b.failed("x")
+    assert b.allows()
+    now[0] = 61.0
+    for _ in range(3):
+        b.failed("x", retry_after=100.0)
+    assert not b.allows()
+    now[0] = 160.0
+    assert not b.allows()
+    now[0] = 161.0
+    assert b.allows()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["begin", "good", "bad", "released"]), st.floats(0, 50)), max_size=80)
+)
+def test_a_breaker_never_stays_shut_for_ever(steps):
+    now = [0.0]
+    b = Breaker(clock=lambda: now[0])
+    for what, seconds in steps:
+        now[0] += seconds
+        {"begin": b.begin, "good": b.succeeded, "bad": lambda: b.failed("x", 1e9), "released": b.released}[
+            what
+        ]()
+        assert b.state in ("closed", "open", "half-open")
+    now[0] += 2 * LONGEST + 1
+    assert b.allows()
+
+
+# -- it counts -----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_is_counted_and_the_client_sees_what_it_asked_for(place):
+    """The stand-in reports usage in streams only when asked."""
+    with client(place) as c:
+        plain = c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        asked = c.post(
+            "/v1/chat/completions", json={"stream": True, "stream_options": {"include_usage": True}, **ASK}
+        )
+        settle(c)
+        assert '"usage"' not in plain.text and '"prompt_tokens": 10' in asked.text
+        for row in log(place).decisions():
+            assert row.cost == pytest.approx(10 * 100e-6 + 5 * 200e-6) and not row.estimated
+            assert (row.tokens_in, row.tokens_out) == (10, 5)
+
+
+def test_costs_from_clients_are_off_and_bounded(place):
+    with client(place) as c:
+        name = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"]
+        settle(c)
+        assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": 1e-3}).status_code == 400
+    with client(place, client_costs=True) as c:
+        for cost in (1e9, -1.0, "1", True, float("1e308")):
+            assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": cost}).status_code == 400, (
+                cost
+            )
+        assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": 1e-3}).status_code == 200
+
+
+def test_a_cap_stops_spending_and_survives_a_restart(place, write_upstreams):
+    """A call costs .002 USD; the cap is .01."""
+    with client(place, budget_cap_per_day=0.01) as c:
+        answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(12)]
+        assert [a.status_code for a in answers] == [200] * 5 + [429] * 7
+        assert 0 < int(answers[-1].headers["retry-after"]) <= 86_400
+        assert c.post("/v1/chat/completions", json={"model": MODELS[0], **ASK}).status_code == 429
+    with client(place, budget_cap_per_day=0.01) as c:
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 429
+    write_upstreams({MODELS[3]: {"price": None, "free": True}})
+    with client(place, budget_cap_per_day=0.01) as c:
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert answer.status_code == 200 and answer.headers["x-cabs-model"] == MODELS[3]
+
+
+def test_the_pacer_sees_streams_and_a_restart(place):
+    with client(place, budget_per_request=1e-3) as c:
+        for _ in range(10):
+            c.post("/v1/chat/completions", json={"stream": True, **ASK})
+        settle(c)
+        pacer = c.app.state.keeper.router.pacer
+        assert pacer.spent == pytest.approx(10 * 2e-3) and pacer.calls == 10
+        rho = pacer.rho
+    with client(place, budget_per_request=1e-3) as c:
+        again = c.app.state.keeper.router.pacer
+        assert (
+            again.spent == pytest.approx(10 * 2e-3)
+            and again.calls == 10
+            and again.rho == pytest.approx(rho, rel=0.1)
+        )
+        text = c.get("/metrics").text
+    for name in ("cabs_cost_usd_total", "cabs_tokens_total", "cabs_upstream_seconds_bucket"):
+        assert name not in text  # counters of a worker begin at its start
+    assert "cabs_spent_usd_total 0.02" in text
+    assert json.dumps(text)
+
+
+def test_embeddings_are_passed_on_and_paid(place, upstream, write_upstreams):
+    """10 tokens at 100 USD a million; the cap is two of them."""
+    embed = {"url": upstream, "price": {"input": 100.0, "output": 0.0}}
+    write_upstreams(embeddings={"small": embed, "gone": embed | {"model": "revoked"}})
+    with client(place, budget_cap_per_day=0.002) as c:
+        body = {"model": "small", "input": ["a", "b"]}
+        answers = [c.post("/v1/embeddings", json=body) for _ in range(3)]
+        assert [a.status_code for a in answers] == [200, 200, 429] and len(answers[0].json()["data"]) == 2
+        settle(c)
+        assert [(d.arm, d.mode, d.cost) for d in log(place).decisions()] == [
+            ("small", "named", pytest.approx(1e-3))
+        ] * 2
+        assert c.get("/readyz").json()["problems"] == []
+    with client(place) as c:
+        assert c.post("/v1/embeddings", json={"model": "other", "input": "a"}).status_code == 404

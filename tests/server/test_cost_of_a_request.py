@@ -1,0 +1,32 @@
+"""What keeps a routed request cheap does what the plain way would do."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cabs_core.data.events.log import EventLog
+from cabs_core.router.requirements import serving_requirements
+from cabs_server.metrics import BOUNDS, Counters, metrics_text
+
+
+@given(st.lists(st.one_of(st.sampled_from(BOUNDS), st.floats(0.0, 1e4)), min_size=1, max_size=30))
+def test_buckets_are_cumulative(seconds: list[float]) -> None:
+    counters = Counters()
+    for value in seconds:
+        counters.observe("request_seconds", value)
+    with closing(EventLog(":memory:")) as log:
+        text = metrics_text(log, "b", counters, [])
+    found = re.findall(r'cabs_request_seconds_bucket\{worker="\d+",le="([^"]+)"\} (\d+)', text)
+    expected = [(f"{b:g}", str(sum(s <= b for s in seconds))) for b in BOUNDS]
+    assert found == [*expected, ("+Inf", str(len(seconds)))]
+    assert re.search(rf"cabs_request_seconds_count\{{[^}}]*\}} {len(seconds)}\n", text)
+
+
+def test_a_serving_machine_gets_the_quick_event_loop() -> None:
+    assert {"uvloop", "httptools"} <= {
+        line.partition("==")[0] for line in serving_requirements("ridge", "tfidf-svd").splitlines()
+    }

@@ -1,0 +1,140 @@
+"""A router serves with nothing but what its requirements.txt lists, and the list is what it needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from packaging.requirements import Requirement
+
+from cabs_core.algorithms.oracles import Oracles
+from cabs_core.base.catalog import all_policies, policy_record
+from cabs_core.base.errors import RouterError
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.router import build_bundle, read_manifest
+from cabs_core.router.build import deployable
+from cabs_core.router.requirements import closure, serving_requirements
+from cabs_server.main import main
+
+#: one of each class: a preset imports nothing of its own
+SERVED = [
+    name
+    for name in all_policies()
+    if "@" not in name and deployable(name) and policy_record(name).family != "neural"
+]
+NEVER = set("torch transformers onnx dagster cvxpy clarabel altair great-expectations pandas pyarrow".split())
+
+#: a finder that knows the standard library, this project, and the distributions that the bundle lists
+PROGRAM = """
+import json, re, sys
+from importlib import metadata
+from pathlib import Path
+folders, allowed, known = sys.argv[1:], set(), metadata.packages_distributions()
+for folder in folders:
+    for line in Path(folder, "requirements.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            allowed.add(line.partition("==")[0])
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top in known and not top.startswith("cabs_"):
+            if not {re.sub(r"[-_.]+", "-", n).lower() for n in known[top]} & allowed:
+                raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+import cabs_server.main, cabs_server.app, cabs_core.router.doctor
+from cabs_core.router import Router
+said = {}
+for folder in folders:
+    router = Router.load(folder, seed=1)
+    decision = router.route("what is the cost of a cat ?")
+    assert router.explain(decision)["models"] and router.feedback(decision.id, score=1.0) == "recorded"
+    said[folder] = decision.model
+    router.close()
+print(json.dumps(said))
+"""
+
+
+def serve(*folders: Path) -> dict[str, str]:
+    """The model that each bundle chose in a process that can import only what the bundles list."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, folders)], capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, str] = json.loads(done.stdout)
+    assert len(found) == len(folders)
+    return found
+
+
+def listed(folder: Path) -> set[str]:
+    lines = (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    return {Requirement(line).name for line in lines if not line.startswith("#")}
+
+
+@pytest.mark.e2e
+def test_every_policy_that_is_not_neural_serves_with_what_is_listed(tmp_path, pool, artifacts) -> None:
+    folders = [tmp_path / name.replace("@", "__") for name in SERVED]
+    for name, folder in zip(SERVED, folders, strict=True):
+        build_bundle(folder, pool, artifacts, policy=name, rho=300.0)
+        assert listed(folder).isdisjoint(NEVER) and "cabs-routing" in listed(folder)
+        assert "requirements.txt" in read_manifest(folder).files
+    assert set(serve(*folders).values()) <= set(pool.models)
+
+
+@pytest.mark.slow
+def test_a_transformer_serves_with_what_is_listed(tmp_path, bert_pool, bert_artifacts) -> None:
+    build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="hier_mix", rho=300.0)
+    assert listed(tmp_path / "r").isdisjoint({*NEVER, "scikit-learn"})
+    assert {"onnxruntime", "tokenizers"} <= listed(tmp_path / "r")
+    serve(tmp_path / "r")
+
+
+@pytest.mark.slow
+def test_the_oracle_network_serves_without_torch(tmp_path, pool, artifacts_of) -> None:
+    oracle = {"kind": "network", "hidden": 16, "max_epochs": 2}
+    said = {
+        **pool.model_dump(mode="json", exclude_unset=True),
+        "oracle": oracle,
+        "features": {"dim": 8, "kind": "head"},
+    }
+    own = ModelPool.model_validate(said)
+    inputs = artifacts_of(tmp_path / "artifacts", own)
+    build_bundle(tmp_path / "r", own, inputs, policy="cabs_c_linear", rho=300.0)
+    assert Oracles.load(tmp_path / "r" / "oracles").network is not None
+    assert listed(tmp_path / "r").isdisjoint(NEVER)
+    serve(tmp_path / "r")
+
+
+def test_a_neural_policy_says_that_it_needs_torch() -> None:
+    text = serving_requirements("cabs_c_neural", "tfidf-svd")
+    assert "pip install torch==" in text and "\ntorch==" not in text
+
+
+def test_a_list_is_closed_under_what_is_required() -> None:
+    names = closure(["starlette", "Scikit_Learn"])
+    assert names == sorted(names) == closure(names) and {"anyio", "joblib", "numpy"} <= set(names)
+    with pytest.raises(RouterError, match="pip install no-such-package"):
+        closure(["no-such-package"])
+
+
+def test_the_command_line_of_the_serving_install(make_bundle, tmp_path) -> None:
+    where = ["--router", str(make_bundle("ridge")), "--log", str(tmp_path / "log.sqlite")]
+    done = CliRunner().invoke(main, ["route", "how many legs?", "--json", *where])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["feedback", json.loads(done.output)["id"], "--score", "1", *where])
+    assert done.exit_code == 0 and "recorded" in done.output
+    done = CliRunner().invoke(main, ["doctor", "--router", str(tmp_path / "none")])
+    assert done.exit_code == 2 and "there is no router at" in done.output
+    assert sorted(main.commands) == ["doctor", "feedback", "log", "rollback", "route", "serve"]
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch, make_bundle, tmp_path) -> None:
+    def absent(*_, **__):
+        raise ModuleNotFoundError("No module named 'psycopg2'", name="psycopg2")
+
+    monkeypatch.setattr("cabs_core.router.router.Router.load", absent)
+    done = CliRunner().invoke(main, ["route", "x", "--router", str(make_bundle("ridge"))])
+    assert done.exit_code == 2 and "'psycopg2' is not installed" in done.output
