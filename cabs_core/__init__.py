@@ -2,6 +2,11 @@
 
     from cabs_core import build_policy, load_outcomes, paired_difference, replay_many, ...
 
+Seven doors, lowest first: `base` (errors, files, the utility, the catalog), `data` (what was asked, answered,
+scored and logged), `algorithms` (who decides), `evaluation` (how good it is), `router` (a policy that decides
+for texts, saved), `report` (what people read), `pipeline` (what is made when). A door imports from those
+before it only.
+
 These names are the public interface (docs/api.md), and so is `cabs_core.evaluation.replay.replay`; everything
 below `cabs_core.*` that is not among them may change between releases. Each is imported when it is first
 used: `import cabs_core` loads neither NumPy nor torch, and nothing here ever imports dagster.

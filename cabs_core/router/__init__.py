@@ -7,8 +7,8 @@ decision.
     router.feedback(decision.id, score=1.0, cost=2e-4)       # now, later, twice, or never
 
 `build` makes bundles from a pool's artifacts, `checks` compares them with the replay and with each other,
-`events` is the log, `learner` what follows from it, `promotion` replaces a bundle and takes it back, `server`
-forwards traffic, `litellm` does so inside LiteLLM.
+`learner` is what follows from the log (`data.events`), `promotion` replaces a bundle and takes it back,
+`policies_on_log` and `compare_on_log` say what others would have earned. What listens is `cabs_server`.
 """
 
 from __future__ import annotations

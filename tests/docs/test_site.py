@@ -59,14 +59,22 @@ def test_main_pages_fit_and_have_no_fault_for_axe(site: Path, browser: Any, axe:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page = browser.new_page(viewport={"width": width, "height": 900}, bypass_csp=True)
-        for name in ("", "results/", "deploy/", "paper/", "architecture/", "reference/replay/", "notebooks/"):
+        for name in (
+            "",
+            "results/",
+            "deploy/",
+            "paper/",
+            "architecture/",
+            "reference/evaluation/",
+            "notebooks/",
+        ):
             page.goto(f"http://127.0.0.1:{server.server_address[1]}/{name}")
             page.wait_for_function("!document.querySelector('nav.md-code__nav:not([aria-label])')")
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
             assert axe(page) == [], name
         page.close()
         server.shutdown()
-    text = (site / "reference" / "replay" / "index.html").read_text(encoding="utf-8")
+    text = (site / "reference" / "evaluation" / "index.html").read_text(encoding="utf-8")
     assert ",</span></code></b>" not in text, (
         "a line of a docstring that describes two names shows both as names"
     )
