@@ -196,6 +196,7 @@ class PoolData:
         return two_way_error(*over, int(line["trials"]), int(self.info["independent"])).margin
 
     def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
+        """A column of a policy's row for a regime; None: no such row, or not known."""
         key = (policy, regime)
         if key not in self.regimes.index:
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "cabs_core"
+ROOT = Path(__file__).parents[2]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: raised for whoever writes code, not data
 OURS = {"AssertionError", "NotImplementedError", "TypeError"}
@@ -67,7 +67,10 @@ def faults(files: dict[str, str]) -> Iterator[str]:
 
 
 def test_public_names_say_what_they_are() -> None:
-    files = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in sorted(ROOT.rglob("*.py"))}
+    paths = sorted(
+        path for package in ("cabs_core", "cabs_server") for path in (ROOT / package).rglob("*.py")
+    )
+    files = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
     assert list(faults(files)) == []
 
 

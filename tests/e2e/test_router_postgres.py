@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from e2e_support import patience
-from test_router_killed import shared
+from small_router import POOL, make_artifacts
 
 from benchmarks.postgres import PASSWORD, Postgres, program
 from cabs_core.base.errors import RouterError
@@ -37,9 +37,9 @@ def server() -> Iterator[Postgres]:
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory) -> Path:
     """A router of the small pool of the router's own tests."""
-    support, place = shared(), tmp_path_factory.mktemp("bundle")
-    pool = ModelPool.model_validate(support.POOL)
-    made = support.make_artifacts(place / "artifacts", pool)
+    place = tmp_path_factory.mktemp("bundle")
+    pool = ModelPool.model_validate(POOL)
+    made = make_artifacts(place / "artifacts", pool)
     build_bundle(place / "router", pool, made, policy="hier_mix", rho=300.0, epsilon=0.1)
     return place / "router"
 

@@ -10,7 +10,7 @@ import pytest
 
 import cabs_core
 
-ROOT = Path(cabs_core.__file__).parents[2]
+ROOT = Path(cabs_core.__file__).parents[1]
 #: errors name fields that they refuse
 REPLIES = "cabs_core/data/endpoints/replies.py"
 STAND_INS = ("cabs_server/echo.py", "cabs_server/stand_in.py")
