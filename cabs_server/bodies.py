@@ -20,6 +20,14 @@ _CONTINUED = bytes(range(0x80, 0xC0))
 _NOT_FIRST = bytes(range(0xC0))
 
 
+def _no_number(name: str) -> None:
+    """Python reads NaN, Infinity and -Infinity, which no JSON has and no upstream takes."""
+    raise ValueError(name)
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number)
+
+
 async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object that a request brings. Raises Refused: too large, too slow, or none."""
     gate: Gate = request.app.state.gate
@@ -47,6 +55,8 @@ async def body_of(request: Request) -> dict[str, Any]:
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
     request.state.size, room.read = (size := len(content)), True
+    if size <= limits.SMALL_BODY:
+        return parse_body([bounded(content)])
     holder: list[bytes | bytearray] = [await gate.beside(size, bounded, content)]
     del content  # whoever parses it lets go of it
     more = await gate.beside(size, parsed_size, holder[0]) - size
@@ -73,17 +83,12 @@ def parse_body(holder: list[bytes | bytearray]) -> dict[str, Any]:
     """
     try:
         text = holder.pop().decode("utf-8-sig", "surrogatepass")
-        body = json.loads(text, parse_constant=_no_number)
+        body = _JSON.decode(text)
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise Refused(400, "expected a JSON object as the body of the request")
     return body
-
-
-def _no_number(name: str) -> None:
-    """Python reads NaN, Infinity and -Infinity, which no JSON has and no upstream takes."""
-    raise ValueError(name)
 
 
 def bounded(content: bytes | bytearray, *, commas: bool = True) -> bytes | bytearray:
