@@ -1,4 +1,5 @@
-"""Champion and challenger on a log: the doubly robust difference of two routers, as they stand, on held-out decisions."""
+"""Champion and challenger on a log: the doubly robust difference of two routers, as they stand,
+on held-out decisions."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ def compare_policies(
 ) -> Comparison:
     """The doubly robust difference of two policies, `new` less `old`, and whether it is at least -margin.
 
-    The estimate is linear in the probabilities, so what both play alike costs no certainty: a log that is too short for
-    either alone may do for their difference.
+    The estimate is linear in the probabilities, so what both play alike costs no certainty:
+    a log that is too short for either alone may do for their difference.
 
     Args:
         old, new: [n, K] probabilities. margin, cluster: as in `compare_on_log`.
@@ -83,7 +84,8 @@ def compare_policies(
     n, every = len(data), np.arange(len(data))
     if data.propensities is None:
         raise RouterError(
-            "the log has no propensities, and no error is known for estimated ones: log the probability of every decision"
+            "the log has no propensities, and no error is known for estimated ones: "
+            "log the probability of every decision"
         )
     gap = new - old
     clusters = data.dependent(cluster)
@@ -124,10 +126,18 @@ def compare_policies(
     fixed = float(special.stdtrit(found.df, 1.0 - LEVEL / 2.0))
     width = sequence_half_width if data.adaptive else lambda _: fixed
     return judge(
-        values[0], values[1], values[1] - values[0], found.se, n, margin, half_width=width, least=n * LEAST / max(size, 1e-9),
-        reach=(found.reach("low", width=width(n)), found.reach("high", width=width(n))), how="doubly robust",
+        values[0],
+        values[1],
+        values[1] - values[0],
+        found.se,
+        n,
+        margin,
+        half_width=width,
+        least=n * LEAST / max(size, 1e-9),
+        reach=(found.reach("low", width=width(n)), found.reach("high", width=width(n))),
+        how="doubly robust",
         unknown=(unknown[0], unknown[1]),
-    )  # fmt: skip
+    )
 
 
 @one_blas_thread()

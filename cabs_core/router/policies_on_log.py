@@ -1,9 +1,8 @@
 """What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
 
-The log is a router's (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or the test prompts of a pool
-whose source is a log. Policies are evaluated as they
-start: fitted on the pool's train split, with nothing learnt from these decisions. What the log cannot tell is refused,
-with the reason.
+The log is a router's (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or the test
+prompts of a pool whose source is a log. Policies are evaluated as they start: fitted on the pool's train
+split, with nothing learnt from these decisions. What the log cannot tell is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -44,9 +43,17 @@ COMPONENTS = 32
 _FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
 #: columns of an estimate; empty where the log cannot tell
 _OUTCOME = (
-    "outcome", "estimator", "value", "low", "high", "difference", "difference_low", "difference_high", "no_interval",
+    "outcome",
+    "estimator",
+    "value",
+    "low",
+    "high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "no_interval",
     "manski_width",
-)  # fmt: skip
+)
 
 
 def read_decisions(
@@ -58,13 +65,14 @@ def read_decisions(
     """A log as arrays, with embeddings, for the models of a bundle.
 
     Args:
-        place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`), whose prompts are
-            embedded with the bundle's encoder.
+        place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`),
+            whose prompts are embedded with the bundle's encoder.
         written: how a log of calls is written; None: a table with the usual columns.
         merged: {name in the log: model} of models that go by several names.
 
     Raises:
-        DataError: it cannot be read, a column is absent, a value is impossible, or there is no scored decision.
+        DataError: it cannot be read, a column is absent, a value is impossible,
+            or there is no scored decision.
     """
     manifest = read_manifest(bundle)
     if is_event_log(place):
@@ -105,12 +113,18 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
     assert test.answered is not None
     played, every = test.answered.argmax(axis=1), np.arange(len(rows))
     data = LoggedData(
-        arms=list(test.arms), actions=played, scores=test.scores[every, played], costs=test.costs[every, played],
-        features=leading(vectors, COMPONENTS), groups=np.array(test.prompts, dtype=object),
+        arms=list(test.arms),
+        actions=played,
+        scores=test.scores[every, played],
+        costs=test.costs[every, played],
+        features=leading(vectors, COMPONENTS),
+        groups=np.array(test.prompts, dtype=object),
         propensities=None if test.propensities is None else test.propensities[every, played],
-        embeddings=vectors, lengths=test.prompt_lengths.astype(np.float64), adaptive=adaptive,
+        embeddings=vectors,
+        lengths=test.prompt_lengths.astype(np.float64),
+        adaptive=adaptive,
         clusters=outcomes.clusters[rows],
-    )  # fmt: skip
+    )
     return data, test.prompts
 
 
@@ -136,10 +150,16 @@ def probabilities(
         )
     with one_blas_thread():
         built = build_policy(
-            policy, arms=problem.arms, dim=problem.dim, rho=rho, offline=stream.offline, binary_share=stream.share,
-            horizon=max(len(data), 1), keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
+            policy,
+            arms=problem.arms,
+            dim=problem.dim,
+            rho=rho,
+            offline=stream.offline,
+            binary_share=stream.share,
+            horizon=max(len(data), 1),
+            keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
             **tuned_options(inputs).get(policy, {}),
-        )  # fmt: skip
+        )
         heads = Heads(Oracles.load(inputs["oracles"]), needs_of(built))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
             mask = None if data.available is None else data.available[i]
@@ -163,9 +183,9 @@ def evaluate_pool(
         notify: told when a policy begins.
 
     Returns:
-        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference (value
-        minus what the log's own policy earned), difference_low, difference_high, no_interval, manski_width, refused, n, groups,
-        n_eff, max_weight, mean_weight, coverage, assumed, anytime.
+        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference
+        (value minus what the log's own policy earned), difference_low, difference_high, no_interval,
+        manski_width, refused, n, groups, n_eff, max_weight, mean_weight, coverage, assumed, anytime.
     """
     rows = []
     for policy in policies or [p for p in pool.policies if deployable(p)]:
@@ -177,11 +197,19 @@ def evaluate_pool(
                 PolicyError,
                 RouterError,
             ) as error:  # its own fault: the others are estimated all the same
-                rows.append(dict.fromkeys((*_FACTS, *_OUTCOME)) | {
-                    "pool": pool.name, "policy": policy, "rho": float(rho), "refused": f"it cannot be asked: {error}",
-                    "n": len(data), "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
-                    "anytime": data.adaptive,
-                })  # fmt: skip
+                rows.append(
+                    dict.fromkeys((*_FACTS, *_OUTCOME))
+                    | {
+                        "pool": pool.name,
+                        "policy": policy,
+                        "rho": float(rho),
+                        "refused": f"it cannot be asked: {error}",
+                        "n": len(data),
+                        "groups": len(np.unique(data.groups)),
+                        "assumed": data.propensities is None,
+                        "anytime": data.adaptive,
+                    }
+                )
                 continue
             facts = {k: v for k, v in asdict(evaluation).items() if k != "rows"}
             shared = {"pool": pool.name, "policy": policy, **facts}
@@ -194,9 +222,7 @@ def evaluate_pool(
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The rows as an Arrow table, with the same types where estimates were refused."""
     text, number = ("pool", "policy", "outcome", "estimator", "refused", "no_interval"), ("n", "groups")
-    names = [
-        "pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime",
-    ]  # fmt: skip
+    names = ["pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime"]
     kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
     kinds["assumed"] = kinds["anytime"] = pa.bool_()
     columns = {n: pa.array([row[n] for row in rows], type=kinds[n]) for n in names}
@@ -210,8 +236,8 @@ def logged_decisions(
 
     Args:
         inputs: folders of the inputs of the stage `off_policy`.
-        log: another log than the pool's own, which is the test part of its source (kind `logs`) or the log of its
-            router (`router.log`, else the deployed one's).
+        log: another log than the pool's own, which is the test part of its source (kind `logs`)
+            or the log of its router (`router.log`, else the deployed one's).
 
     Raises:
         DataError: there is no log, or it does not fit the pool.
@@ -227,6 +253,7 @@ def logged_decisions(
         )
     if "://" not in str(place) and not Path(place).exists():
         raise DataError(
-            f"there is no log at {place}: serve the deployed router, or name a log in the pool file (router: {{log: PATH}})"
+            f"there is no log at {place}: serve the deployed router, "
+            "or name a log in the pool file (router: {log: PATH})"
         )
     return read_decisions(place, bundle, written, merged_names(pool))

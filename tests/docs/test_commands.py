@@ -1,4 +1,5 @@
-"""Commands on pages: a `bash` block is followed by a test, an `sh` block says why it is not, and what stands in a line exists."""
+"""Commands on pages: a `bash` block is followed by a test, an `sh` block says why it is not,
+and what stands in a line exists."""
 
 from __future__ import annotations
 

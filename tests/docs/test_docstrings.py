@@ -1,4 +1,5 @@
-"""Every public function, class and method says what it is, the errors that it raises, and shapes of arrays."""
+"""Every public function, class and method says what it is, the errors that it raises,
+and shapes of arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page on the paper names every option in which the default preset departs from the printed algorithms."""
+"""The page on the paper names every option in which the default preset departs
+from the printed algorithms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""docs/upstreams.md names every field of the upstreams file with its default, and its example is a valid file."""
+"""docs/upstreams.md names every field of the upstreams file with its default,
+and its example is a valid file."""
 
 from __future__ import annotations
 
@@ -17,8 +18,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "upstreams.md").read_text(encoding=
 
 @pytest.mark.parametrize(
     ("heading", "model"),
-    [("field of the file", Upstreams), ("field", Upstream), ("field of `price`", CallPrice), ("field of `breaker`", BreakerSettings)],
-)  # fmt: skip
+    [
+        ("field of the file", Upstreams),
+        ("field", Upstream),
+        ("field of `price`", CallPrice),
+        ("field of `breaker`", BreakerSettings),
+    ],
+)
 def test_it_names_every_field(heading: str, model: type[BaseModel]) -> None:
     _, _, rest = PAGE.partition(f"| {heading} | default | |\n")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", rest.partition("\n\n")[0], re.MULTILINE))

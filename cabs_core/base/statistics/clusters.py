@@ -3,8 +3,9 @@
     cluster = clusters_of(group, sessions)          # [n] equal numbers: one observation
     contribution = influence(values, weights, cluster)
 
-Rows of one prompt (sampled answers, several models), of prompts that are nearly the same, and of one conversation depend on
-each other. Errors, degrees of freedom and "how many were seen" are those of clusters; splits keep them whole.
+Rows of one prompt (sampled answers, several models), of prompts that are nearly the same,
+and of one conversation depend on each other. Errors, degrees of freedom and "how many were seen" are those
+of clusters; splits keep them whole.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-#: a text of more conversations than this share of them (and this number) is a form that traffic has, "hello": it links none
+#: a text of more conversations than this share of them (and this number)
+#: is a form that traffic has, "hello": it links none
 COMMON_SHARE, COMMON_LEAST = 0.02, 10
 
 
@@ -23,8 +25,8 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 
     Args:
         groups: `[n]` any values, equal for rows of one prompt or of near-copies.
-        sessions: `[n]` names of conversations; None or '': not known. A group that stands in many conversations
-            (`COMMON_SHARE`) links none of them: its rows there belong to their conversations.
+        sessions: `[n]` names of conversations; None or '': not known. A group that stands in many
+            conversations (`COMMON_SHARE`) links none of them: its rows there belong to their conversations.
     """
     from scipy.sparse import coo_matrix  # noqa: PLC0415  (memory that a server does without)
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -50,7 +52,8 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 
 
 def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
-    """`[..., G]` sums of the last axis by cluster, in the order of the clusters' values; None: every value alone."""
+    """`[..., G]` sums of the last axis by cluster, in the order of the clusters' values;
+    None: every value alone."""
     values = np.asarray(values, dtype=np.float64)
     if clusters is None or not values.size:
         return values
@@ -61,7 +64,8 @@ def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
 
 
 def independent(weights: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """How many clusters of equal weight are as good as these: (sum w)^2 / sum w^2 over clusters, Kish 1965; 0 for none."""
+    """How many clusters of equal weight are as good as these: (sum w)^2 / sum w^2 over clusters,
+    Kish 1965; 0 for none."""
     sums = cluster_sums(weights, clusters)
     square = float((sums**2).sum())
     return float(sums.sum()) ** 2 / square if square > 0.0 else 0.0

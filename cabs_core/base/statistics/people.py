@@ -1,6 +1,8 @@
-"""What people would say, from a labelled sample and an instrument's verdict on everything: prediction-powered inference.
+"""What people would say, from a labelled sample and an instrument's verdict on everything:
+prediction-powered inference.
 
-Source: Angelopoulos, Duchi and Zrnic 2023, "PPI++": the weight of the judged part is chosen so that labels alone are never better.
+Source: Angelopoulos, Duchi and Zrnic 2023, "PPI++": the weight of the judged part is chosen
+so that labels alone are never better.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ class Estimate:
     n: int
 
     def clear(self, compared: int = 1) -> bool:
-        """Whether the interval leaves 0 out, widened for so many figures that are looked at (Bonferroni, as normal errors are)."""
+        """Whether the interval leaves 0 out, widened for so many figures that are looked at (Bonferroni,
+        as normal errors are)."""
         wider = float(special.ndtri(1 - LEVEL / 2 / max(compared, 1)) / special.ndtri(1 - LEVEL / 2))
         return (
             self.value - wider * (self.value - self.low) > 0
@@ -40,12 +43,14 @@ def corrected_mean(
     """The mean that people would give, from a labelled sample and judgements of all: prediction-powered.
 
     Args:
-        judged, people: `[n]` of the labelled items, drawn at random, scores in [0, 1]. rest: `[N - n]` judged only.
-        clusters: `[n]` equal for labels that depend on each other, such as those of one prompt; None: none do.
+        judged, people: `[n]` of the labelled items, drawn at random, scores in [0, 1].
+        rest: `[N - n]` judged only.
+        clusters: `[n]` equal for labels that depend on each other,
+            such as those of one prompt; None: none do.
 
     Returns:
-        its estimate with a two-sided 95 % interval (`statistics.uncertainty`): a good judge errs so rarely that few labels show no
-        error, which leaves room for some.
+        its estimate with a two-sided 95 % interval (`statistics.uncertainty`):
+        a good judge errs so rarely that few labels show no error, which leaves room for some.
     """
     n, m = len(people), len(rest)
     if n < 2:
@@ -68,10 +73,12 @@ def corrected_sum(
     """Mean over n prompts of sum_j weight_j score_j as people would have it, from some labelled answers.
 
     Args:
-        weight, judged, people: `[n, K]`, people nan where nobody labelled the answer; which ones were is random.
+        weight, judged, people: `[n, K]`, people nan where nobody labelled the answer;
+            which ones were is random.
         clusters: `[n]` of the prompts, or None.
 
-    Source: the difference estimator, Cassel, Saerndal and Wretman 1976: judgements of all, and the mean error of the labelled.
+    Source: the difference estimator, Cassel, Saerndal and Wretman 1976: judgements of all,
+    and the mean error of the labelled.
     """
     n, k = weight.shape
     row, arm = np.nonzero(~np.isnan(people))

@@ -1,26 +1,29 @@
 """How sure a figure is: one place for errors, intervals, bounds and what was not seen.
 
-    error = mean_error(values, clusters=problem.clusters, trials=by_trial)     # of the mean of [n] values
-    low, high = error.interval(mean, compared=5)                               # 95 %, for the best of five
-    low, high = share_interval(hits / n, n)                                    # Clopper and Pearson
-    high = cost_bound(costs, clusters)                                         # None: a few calls are most of the money
+    error = mean_error(values, clusters=problem.clusters, trials=by_trial)  # of the mean of [n] values
+    low, high = error.interval(mean, compared=5)                            # 95 %, for the best of five
+    low, high = share_interval(hits / n, n)                                 # Clopper and Pearson
+    high = cost_bound(costs, clusters)                                      # None if a few calls dominate
 
-**Units are clusters** (`statistics.clusters`): prompts with their near-copies, or conversations. Errors are linearised sums over
-clusters, degrees of freedom follow their number.
+**Units are clusters** (`statistics.clusters`): prompts with their near-copies, or conversations.
+Errors are linearised sums over clusters, degrees of freedom follow their number.
 
-**Trials and queries are crossed.** Every trial plays the queries in another order. The variance of a mean is the sum of the one
-over trials and the one over clusters of queries (two-way clustering: Cameron, Gelbach and Miller 2011, J. Business & Economic
-Statistics 29(2)) without its third, subtracted term, hence positive and never too small (Davezies, D'Haultfoeuille and
-Guyonvarch 2021, Annals of Statistics 49(2)); Student's t with Welch and Satterthwaite's degrees of freedom.
+**Trials and queries are crossed.** Every trial plays the queries in another order. The variance
+of a mean is the sum of the one over trials and the one over clusters of queries (two-way clustering:
+Cameron, Gelbach and Miller 2011, J. Business & Economic Statistics 29(2)) without its third,
+subtracted term, hence positive and never too small (Davezies, D'Haultfoeuille and Guyonvarch 2021,
+Annals of Statistics 49(2)); Student's t with Welch and Satterthwaite's degrees of freedom.
 
-**What was rarely or never seen is possible.** A bound allows for skewness towards its own side: where a few rows carry the loss
-they count as a Poisson number of lumps, not as a normal sum (Cornish and Fisher 1938, of a gamma quantile; Hall 1992, J. Royal
-Statistical Society B 54(1)). And it is at least as wide as one unit of the possible range in as large a share of the traffic as
-n clusters may have missed: 1 - .05^(1/n), about 3 / n (Clopper and Pearson 1934). Where nothing was seen that side takes all 5 %.
+**What was rarely or never seen is possible.** A bound allows for skewness towards its own side:
+where a few rows carry the loss they count as a Poisson number of lumps, not as a normal sum (Cornish
+and Fisher 1938, of a gamma quantile; Hall 1992, J. Royal Statistical Society B 54(1)). And it is at least
+as wide as one unit of the possible range in as large a share of the traffic as n clusters may have missed:
+1 - .05^(1/n), about 3 / n (Clopper and Pearson 1934). Where nothing was seen that side takes all 5 %.
 
 **The best of k** pays for being chosen: 5 % is divided by k (Bonferroni).
 
-**Costs have no largest value**: `cost_bound`. All errors are given the split: the same train rows, oracles and tuning.
+**Costs have no largest value**: `cost_bound`. All errors are given the split:
+the same train rows, oracles and tuning.
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ from cabs_core.base.statistics.clusters import cluster_sums, independent
 
 REPLICATES = 1000
 LEVEL = 0.05
-#: a mean of costs is not known where one cluster is more than this share of the sum (or than three clusters of equal size)
+#: a mean of costs is not known where one cluster is more than this share of the sum
+#: (or than three clusters of equal size)
 LARGEST_SHARE = 0.1
 #: (share of the largest values, their mean excess over the rest where values are standard normal)
 _TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
@@ -52,8 +56,10 @@ class Error:
     Attributes:
         se: standard error; df: its degrees of freedom.
         clusters: how many independent observations it rests on (`clusters.independent`).
-        lump_low, lump_high: what one of the rare large values adds to the mean, below and above it; 0 without skewness.
-        unit: the possible range of a single value: 1 of scores, utilities and their differences; 0: no value is bounded.
+        lump_low, lump_high: what one of the rare large values adds to the mean,
+            below and above it; 0 without skewness.
+        unit: the possible range of a single value: 1 of scores,
+            utilities and their differences; 0: no value is bounded.
         farthest_low, farthest_high: what the farthest cluster adds to the mean, below and above it.
     """
 
@@ -67,7 +73,8 @@ class Error:
     farthest_high: float = 0.0
 
     def with_trials(self, se: float, trials: int) -> Error:
-        """The same with the error over so many trials added, as two-way clustering does; NaN or one trial: nothing known."""
+        """The same with the error over so many trials added, as two-way clustering does;
+        NaN or one trial: nothing known."""
         if trials < 2 or math.isnan(se):
             return self
         if math.isnan(self.se):
@@ -75,7 +82,8 @@ class Error:
         return _with_variance(self, se, trials - 1.0)
 
     def against(self, independent: Error) -> Error:
-        """Of the difference to the mean of another, independent sample: Welch's; it rests on as many as the smaller one."""
+        """Of the difference to the mean of another, independent sample: Welch's;
+        it rests on as many as the smaller one."""
         lumps = dict.fromkeys(_LUMPS, 0.0)
         fewer = min(self.clusters, independent.clusters)
         return _with_variance(replace(self, **lumps, clusters=fewer), independent.se, independent.df)
@@ -88,7 +96,8 @@ class Error:
 
     @property
     def margin(self) -> float:
-        """Half the width of the usual two-sided 95 % interval, which knows neither skewness nor what was not seen."""
+        """Half the width of the usual two-sided 95 % interval, which knows neither skewness
+        nor what was not seen."""
         return float(half_width(self.se, min(self.df, 1e9) + 1.0)) if self.se > 0 else self.se
 
     def reach(
@@ -96,7 +105,8 @@ class Error:
     ) -> float:
         """How far a one-sided bound of error `tail` is from the mean; NaN: not known.
 
-        `width` takes the place of Student's quantile (standard errors of a confidence sequence). Of values without bounds there may be one more as far out as the farthest, where they are skewed to that side.
+        `width` takes the place of Student's quantile (standard errors of a confidence sequence). Of values
+        without bounds there may be one more as far out as the farthest, where they are skewed to that side.
         """
         if math.isnan(self.se):
             return math.nan
@@ -119,7 +129,8 @@ class Error:
         return value - self.reach("low", tail), value + self.reach("high", tail)
 
     def p_value(self, difference: float) -> float:
-        """p-value of the two-sided test that the mean is zero: the level at which `interval` ends there; NaN: not known."""
+        """p-value of the two-sided test that the mean is zero:
+        the level at which `interval` ends there; NaN: not known."""
         if math.isnan(difference) or math.isnan(self.se):
             return math.nan
         size, side = abs(difference), "low" if difference > 0 else "high"
@@ -163,7 +174,8 @@ def half_width(se: ArrayLike, units: ArrayLike) -> np.ndarray:
 
 
 def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:
-    """Standard error of the mean of independent values, std(ddof=1) / sqrt(n); NaN for fewer than two values."""
+    """Standard error of the mean of independent values, std(ddof=1) / sqrt(n);
+    NaN for fewer than two values."""
     values = np.asarray(values, dtype=np.float64)
     n = values.shape[axis]
     if n < 2:
@@ -184,9 +196,10 @@ def ratio_error(
     """Error of sum(tops) / sum(bottoms) over another sample of clusters, and over other trials.
 
     Args:
-        tops, bottoms: `[n]`, a row a query: for a mean over rounds, value times plays, and plays. Rows where both
-            are 0 were not seen.
-        clusters: `[n]` any values; None: every row alone. trials: the figure of each trial; None or one: without orders.
+        tops, bottoms: `[n]`, a row a query: for a mean over rounds, value times plays, and plays.
+            Rows where both are 0 were not seen.
+        clusters: `[n]` any values; None: every row alone.
+        trials: the figure of each trial; None or one: without orders.
         unit: see `Error`.
     """
     tops, bottoms = np.asarray(tops, dtype=np.float64), np.asarray(bottoms, dtype=np.float64)
@@ -220,7 +233,8 @@ def mean_error(
     trials: ArrayLike | None = None,
     unit: float = 1.0,
 ) -> Error:
-    """Error of the mean of values `[n]`, a row a query, weighted by `weights` (how often each was played; None: alike)."""
+    """Error of the mean of values `[n]`, a row a query, weighted by `weights`
+    (how often each was played; None: alike)."""
     values = np.asarray(values, dtype=np.float64)
     weights = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
     return ratio_error(values * weights, weights, clusters, trials=trials, unit=unit)
@@ -243,20 +257,24 @@ def crossed_error(
 
 
 def two_way_error(se_trials: float, se_queries: float, trials: int, queries: float) -> Error:
-    """Both one-way standard errors of a mean combined; one that is NaN (a single trial or query) is left out."""
+    """Both one-way standard errors of a mean combined; one that is NaN
+    (a single trial or query) is left out."""
     known = queries > 1 and not math.isnan(se_queries)
     error = Error(se_queries, queries - 1.0, queries) if known else replace(UNKNOWN, clusters=float(queries))
     return error.with_trials(se_trials, trials)
 
 
 def seen_share(plays: ArrayLike, observed: ArrayLike | None) -> float:
-    """How much of its queries a policy was seen on, in (0, 1]: what `Error.clusters` is to be multiplied with.
+    """How much of its queries a policy was seen on, in (0, 1]:
+    what `Error.clusters` is to be multiplied with.
 
-    That of the model whose missing answers leave most open: it is asked in a share p of the traffic and had c real answers
-    there, so what it was not seen to do may matter as p (1 - .05^(1/c)), which so many rows of a full table would.
+    That of the model whose missing answers leave most open: it is asked in a share p of the traffic
+    and had c real answers there, so what it was not seen to do may matter as p (1 - .05^(1/c)),
+    which so many rows of a full table would.
 
     Args:
-        plays: `[n, K]` how often each model was asked each query. observed: `[n, K]` 1 where the answer is real; None: all.
+        plays: `[n, K]` how often each model was asked each query.
+        observed: `[n, K]` 1 where the answer is real; None: all.
     """
     if observed is None:
         return 1.0
@@ -270,8 +288,8 @@ def seen_share(plays: ArrayLike, observed: ArrayLike | None) -> float:
 def times_needed(value: float, error: Error, tail: float = LEVEL, chance: float = 0.85) -> float | None:
     """How many times as many clusters it takes until a bound of error `tail` leaves 0 out, above or below.
 
-    With this chance: the truth is taken to lie about `value` as its error says, and what comes to be found about that. None: not
-    known, or more than a million times.
+    With this chance: the truth is taken to lie about `value` as its error says,
+    and what comes to be found about that. None: not known, or more than a million times.
     """
     if math.isnan(error.se):
         return None
@@ -287,10 +305,12 @@ def times_needed(value: float, error: Error, tail: float = LEVEL, chance: float 
 
 
 def share_interval(share: float, error: Error, tail: float = LEVEL / 2) -> tuple[float, float]:
-    """(lower, upper) bound of a share, each of error `tail`: Clopper and Pearson's, exact for independent rows.
+    """(lower, upper) bound of a share, each of error `tail`: Clopper and Pearson's,
+    exact for independent rows.
 
-    Of clustered rows, or several trials, with the number of independent rows that would have this error, p (1 - p) / se^2, less
-    for few degrees of freedom (Korn and Graubard 1998, Survey Methodology 24(2)); as many as clusters where it has none.
+    Of clustered rows, or several trials, with the number of independent rows that would have this error,
+    p (1 - p) / se^2, less for few degrees of freedom (Korn and Graubard 1998, Survey Methodology 24(2));
+    as many as clusters where it has none.
     """
     if math.isnan(error.se):
         return 0.0, 1.0
@@ -319,10 +339,11 @@ def too_heavy(costs: ArrayLike, clusters: ArrayLike | None = None) -> float | No
 
 
 def tail_error(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """Relative standard error of a mean cost, were the dear ones lognormal: what no dear one has to be drawn for.
+    """Relative standard error of a mean cost, were the dear ones lognormal:
+    what no dear one has to be drawn for.
 
-    A sum without its rare large costs looks safe; the spread of the dearer half, quarter and tenth says whether there are any
-    (the least of the three: a mixture of cheap and dear models is not a tail).
+    A sum without its rare large costs looks safe; the spread of the dearer half, quarter and tenth says
+    whether there are any (the least of the three: a mixture of cheap and dear models is not a tail).
     """
     sums = cluster_sums(costs, clusters)
     logs = np.sort(np.log(sums[sums > 0]))
@@ -342,11 +363,13 @@ def cost_bound(
     trials: ArrayLike | None = None,
     tail: float = LEVEL,
 ) -> float | None:
-    """Upper bound of a mean cost; None where a few calls are most of the money, so that nothing is known (`too_heavy`).
+    """Upper bound of a mean cost; None where a few calls are most of the money,
+    so that nothing is known (`too_heavy`).
 
-    The larger of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997, Statistics in Medicine 16(7)) and one
-    for others: skewness, and one more call as dear as the dearest. Simulated error at 5 %: at most .05 for lognormal costs up
-    to sigma 2.5, .08 for mixtures where one call in thirty is fifty times as dear.
+    The larger of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997,
+    Statistics in Medicine 16(7)) and one for others: skewness, and one more call as dear as the dearest.
+    Simulated error at 5 %: at most .05 for lognormal costs up to sigma 2.5,
+    .08 for mixtures where one call in thirty is fifty times as dear.
     """
     costs = np.asarray(costs, dtype=np.float64)
     if too_heavy(costs, clusters) is not None:
@@ -367,7 +390,8 @@ def cost_bound(
 
 @lru_cache(maxsize=8)
 def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
-    """[replicates, n] how often each of n clusters is drawn with replacement (multinomial), float32, read-only.
+    """[replicates, n] how often each of n clusters is drawn with replacement
+    (multinomial), float32, read-only.
 
     The same (n, seed) always gives the same weights, so that two routers are resampled together.
     """
@@ -387,7 +411,8 @@ def bootstrap_ratio(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> np.ndarray:
-    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries, for what has no formula.
+    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries,
+    for what has no formula.
 
     Args:
         numerators: [..., n], one value a query (a mean: the values themselves).
@@ -411,7 +436,10 @@ def bootstrap_ratio(
 
 
 def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """[..., replicates] resampled means. Centred first, so that single-precision products keep the spread exact."""
+    """[..., replicates] resampled means.
+
+    Centred first, so that single-precision products keep the spread exact.
+    """
     centre = values.mean(axis=-1, keepdims=True)
     resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
     return resampled

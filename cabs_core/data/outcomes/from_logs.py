@@ -1,4 +1,5 @@
-"""Source `logs`: decisions with their outcomes, one model a prompt, from a log or from a router's event log."""
+"""Source `logs`: decisions with their outcomes, one model a prompt,
+from a log or from a router's event log."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
     """Every decision as a query of its own, named by its row, with the one cell of the model that answered.
 
     Args:
-        pool_file: its source is the event log of a router that keeps prompts (`cabs serve --keep-prompts`), or a log that
-            `cabs_core.read_log` reads.
+        pool_file: its source is the event log of a router that keeps prompts (`cabs serve --keep-prompts`),
+            or a log that `cabs_core.read_log` reads.
 
     Raises:
         DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
@@ -71,10 +72,12 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
     source, pool = pool_file.pool.source, pool_file.pool
     columns = source.columns.chosen()
     return read_log(
-        pool_file.table_path(), source.format, columns if scored else columns | {"score": None},
+        pool_file.table_path(),
+        source.format,
+        columns if scored else columns | {"score": None},
         pool.score_range if "score_range" in pool.model_fields_set else None,
         scores=pool_file.scores_path(),
-    )  # fmt: skip
+    )
 
 
 def event_frame(path: Path) -> pd.DataFrame:
@@ -91,8 +94,9 @@ def event_frame(path: Path) -> pd.DataFrame:
     without = sum(d.prompt is None for d in decisions)
     if without:
         raise DataError(
-            f"{path}: {without} of {len(decisions)} decisions keep no prompt, and a pool is trained on prompts. Serve with "
-            "--keep-prompts; a log without prompts can be evaluated and learnt from beside a table (router: {log: PATH})"
+            f"{path}: {without} of {len(decisions)} decisions keep no prompt, "
+            "and a pool is trained on prompts. Serve with --keep-prompts; "
+            "a log without prompts can be evaluated and learnt from beside a table (router: {log: PATH})"
         )
     rows = [(d, rewards.get(d.id)) for d in decisions]
     return pd.DataFrame(

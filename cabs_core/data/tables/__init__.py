@@ -1,8 +1,10 @@
 """Users' tables: parquet, CSV, TSV, JSON lines or JSON, packed or not, in one file or several.
 
-table = open_table(path)             # its columns are known, no row is held
-frame = table.read(["prompt", "meta.scores.0"])     # only these; text stays text, nothing is guessed
-scores = number_column(frame["meta.scores.0"], "score", table.place("meta.scores.0"))    # or an error that names the row
+    table = open_table(path)  # its columns are known, no row is held
+    frame = table.read(["prompt", "meta.scores.0"])  # only these; text stays text, nothing is guessed
+    scores = number_column(frame["meta.scores.0"], "score", table.place("meta.scores.0"))
+
+The last line raises an error that names the row where a cell is no score.
 """
 
 from __future__ import annotations
@@ -27,20 +29,31 @@ from cabs_core.data.tables.samples import Samples, samples_in
 from cabs_core.data.tables.table import Shards, Table
 
 __all__ = [
-    "Place", "Table", "at", "flat_chats", "number_column", "open_table", "prompt_column", "read_records", "text_column", "text_or_blank",
-]  # fmt: skip
+    "Place",
+    "Table",
+    "at",
+    "flat_chats",
+    "number_column",
+    "open_table",
+    "prompt_column",
+    "read_records",
+    "text_column",
+    "text_or_blank",
+]
 
 
 def open_table(path: str | Path) -> Table:
     """Open a table: a file, a folder of files with the same columns, or a pattern such as `part-*.parquet`.
 
-    What each kind of file is: `.parquet`, `.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`, each also as `.gz`, `.zst`, `.bz2` or
-    `.lz4`; `samples_*.jsonl` of lm-evaluation-harness become one row per document and model (`Samples`).
+    What each kind of file is: `.parquet`, `.csv`, `.tsv`, `.jsonl`,
+    `.ndjson`, `.json`, each also as `.gz`, `.zst`, `.bz2` or `.lz4`;
+    `samples_*.jsonl` of lm-evaluation-harness become one row per document and model (`Samples`).
 
     Returns:
-        a table: `names` (its columns, and dotted names within structs), `has(name)`, `read(names)` (a data frame of the
-        named columns, dotted paths into structs, lists, maps and JSON texts among them), `first_row` (the number of the
-        first row in the file, for messages) and `place(name)` for `number_column` and `text_column`.
+        a table: `names` (its columns, and dotted names within structs), `has(name)`,
+        `read(names)` (a data frame of the named columns, dotted paths into structs, lists,
+        maps and JSON texts among them), `first_row` (the number of the first row in the file, for messages)
+        and `place(name)` for `number_column` and `text_column`.
 
     Raises:
         DataError: there is none, it cannot be read, or it has no columns.

@@ -1,4 +1,5 @@
-"""One column of a user's table as texts or numbers: what people write is taken, anything else is an error that names its row."""
+"""One column of a user's table as texts or numbers: what people write is taken,
+anything else is an error that names its row."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ LONGEST_PROMPT = 1_000_000
 LONGEST_NAME = 500
 #: words for the best and the worst score; `_` and `-` in them count as blanks
 GOOD = frozenset(
-    "true yes pass passed correct right up thumbs-up thumb-up thumbsup upvote like liked positive good accept accepted \U0001f44d"
-    .replace("-", "_").split()
-)  # fmt: skip
+    "true yes pass passed correct right up thumbs_up thumb_up thumbsup upvote like liked positive good "
+    "accept accepted \U0001f44d".split()
+)
 BAD = frozenset(
-    "false no fail failed incorrect wrong down thumbs-down thumb-down thumbsdown downvote dislike disliked negative bad reject "
-    "rejected \U0001f44e".replace("-", "_").split()
-)  # fmt: skip
+    "false no fail failed incorrect wrong down thumbs_down thumb_down thumbsdown downvote dislike disliked "
+    "negative bad reject rejected \U0001f44e".split()
+)
 #: the largest value, and what is expected
 _LIMITS = {
     "score": (1.0, "a number in [0, 1]"),
@@ -46,8 +47,8 @@ _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 class Place:
     """Where a column stands, for error messages: its table, the number of its first row, its name there.
 
-    Of a wide table, whose `rows` rows are repeated for each of `models`, the name holds {model}. Of a folder, `parts` are
-    (file, number of its first row, rows).
+    Of a wide table, whose `rows` rows are repeated for each of `models`, the name holds {model}.
+    Of a folder, `parts` are (file, number of its first row, rows).
     """
 
     origin: str
@@ -89,7 +90,8 @@ class Place:
 
 
 def prompt_column(values: pd.Series, place: Place) -> pd.Series:
-    """A column of prompts as text; messages of a chat, also as JSON, become the text that the server would route by.
+    """A column of prompts as text; messages of a chat, also as JSON,
+    become the text that the server would route by.
 
     Raises:
         DataError: as of `text_column`.
@@ -191,11 +193,12 @@ def number_column(
 ) -> np.ndarray:
     """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
 
-    Latencies are seconds, or milliseconds where the column's name says so. A score may also be true or false, per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
+    Latencies are seconds, or milliseconds where the column's name says so. A score may also be true or false,
+    per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
 
     Raises:
-        DataError: a value that is no number (dates, durations, lists, ...) or out of range. `$` before a cost is
-            accepted, other units are not.
+        DataError: a value that is no number (dates, durations, lists, ...) or out of range.
+            `$` before a cost is accepted, other units are not.
     """
     values = values.reset_index(drop=True)
     dtype, (low, high) = values.dtype, score_range
@@ -254,22 +257,27 @@ _FEW = 0.02
 
 
 def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int) -> str:
-    """Which range the scores seem to have; it names the smallest and the largest, since only people know the range."""
+    """Which range the scores seem to have; it names the smallest and the largest,
+    since only people know the range."""
     known = int((~np.isnan(scores)).sum())
     if wrong <= _FEW * known:
-        return f" The other {known - wrong:,} scores lie in that range: correct the row, or leave the cell empty where the model was not asked"
+        return (
+            f" The other {known - wrong:,} scores lie in that range: correct the row, "
+            "or leave the cell empty where the model was not asked"
+        )
     smallest, largest = float(np.nanmin(scores)), float(np.nanmax(scores))
     to = next((s for s in (1, 5, 10, 20, 100, 1000) if max(largest, -smallest) <= s), None)
     if to is None:
         return ""
     whole = bool((scores[~np.isnan(scores)] % 1 == 0).all())
     start = -to if smallest < 0 else 1 if whole and smallest >= 1 and to in (5, 10) else 0
+    run = f" Scores run from {smallest:g} to {largest:g} here"
     # a slip, or a range of the user's own
     if max(largest, -smallest) < to / 2 or (start < 0 and -smallest < to / 2):
-        return f" Scores run from {smallest:g} to {largest:g} here; set score_range to the range that they can have"
+        return f"{run}; set score_range to the range that they can have"
     if (start, to) == score_range:
         return ""
-    return f" Scores run from {smallest:g} to {largest:g} here; set score_range: [{start}, {to}], or the range that they can have if it is another"
+    return f"{run}; set score_range: [{start}, {to}], or the range that they can have if it is another"
 
 
 def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 1.0)) -> float | None:
@@ -312,7 +320,10 @@ def _fix(value: Any, column: str) -> str:
         if re.fullmatch(r"[$€]?\s?-?[\d.]*,\d+\s?[$€]?", text):
             return " Write numbers with a decimal point and without thousands separators"
         if column == "score":
-            return " An answer that failed is a bad answer: write 0. Leave the cell empty where the model was not asked"
+            return (
+                " An answer that failed is a bad answer: write 0. "
+                "Leave the cell empty where the model was not asked"
+            )
         if column == "cost" and re.search(r"[$€£]|usd|eur", text, re.IGNORECASE):
             return " Write costs as plain numbers of USD"
     if isinstance(value, timedelta):

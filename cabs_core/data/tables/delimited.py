@@ -22,7 +22,10 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical ba
 
 
 class Delimited(Table):
-    """Every field is text; a row with more or fewer fields than the header is an error. Unused columns may have any name."""
+    """Every field is text; a row with more or fewer fields than the header is an error.
+
+    Unused columns may have any name.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,8 +48,9 @@ class Delimited(Table):
         for separator, called in _SEPARATORS.items():
             if len(self.columns) == 1 and self.columns[0].count(separator) >= 2:
                 raise DataError(
-                    f"{self.path}: the columns are separated by {called}: {self.columns[0]!r:.120}. Save the table with "
-                    f"{_SEPARATORS.get(self._separator, self._separator)} and with decimal points (1,234.5 as 1234.5)"
+                    f"{self.path}: the columns are separated by {called}: {self.columns[0]!r:.120}. "
+                    f"Save the table with {_SEPARATORS.get(self._separator, self._separator)} "
+                    "and with decimal points (1,234.5 as 1234.5)"
                 )
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
@@ -100,7 +104,7 @@ class Delimited(Table):
             except pa.ArrowInvalid as named:
                 text = str(named).removeprefix("CSV parse error: ").replace("Row #", "row ")
                 raise DataError(
-                    f"{self.path}, {text:.300}. Put texts that hold the separator or line breaks in double quotes, and "
-                    'write " inside them twice'
+                    f"{self.path}, {text:.300}. Put texts that hold the separator or line breaks "
+                    'in double quotes, and write " inside them twice'
                 ) from None
         return table.rename_columns(list(inner)).to_pandas()

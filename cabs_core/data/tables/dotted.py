@@ -10,7 +10,8 @@ from cabs_core.base.errors import shortened
 
 
 def at(record: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings and lists, and of JSON in a text; None where there is none.
+    """The value at a dotted path of nested mappings and lists, and of JSON in a text;
+    None where there is none.
 
     A key may itself hold dots.
     """
@@ -38,7 +39,8 @@ def _cuts(path: str) -> list[tuple[str, str]]:
 
 
 def column_of(name: str, columns: Collection[str]) -> tuple[str, str] | None:
-    """(column, path within it) that a name means, the column with the longest name first; None: there is none."""
+    """(column, path within it) that a name means,
+    the column with the longest name first; None: there is none."""
     if name in columns:
         return name, ""
     return next((cut for cut in _cuts(name) if cut[0] in columns), None)

@@ -1,4 +1,5 @@
-"""The bytes of a table: which files it consists of, what their names say, how they are packed, and errors that say what to do."""
+"""The bytes of a table: which files it consists of, what their names say, how they are packed,
+and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ _MAGIC = {
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a table: one file, those of a folder (hidden ones left out), or those that a pattern names.
+    """The files of a table: one file, those of a folder (hidden ones left out),
+    or those that a pattern names.
 
     Numbers in names are ordered by value, so `part-10` comes after `part-9`.
 
@@ -54,7 +56,8 @@ def files_of(path: Path) -> list[Path]:
         raise DataError(f"{path} holds no table; expected files that end in {', '.join(SUFFIXES)}")
     if len(kinds) > 1:
         raise DataError(
-            f"{path} holds tables of several kinds ({listed(kinds)}), which may be the same rows twice: leave one kind there"
+            f"{path} holds tables of several kinds ({listed(kinds)}), "
+            "which may be the same rows twice: leave one kind there"
         )
     return sorted(tables, key=_natural)
 
@@ -77,13 +80,14 @@ def opened(path: Path) -> IO[bytes]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[str]:
-    """Yield the suffix of a readable table; errors in the `with` block become a DataError that says what to do."""
+    """Yield the suffix of a readable table; errors in the `with` block become a DataError
+    that says what to do."""
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         hint = f" ({_HINTS[suffix]})" if suffix in _HINTS else ""
         raise DataError(
-            f"{path}: cannot read {suffix or 'a file without suffix'}{hint}; expected one of {', '.join(SUFFIXES)}, "
-            f"packed ({', '.join(PACKED)}) or not"
+            f"{path}: cannot read {suffix or 'a file without suffix'}{hint}; "
+            f"expected one of {', '.join(SUFFIXES)}, packed ({', '.join(PACKED)}) or not"
         )
     try:
         if path.stat().st_size == 0:
@@ -94,8 +98,8 @@ def readable(path: Path) -> Iterator[str]:
         if not isinstance(error, UnicodeDecodeError) and "UTF8" not in str(error):
             raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
         raise DataError(
-            f"{path} is not UTF-8 text{_first_other_line(path)}: it may be Latin-1 or Windows-1252. Save it as UTF-8 "
-            "(in Excel: 'CSV UTF-8')"
+            f"{path} is not UTF-8 text{_first_other_line(path)}: it may be Latin-1 or Windows-1252. "
+            "Save it as UTF-8 (in Excel: 'CSV UTF-8')"
         ) from None
     except (OSError, ValueError, KeyError, csv.Error, pa.ArrowException, RecursionError) as error:
         raise DataError(f"{path} cannot be read as {suffix}: {error}") from None
@@ -111,8 +115,8 @@ def _refuse_another_kind(path: Path, suffix: str) -> None:
     if kind:
         expected = {".parquet": "parquet", ".csv": "CSV (UTF-8, comma separated)"}.get(suffix, "UTF-8 text")
         raise DataError(
-            f"{path} is {kind}, whatever its name says (it begins with {start!r:.60}): save the table as {expected}, "
-            "or correct the name"
+            f"{path} is {kind}, whatever its name says (it begins with {start!r:.60}): "
+            f"save the table as {expected}, or correct the name"
         )
 
 

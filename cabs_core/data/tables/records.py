@@ -22,11 +22,12 @@ _DEEPEST, _MOST_NAMES = 4, 10_000
 def read_records(path: Path, holders: Collection[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
     r"""(number from 1, record) of a JSON file, whatever its name says: a record a line, or one document.
 
-    A line ends at "\n" and nowhere else; a line without anything but white space is no record. A document is a list of
-    records, an object with one list of them, or a table as pandas writes it.
+    A line ends at "\n" and nowhere else; a line without anything but white space is no record.
+    A document is a list of records, an object with one list of them, or a table as pandas writes it.
 
     Args:
-        holders: the fields of a document that may hold the records, where only these do and any other is a record itself.
+        holders: the fields of a document that may hold the records,
+            where only these do and any other is a record itself.
 
     Raises:
         DataError: it cannot be read, is no JSON, or a record is no object.
@@ -60,7 +61,8 @@ def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> It
             value = json.loads(following)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                f"{path}, row {number}: not JSON ({error}); expected one JSON object a line, or one JSON document"
+                f"{path}, row {number}: not JSON ({error}); "
+                "expected one JSON object a line, or one JSON document"
             ) from None
         yield value
         following, number = next(filled, None), number + 1
@@ -78,7 +80,8 @@ def _document(path: Path, text: str, first_line: Exception) -> Any:
 
 
 def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
-    """The records of a document: a list, one list within an object, or pandas' orients split, columns, index, list."""
+    """The records of a document: a list, one list within an object, or pandas' orients split,
+    columns, index, list."""
     if isinstance(document, list):
         return document
     if not isinstance(document, Mapping) or not document:

@@ -1,7 +1,8 @@
-"""Answers as lm-evaluation-harness logs them (`--log_samples`): a folder a model, a file a task and run, a line a document.
+"""Answers as lm-evaluation-harness logs them (`--log_samples`): a folder a model,
+a file a task and run, a line a document.
 
-A line has doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics (names), hashes, and each metric under
-its name. Where a task has several filters, a document has a line for each.
+A line has doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics (names), hashes,
+and each metric under its name. Where a task has several filters, a document has a line for each.
 """
 
 from __future__ import annotations
@@ -21,20 +22,31 @@ from cabs_core.data.tables.table import Table
 #: fields of a line that are no metrics
 _FIELDS = frozenset(
     {
-        "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics", "doc_hash",
-        "prompt_hash", "target_hash", "schema_version",
+        "doc_id",
+        "doc",
+        "target",
+        "arguments",
+        "resps",
+        "filtered_resps",
+        "filter",
+        "metrics",
+        "doc_hash",
+        "prompt_hash",
+        "target_hash",
+        "schema_version",
     }
-)  # fmt: skip
+)
 _MADE = ("query_id", "prompt", "task", "model")
 _NAME = re.compile(r"samples_(?P<task>.+?)(?:_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+))?\.jsonl")
 
 
 class Samples(Table):
-    """One row per document and model, joined by task and document: query_id, prompt, task, model, score and what a line has.
+    """One row per document and model, joined by task and document: query_id, prompt, task, model,
+    score and what a line has.
 
-    `score` is the only metric there is; where there are several, a metric is asked for by its name, as `acc_norm`, or
-    with its filter, as `exact_match,flexible-extract`. The prompt is that of the first model, for each model may have a
-    template of its own.
+    `score` is the only metric there is; where there are several, a metric is asked for by its name,
+    as `acc_norm`, or with its filter, as `exact_match,flexible-extract`.
+    The prompt is that of the first model, for each model may have a template of its own.
     """
 
     def __init__(self, path: Path, files: Sequence[Path]) -> None:
@@ -44,7 +56,8 @@ class Samples(Table):
         for file, model, task in self._files:
             if (earlier := runs.setdefault((model, task), file)) != file:
                 raise DataError(
-                    f"{path}: {earlier.name} and {file.name} are two runs of task {task} by {model}: leave one there"
+                    f"{path}: {earlier.name} and {file.name} are two runs of task {task} "
+                    f"by {model}: leave one there"
                 )
         self._metrics: dict[tuple[str, str], None] = {}
         keys: dict[str, None] = {}
@@ -83,7 +96,8 @@ class Samples(Table):
                     known, where = hashes.setdefault(query, (record["doc_hash"], file))
                     if known != record["doc_hash"]:
                         raise DataError(
-                            f"{file}, row {number}: document {record['doc_id']} of task {task} is another one than in {where}"
+                            f"{file}, row {number}: document {record['doc_id']} of task {task} "
+                            f"is another one than in {where}"
                         )
                 made = {"query_id": query, "task": task, "model": model}
                 made["prompt"] = prompts.setdefault(query, _prompt(record))
@@ -148,7 +162,8 @@ def _metrics(record: Mapping[str, Any]) -> list[str]:
 
 
 def _prompt(record: Mapping[str, Any]) -> Any:
-    """What the model was asked: the first argument of the first call, in the forms of old and new versions."""
+    """What the model was asked: the first argument of the first call,
+    in the forms of old and new versions."""
     return next(
         (
             v

@@ -25,7 +25,8 @@ class Table(ABC):
         columns: as the table has them, in its order; a name may stand there twice.
         nested: dotted names within columns that hold mappings.
         first_row: number of the first row in the file, for messages (2 for a CSV file with a header line).
-        parts: (file, number of its first row, rows) of each file of a folder, once rows were read; else empty.
+        parts: (file, number of its first row, rows) of each file of a folder,
+            once rows were read; else empty.
     """
 
     path: Path
@@ -48,24 +49,30 @@ class Table(ABC):
         return Place(str(self.path), self.first_row, name, parts=self.parts)
 
     def absent(self, name: str, named_by: str, more: str = "") -> DataError:
-        """The error of a column that is not there: what names it, what there is, and perhaps what was meant."""
+        """The error of a column that is not there: what names it, what there is,
+        and perhaps what was meant."""
         header = ""
         if pd.to_numeric(pd.Series(self.columns), errors="coerce").notna().any():
             header = " These look like values: does the first line hold the names of the columns?"
         return DataError(
-            f"{self.path}: no column {name!r:.100}, which {named_by} names; columns are: {listed(self.names, 400)}."
-            f"{header}{did_you_mean(name, self.names)} Map {named_by} to the right column.{more}"
+            f"{self.path}: no column {name!r:.100}, which {named_by} names; columns are: "
+            f"{listed(self.names, 400)}.{header}{did_you_mean(name, self.names)} Map {named_by} "
+            f"to the right column.{more}"
         )
 
     def read(self, names: Iterable[str], repeated: Collection[str] = ()) -> pd.DataFrame:
-        """The named columns, by these names. Nothing is guessed: text stays text, lists and mappings stay what they are.
+        """The named columns, by these names.
+
+        Nothing is guessed: text stays text, lists and mappings stay what they are.
 
         Args:
-            names: of columns, or dotted paths into columns of structs, lists, maps or JSON texts (`meta.scores.0`).
+            names: of columns, or dotted paths into columns of structs, lists,
+                maps or JSON texts (`meta.scores.0`).
             repeated: names whose texts occur in many rows, to be held once each (categorical).
 
         Raises:
-            DataError: the table cannot be read, a name stands for no column, for two, or for a path that no row has.
+            DataError: the table cannot be read, a name stands for no column, for two,
+                or for a path that no row has.
         """
         wanted = list(dict.fromkeys(names))
         twice = {name for name, count in Counter(self.columns).items() if count > 1}

@@ -1,9 +1,9 @@
 """Are the models' scores about the same queries? And about the texts that stand beside them?
 
-If one model's row of a score matrix is in another order than the rest, its scores are independent of the others
-within a task. Models that share an order form a block: correlated inside, uncorrelated with the other blocks.
-Only the block whose order is that of the texts can be predicted from them. Both are tested by permutation
-within tasks, so that differences between tasks explain nothing.
+If one model's row of a score matrix is in another order than the rest, its scores are independent
+of the others within a task. Models that share an order form a block: correlated inside, uncorrelated
+with the other blocks. Only the block whose order is that of the texts can be predicted from them.
+Both are tested by permutation within tasks, so that differences between tasks explain nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from scipy.sparse.csgraph import connected_components
 _ROWS = 12_000
 _PERMUTATIONS = 99
 _FOLDS = 5
-#: characters of scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Chinese; each is a word of its own
+#: characters of scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Chinese;
+#: each is a word of its own
 _ALONE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 #: regular expression of a word, or of a mark between words
 WORD = rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]"
@@ -32,7 +33,8 @@ class Blocks:
         correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
         blocks: lists of arm indices, largest first, constant models left out: connected components of the
             significant correlations, joined unless their mean correlation is surely negligible.
-        conclusive: whether there are rows enough to tell "unrelated" from "not seen"; if not, all is one block.
+        conclusive: whether there are rows enough to tell "unrelated" from "not seen";
+            if not, all is one block.
         apart: indices of the blocks that prove misalignment, none or at least two (see `_apart`).
     """
 
@@ -71,7 +73,8 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     strong = observed[upper][observed[upper] > threshold]
     typical = float(np.median(strong)) if len(strong) else 0.0
     negligible = _NEGLIGIBLE * (typical or 0.3)
-    # Weak but significant links do not join blocks: rows in another order keep a trace of the tasks' inner order.
+    # Weak but significant links do not join blocks: rows in another order keep a trace
+    # of the tasks' inner order.
     linked &= np.abs(observed) > _NEGLIGIBLE * typical
     count, label = connected_components(linked, directed=False)
     members = [np.flatnonzero(label == b) for b in range(count)]
@@ -85,11 +88,11 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
 def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int) -> tuple[int, ...]:
     """Blocks that correlate inside, and not with another block that does.
 
-    A model without a relative proves nothing: it may be unlike the others, and in true tables some are. If models share
-    one difficulty of the queries, with whatever loadings, the correlation across two blocks is the geometric mean of
-    those inside them. Blocks are set apart where it is below half of that by three standard errors, and each
-    correlates inside by more than chance gives any pair. `tests/core/data/validation/test_alignment.py` states the rate of
-    false alarms.
+    A model without a relative proves nothing: it may be unlike the others, and in true tables some are.
+    If models share one difficulty of the queries, with whatever loadings, the correlation across two blocks
+    is the geometric mean of those inside them. Blocks are set apart where it is below half
+    of that by three standard errors, and each correlates inside by more than chance gives any pair.
+    `tests/core/data/validation/test_alignment.py` states the rate of false alarms.
     """
 
     def inside(block: list[int]) -> float:
@@ -152,7 +155,8 @@ def predictability(
         groups: lists of arm indices; a group's target is the mean of its models' standardised scores.
 
     Returns:
-        `[G]` out-of-fold correlation of predicted and actual mean score of each group; `[G]` permutation p-values.
+        `[G]` out-of-fold correlation of predicted and actual mean score of each group;
+        `[G]` permutation p-values.
     """
     rng = np.random.default_rng([0, 1])
     rows = sample_rows(len(scores))
@@ -171,7 +175,8 @@ def predictability(
 
 
 def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
-    """Features of the texts without an encoder: TF-IDF of the words reduced by SVD, and two columns for the length.
+    """Features of the texts without an encoder: TF-IDF of the words reduced by SVD,
+    and two columns for the length.
 
     Returns:
         `[n, d]`, d at most dim + 2; fewer columns where the texts have few words in common.

@@ -22,8 +22,8 @@ from cabs_core.data.validation.catalog import CHECKS, Stage
 from cabs_core.data.validation.run import run_checks
 
 _LISTED = 12
-#: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell, and gigabytes of an
-#: empty table, by `python -m benchmarks.scale` (docs/measurements/speed.md)
+#: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell,
+#: and gigabytes of an empty table, by `python -m benchmarks.scale` (docs/measurements/speed.md)
 _LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 159 / 3e6, 1.2 / 3e6, 0.4
 #: share of score_range: scores that differ by less do not use it
 _NARROW = 0.05
@@ -81,20 +81,23 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
     unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
     if unknown:
         raise PoolError(
-            f"pool {pool.name!r}: accept names {unknown[0]!r:.100}, which is no check of the data. The checks are: "
-            f"{', '.join(spec.name for spec in CHECKS)}"
+            f"pool {pool.name!r}: accept names {unknown[0]!r:.100}, which is no check of the data. "
+            f"The checks are: {', '.join(spec.name for spec in CHECKS)}"
         )
     splits = split_under(outcomes, pool.split, pool.replay.condition)
     warnings = []
     for stage in STAGES:
-        for found in run_checks(stage, outcomes, splits, pool):
-            if not found.passed and found.severity == "ERROR":
-                raise DataError(
-                    f"{outcomes.report.get('origin', pool.name)}: {found.observed}; expected {found.expected} (check {found.name})."
-                    f"{found.means and ' ' + found.means}{_advice(found.name, outcomes)}{_left_out(outcomes)}"
+        for check in run_checks(stage, outcomes, splits, pool):
+            if not check.passed and check.severity == "ERROR":
+                origin = outcomes.report.get("origin", pool.name)
+                advice = (
+                    f"{check.means and ' ' + check.means}{_advice(check.name, outcomes)}{_left_out(outcomes)}"
                 )
-            if not found.passed:
-                warnings.append(found.warning)
+                raise DataError(
+                    f"{origin}: {check.observed}; expected {check.expected} (check {check.name}).{advice}"
+                )
+            if not check.passed:
+                warnings.append(check.warning)
     return warnings
 
 
@@ -113,8 +116,8 @@ def _advice(check: str, outcomes: Outcomes) -> str:
         return accept
     worst = max(missing, key=lambda arm: missing[arm])
     return (
-        f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): list the other models under `models`, or set "
-        f"`missing: predict` to use all queries.{accept}"
+        f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): "
+        f"list the other models under `models`, or set `missing: predict` to use all queries.{accept}"
     )
 
 
@@ -125,8 +128,9 @@ def _shape(outcomes: Outcomes) -> list[str]:
     tasks = sorted(set(outcomes.tasks.tolist()))
     named = f": {listed(tasks, 100)}" if len(tasks) > 1 else ""
     lines = [
-        f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, {len(outcomes):,} "
-        f"queries x {len(outcomes.arms)} models, {len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
+        f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, "
+        f"{len(outcomes):,} queries x {len(outcomes.arms)} models, "
+        f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
     ]
     if report.get("judges"):
         lines.append(judges_text(report["judges"]))
@@ -170,8 +174,8 @@ def _log_shape(outcomes: Outcomes) -> list[str]:
     )
     if outcomes.propensities is None:
         lines.append(
-            "propensities: none in the log; they are estimated, and every figure then rests on that model (map "
-            "source.columns.propensity where they are known)"
+            "propensities: none in the log; they are estimated, and every figure then rests on that model "
+            "(map source.columns.propensity where they are known)"
         )
     else:
         known = outcomes.propensities[outcomes.answered == 1]
@@ -217,8 +221,8 @@ def _repeated(outcomes: Outcomes) -> list[str]:
         return near
     most = again[counts[again].argmax()]
     return [
-        f"repeated prompts: {len(again):,}, the most often ({counts[most]} times) {texts[most]!r:.80}; the queries of one "
-        "prompt stay in one split",
+        f"repeated prompts: {len(again):,}, the most often ({counts[most]} times) {texts[most]!r:.80}; "
+        "the queries of one prompt stay in one split",
         *near,
     ]
 
@@ -233,7 +237,8 @@ def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     fitting = [r for r in grid_for_costs(outcomes.costs.mean(axis=0)) if r > 0]
     if pool_file.rhos_from != "costs" and fitting:
         lines.append(
-            f"  at these costs, which model is best depends on it between about {dollars(fitting[-1])} and {dollars(fitting[0])}; "
+            "  at these costs, which model is best depends on it between about "
+            f"{dollars(fitting[-1])} and {dollars(fitting[0])}; "
             "`replay: {rhos: auto}` takes values of that range"
         )
     return lines
@@ -247,9 +252,9 @@ def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     known = encoder_record(pool_file.pool.encoder.name)
     more = "" if known and known.fitted else ", and embedding, whose rate `cabs run` shows"
     return [
-        f"large: {cells:,} outcomes will take about {max(cells * _SECONDS / 60, 1):.0f} minutes of processor time and "
-        f"{_LEAST_GIGABYTES + cells * _GIGABYTES:.1f} GB of memory; on top come the replays{more}. Fewer models or prompts take less in "
-        "proportion"
+        f"large: {cells:,} outcomes will take about {max(cells * _SECONDS / 60, 1):.0f} minutes "
+        f"of processor time and {_LEAST_GIGABYTES + cells * _GIGABYTES:.1f} GB of memory; "
+        f"on top come the replays{more}. Fewer models or prompts take less in proportion"
     ]
 
 
@@ -264,27 +269,28 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     worthless = margin(costs[None, :], rhos[:, None]) == 0
     if (worthless.mean(axis=1) > 0.5).mean() > 0.5:
         found.append(
-            f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} worths of a right answer most models cost more than "
-            "it is worth, so the cheapest wins by its price alone: set `replay: {rhos: auto}`, or larger answer_value_usd"
+            f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} worths of a right answer "
+            "most models cost more than it is worth, so the cheapest wins by its price alone: "
+            "set `replay: {rhos: auto}`, or larger answer_value_usd"
         )
     name = pool_file.pool.encoder.name
     if encoder_record(name) is None and "/" not in name:
         known = list(encoders())
         found.append(
-            f"encoder {name!r:.100} is none of {', '.join(known)}, so a folder or a model of that name on the Hugging Face hub is looked "
-            f"for.{did_you_mean(name, known)}"
+            f"encoder {name!r:.100} is none of {', '.join(known)}, so a folder or a model of that name "
+            f"on the Hugging Face hub is looked for.{did_you_mean(name, known)}"
         )
     low, high = pool_file.pool.score_range
     spread = float(np.ptp(outcomes.scores))
     if 0 < spread < _NARROW:
         least, most = (low + (high - low) * float(x) for x in (outcomes.scores.min(), outcomes.scores.max()))
         found.append(
-            f"all scores lie between {least:.4g} and {most:.4g}, but score_range says that {low:g} to {high:g} can be given: set it to "
-            "the worst and the best score that can be given"
+            f"all scores lie between {least:.4g} and {most:.4g}, but score_range says that {low:g} "
+            f"to {high:g} can be given: set it to the worst and the best score that can be given"
         )
     elif outcomes.scores.max() <= 0.2:
         found.append(
-            f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good as it gets, set "
-            "score_range to the worst and the best score that can be given"
+            f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good "
+            "as it gets, set score_range to the worst and the best score that can be given"
         )
     return found

@@ -37,8 +37,8 @@ def run_checks(
         only: names of the checks to run; default: all.
 
     Raises:
-        ValueError: unknown stage, or no splits for stage 'splits', or not one for every query. Nothing else: a check
-            that breaks has failed.
+        ValueError: unknown stage, or no splits for stage 'splits', or not one for every query. Nothing else:
+            a check that breaks has failed.
     """
     if splits is None:
         if stage == "splits":

@@ -31,10 +31,13 @@ _FEWEST_LEFT_OUT = 20
 
 
 class Tables:
-    """Tables derived from outcomes, each made when a check asks for it: worst row first, or why the check does not apply.
+    """Tables derived from outcomes, each made when a check asks for it: worst row first,
+    or why the check does not apply.
 
     Args:
-        outcomes: of the pool. splits: `[n]`, of the stage splits. pool: for wanted fractions and the paper's figures.
+        outcomes: of the pool.
+        splits: `[n]`, of the stage splits.
+        pool: for wanted fractions and the paper's figures.
     """
 
     def __init__(self, outcomes: Outcomes, splits: np.ndarray, pool: ModelPool | None = None) -> None:
@@ -60,7 +63,8 @@ class Tables:
         return "" if ordered else "the rows of the models are joined by a key"
 
     def calls(self, name: str) -> pd.DataFrame | str:
-        """Of each model the calls with the smallest and the largest of a number, which decide a check of a range."""
+        """Of each model the calls with the smallest and the largest of a number,
+        which decide a check of a range."""
         o, values = self.outcomes, getattr(self.outcomes, name)
         if values is None or np.isnan(values).all():
             return f"{name.replace('_', ' ')} are not recorded"
@@ -112,7 +116,8 @@ class Tables:
 
     @property
     def left_out(self) -> pd.DataFrame | str:
-        """One row per model with scores on queries that were left out: its mean there and on those that are kept."""
+        """One row per model with scores on queries that were left out:
+        its mean there and on those that are kept."""
         o = self.outcomes
         rows: list[dict[str, Any]] = []
         for model, (n, mean, se, df) in o.report.get("left_out_scores", {}).items():
@@ -124,10 +129,16 @@ class Tables:
             low, high = error.interval(gap)
             rows.append(
                 {
-                    "model": model, "kept_score": float(kept.mean()), "left_out_score": mean, "left_out": int(n),
-                    "difference": gap, "low": low, "high": high, "p_value": error.p_value(gap),
+                    "model": model,
+                    "kept_score": float(kept.mean()),
+                    "left_out_score": mean,
+                    "left_out": int(n),
+                    "difference": gap,
+                    "low": low,
+                    "high": high,
+                    "p_value": error.p_value(gap),
                 }
-            )  # fmt: skip
+            )
         if not rows:
             return f"no model has scores on {_FEWEST_LEFT_OUT} queries that were left out"
         frame = pd.DataFrame(rows).sort_values("p_value", ignore_index=True)
@@ -204,14 +215,16 @@ class Tables:
 
     @property
     def blocks(self) -> pd.DataFrame:
-        """One row per block of models that correlate within tasks; `blocks_in_all` is 1 unless it is set apart."""
+        """One row per block of models that correlate within tasks;
+        `blocks_in_all` is 1 unless it is set apart."""
         arms, blocks = self.outcomes.arms, self._blocks
         frame = pd.DataFrame({"models": [", ".join(arms[j] for j in block) for block in blocks.blocks]})
         frame["blocks_in_all"] = [len(frame) if number in blocks.apart else 1 for number in range(len(frame))]
         if blocks.apart:
             follows = np.where(self.block_texts["predictable"], "predictable", "not predictable")
             frame["text"] = [
-                f"unrelated block {number + 1} ({len(block)}): {frame['models'][number]}, {follows[number]} from the text"
+                f"unrelated block {number + 1} ({len(block)}): {frame['models'][number]}, "
+                f"{follows[number]} from the text"
                 for number, block in enumerate(blocks.blocks)
             ]
         else:
@@ -243,7 +256,8 @@ class Tables:
     # ------------------------------------------------------------------------------------------------- splits
 
     def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
-        """One row: of the groups with more than one query, how many stand in two splits, and the first of these."""
+        """One row: of the groups with more than one query, how many stand in two splits,
+        and the first of these."""
         o = self.outcomes
         frame = pd.DataFrame(
             {"group": group, "split": self.splits, "prompt": o.prompts, "query_id": o.query_ids}

@@ -107,7 +107,8 @@ def cost_at_score(costs: ArrayLike, scores: ArrayLike, target: float) -> float:
 
 
 def cost_saved(costs: ArrayLike, scores: ArrayLike, baseline_cost: float, baseline_score: float) -> float:
-    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1]; NaN where it is not reached."""
+    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1];
+    NaN where it is not reached."""
     if not baseline_cost > 0:
         return float("nan")
     return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost
@@ -125,7 +126,8 @@ def aiq_bootstrap_se(
     """Bootstrap standard error over clusters of queries of a router's AIQ, from 200 replicates.
 
     Args:
-        costs, scores: [rhos, n] per query means at every rho; the queries are resampled for all rhos together.
+        costs, scores: [rhos, n] per query means at every rho;
+            the queries are resampled for all rhos together.
         plays: [rhos, n] how often each query was played (weights of the means), None for equally often.
 
     Raises:

@@ -35,8 +35,8 @@ class LoggedData:
         pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
         groups: text [n]; rows of one group (one prompt) are resampled together.
         clusters: [n]; decisions that depend on each other (`statistics.clusters`); None: groups.
-        embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to say what
-            it would have played; None: unknown, or (available) all.
+        embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to
+            say what it would have played; None: unknown, or (available) all.
         receipt: how the log was read, in words.
     """
 
@@ -85,7 +85,8 @@ class LoggedData:
         return len(self.actions)
 
     def dependent(self, given: np.ndarray | None = None) -> np.ndarray:
-        """[n] equal for decisions that depend on each other: as given, else `clusters`, else those of one prompt.
+        """[n] equal for decisions that depend on each other: as given, else `clusters`,
+        else those of one prompt.
 
         Raises:
             DataError: what is given does not fit the log.
@@ -98,7 +99,8 @@ class LoggedData:
 
     @cached_property
     def expected_pmf(self) -> np.ndarray:
-        """[n, K] of the logging policy: from the log, else from a model of its choices, cross-fitted by cluster."""
+        """[n, K] of the logging policy: from the log, else from a model of its choices,
+        cross-fitted by cluster."""
         if self.pmf is not None:
             return self.pmf
         return propensity_model(self.features, self.actions, len(self.arms), folds(self.dependent()))
@@ -115,8 +117,9 @@ def read_events(
 ) -> LoggedData:
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
-    Decisions between other arms are left out, and those without an embedding or with one of another encoder. The router
-    learns as it goes, so the log is `adaptive`. Decisions of a conversation that was decided several times are one cluster.
+    Decisions between other arms are left out, and those without an embedding or with one of another encoder.
+    The router learns as it goes, so the log is `adaptive`.
+    Decisions of a conversation that was decided several times are one cluster.
 
     Args:
         identity: of the encoder (`Manifest.identity`); None: all embeddings are taken to be of one encoder.
@@ -141,13 +144,20 @@ def read_events(
     every = np.ones(len(names), dtype=np.bool_)
     prompts = [d.prompt_hash for d in rows]
     return LoggedData(
-        arms=names, actions=np.array([names.index(d.arm) for d in rows]), scores=np.array([r.score for r in rewards]),
-        costs=np.array([r.cost for r in rewards]), features=leading(vectors, components),
-        groups=np.array(prompts), propensities=np.array([d.p for d in rows]),
-        pmf=np.stack([d.pmf for d in rows]), embeddings=vectors, lengths=np.array([d.prompt_length for d in rows]),
+        arms=names,
+        actions=np.array([names.index(d.arm) for d in rows]),
+        scores=np.array([r.score for r in rewards]),
+        costs=np.array([r.cost for r in rewards]),
+        features=leading(vectors, components),
+        groups=np.array(prompts),
+        propensities=np.array([d.p for d in rows]),
+        pmf=np.stack([d.pmf for d in rows]),
+        embeddings=vectors,
+        lengths=np.array([d.prompt_length for d in rows]),
         available=np.stack([every if d.available is None else d.available for d in rows]),
-        clusters=clusters_of(prompts, [d.session for d in rows]), adaptive=True,
-    )  # fmt: skip
+        clusters=clusters_of(prompts, [d.session for d in rows]),
+        adaptive=True,
+    )
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:
@@ -172,15 +182,17 @@ def read_table(
 
     Args:
         table: a file, a data frame, or a log that was read (`cabs_core.read_log`).
-        features: [rows, d] of the prompts, in the order of the calls; None: the leading components of embeddings.
+        features: [rows, d] of the prompts, in the order of the calls;
+            None: the leading components of embeddings.
         embeddings: [rows, e] of the prompts; None: not known.
-        columns: of a file or data frame: {what: column}, as of `cabs_core.read_log`. `pmf` holds JSON, {model: probability}.
+        columns: of a file or data frame: {what: column}, as of `cabs_core.read_log`.
+            `pmf` holds JSON, {model: probability}.
         arms: names; None: those that were played, in alphabetical order.
         merged: {name in the log: arm} of models that go by several names.
 
     Raises:
-        DataError: a column is absent, a value is impossible (row and value are named), a model is none of the arms, or no
-            call has a score and a cost.
+        DataError: a column is absent, a value is impossible (row and value are named),
+            a model is none of the arms, or no call has a score and a cost.
     """
     if isinstance(table, Log):
         log = table
@@ -219,12 +231,19 @@ def read_table(
         given = np.asarray(features, dtype=np.float64)[known]
     prompts, sessions = frame["prompt"], frame["session"]
     return LoggedData(
-        arms=models, actions=np.array([models.index(m) for m in played]), scores=frame["score"].to_numpy(),
-        costs=frame["cost"].to_numpy(), features=given, groups=prompts.to_numpy(dtype=object),
+        arms=models,
+        actions=np.array([models.index(m) for m in played]),
+        scores=frame["score"].to_numpy(),
+        costs=frame["cost"].to_numpy(),
+        features=given,
+        groups=prompts.to_numpy(dtype=object),
         propensities=known_propensities(frame["propensity"].to_numpy(), rows, origin),
-        pmf=pmf, embeddings=vectors, lengths=None if vectors is None else prompts.str.len().to_numpy(dtype=np.float64),
-        clusters=clusters_of(prompts.tolist(), sessions.tolist()) if sessions.notna().any() else None, receipt=tuple(words),
-    )  # fmt: skip
+        pmf=pmf,
+        embeddings=vectors,
+        lengths=None if vectors is None else prompts.str.len().to_numpy(dtype=np.float64),
+        clusters=clusters_of(prompts.tolist(), sessions.tolist()) if sessions.notna().any() else None,
+        receipt=tuple(words),
+    )
 
 
 def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:

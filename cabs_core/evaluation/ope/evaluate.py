@@ -1,4 +1,5 @@
-"""Estimate a policy's score, cost and utility from a log, with intervals, or say why the log does not allow it."""
+"""Estimate a policy's score, cost and utility from a log, with intervals,
+or say why the log does not allow it."""
 
 from __future__ import annotations
 
@@ -25,9 +26,11 @@ from cabs_core.evaluation.ope.models import earlier_model, folds, outcome_model
 
 #: refused up to this: share of the target's probability on arms that the log can play
 COVERAGE = 0.5
-#: a mean cost has no interval where a lognormal tail like that of the log's costs would leave it this relative error
+#: a mean cost has no interval where a lognormal tail like that of the log's costs would
+#: leave it this relative error
 HEAVY_TAIL = 0.12
-#: refused beyond this many standard errors between the mean weight and the coverage: the propensities are not those of the log
+#: refused beyond this many standard errors between the mean weight and the coverage:
+#: the propensities are not those of the log
 STRANGE = 5.0
 #: most of the target's probability that SWITCH-DR may leave to the model and still have an interval
 CUT = 0.005
@@ -42,10 +45,11 @@ _TAIL = "a few dear calls, of which the log has too few, decide the mean cost"
 class Estimate:
     """One estimator of one outcome (score, cost or utility), with 95 % intervals (`intervals`).
 
-    difference: to what the logging policy earned on the same rows. low, high, difference_low, difference_high: None
-    where an interval would not hold what it promises; no_interval says why, else ''.
-    manski_width: how much of the interval's width is for choices that the log never makes: scores and utilities there may
-    be anything from 0 to 1 (Manski 1990). 0 where the log plays all that the policy plays.
+    difference: to what the logging policy earned on the same rows. low, high, difference_low,
+    difference_high: None where an interval would not hold what it promises; no_interval says why, else ''.
+    manski_width: how much of the interval's width is for choices that the log never makes:
+    scores and utilities there may be anything from 0 to 1 (Manski 1990).
+    0 where the log plays all that the policy plays.
     """
 
     estimator: str
@@ -66,12 +70,12 @@ class Evaluation:
 
     Attributes:
         rows: estimates; empty where refused. refused: why there are none, or ''.
-        n, groups: decisions and different prompts. n_eff: effective sample size, expected from the logged
-            probabilities; where the log holds those of the played arms alone, from a model of what it plays, and at most
-            that of the weights that happened.
+        n, groups: decisions and different prompts.
+        n_eff: effective sample size, expected from the logged probabilities; where the log holds those of the
+            played arms alone, from a model of what it plays, and at most that of the weights that happened.
         max_weight, mean_weight: of the importance weights w, whose mean is `coverage` in expectation.
-        coverage: mean probability that the target gives to arms which the log can play; where the log's probabilities
-            are unknown, to arms that it played at all.
+        coverage: mean probability that the target gives to arms which the log can play;
+            where the log's probabilities are unknown, to arms that it played at all.
         assumed: whether propensities were estimated; all estimates then rest on that model.
         anytime: whether the intervals hold at every length of the log together.
     """
@@ -110,12 +114,14 @@ def evaluate(
 
     Args:
         target: [n, K] probabilities; the policy must not have learnt from these rows.
-        rho: score units per USD. switch: largest weight that SWITCH-DR corrects with; None: the root of n, so that
-            what it leaves out vanishes as the log grows.
-        cluster: [n] decisions that depend on each other, whatever the values; None: as the log says (of one prompt, and
-            in a router's log of one conversation).
-        anytime: intervals that hold at every length of the log together, as the log of a policy that learns needs them
-            (rows in the order of time); wider by half. None: what the log says of itself (`LoggedData.adaptive`).
+        rho: score units per USD.
+        switch: largest weight that SWITCH-DR corrects with; None: the root of n,
+            so that what it leaves out vanishes as the log grows.
+        cluster: [n] decisions that depend on each other, whatever the values; None: as the log says
+            (of one prompt, and in a router's log of one conversation).
+        anytime: intervals that hold at every length of the log together,
+            as the log of a policy that learns needs them (rows in the order of time); wider by half.
+            None: what the log says of itself (`LoggedData.adaptive`).
 
     Raises:
         DataError: target or cluster does not fit the log.
@@ -146,12 +152,22 @@ def evaluate(
     independent = len(np.unique(clusters))
     anytime = data.adaptive if anytime is None else anytime
     facts: dict[str, Any] = {
-        "rho": float(rho), "n": n, "groups": len(np.unique(data.groups)), "assumed": data.propensities is None,
+        "rho": float(rho),
+        "n": n,
+        "groups": len(np.unique(data.groups)),
+        "assumed": data.propensities is None,
         "anytime": anytime,
-    }  # fmt: skip
+    }
     if n == 0:
-        return Evaluation([], "the log holds no scored decision", n_eff=0.0, max_weight=0.0, mean_weight=0.0,
-                          coverage=0.0, **facts)  # fmt: skip
+        return Evaluation(
+            [],
+            "the log holds no scored decision",
+            n_eff=0.0,
+            max_weight=0.0,
+            mean_weight=0.0,
+            coverage=0.0,
+            **facts,
+        )
     fold = folds(clusters, seed=seed)
     propensities = propensities_of(data)
     w = weights(target, data.actions, propensities)
@@ -193,22 +209,27 @@ def evaluate(
         )
         value = snips(w, outcome)
         mean = max(float(w.mean()), 1e-12)
+        relative, residual = w / mean, outcome - value
         nothing, drift = np.zeros(n), float(outcome.mean()) - value
+        se_snips = error_of(nothing, relative, residual, clusters, square, size, cautious=blind, unit=unit)
+        # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
+        gap_snips = error_of(
+            nothing - drift, relative - 1.0, residual, clusters, less, size, cautious=blind, unit=unit * apart
+        )
+        dr = float(doubly_robust(target, w, data.actions, outcome, q).mean())
+        switch_dr = float(doubly_robust(target, w, data.actions, outcome, q, switch).mean())
+        without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
+        left_to_model = ""
+        if cut > CUT:
+            left_to_model = (
+                f"weights over {switch:.3g} are cut, which leaves {cut:.1%} of the policy to the model"
+            )
         estimates = {
-            "snips": (
-                value,
-                error_of(nothing, w / mean, outcome - value, clusters, square, size, cautious=blind, unit=unit),
-                # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
-                error_of(nothing - drift, w / mean - 1.0, outcome - value, clusters, less, size, cautious=blind, unit=unit * apart),
-                "a learning policy's log gives it no interval at any time" if anytime else "",
-            ),
-            "dr": (float(doubly_robust(target, w, data.actions, outcome, q).mean()), se_dr, gap_dr, ""),
-            "switch_dr": (
-                float(doubly_robust(target, w, data.actions, outcome, q, switch).mean()), se_dr, gap_dr,
-                f"weights over {switch:.3g} are cut, which leaves {cut:.1%} of the policy to the model" if cut > CUT else "",
-            ),
+            "snips": (value, se_snips, gap_snips, without_sequence),
+            "dr": (dr, se_dr, gap_dr, ""),
+            "switch_dr": (switch_dr, se_dr, gap_dr, left_to_model),
             "dm": (float(model.mean()), UNKNOWN, UNKNOWN, _BIASED),
-        }  # fmt: skip
+        }
         for estimator in ESTIMATORS:
             value, se, gap_se, reason = estimates[estimator]
             reason = reason or (_ASSUMED if facts["assumed"] else "") or no_interval
@@ -237,7 +258,8 @@ def evaluate(
 def _ends(
     centre: float, error: Error, width: float | None, reason: str, free: tuple[float, float]
 ) -> tuple[float | None, float | None]:
-    """An interval, as much wider at its ends as the log leaves free; or none where there is a reason for that."""
+    """An interval, as much wider at its ends as the log leaves free;
+    or none where there is a reason for that."""
     if reason:
         return None, None
     low, high = (error.reach(side, width=width) for side in ("low", "high"))
@@ -262,21 +284,24 @@ def propensities_of(data: LoggedData) -> np.ndarray:
 
 
 def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
-    """q [n, K]: every arm's outcome by a model that has not seen the row, nor (anytime) any that came later."""
+    """q [n, K]: every arm's outcome by a model that has not seen the row,
+    nor (anytime) any that came later."""
     if anytime:
         return earlier_model(data.features, data.actions, outcome, len(data.arms))
     return outcome_model(data.features, data.actions, outcome, len(data.arms), fold)
 
 
 def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> float:
-    """Share of the target's probability where its weight passes the cap; of the rows that happened, without a pmf."""
+    """Share of the target's probability where its weight passes the cap;
+    of the rows that happened, without a pmf."""
     if data.pmf is None:
         return float(w[w > switch].sum() / max(w.sum(), 1e-12))
     return float((target * (target > switch * data.pmf)).sum(axis=1).mean())
 
 
 def _support(data: LoggedData) -> np.ndarray:
-    """[n, K] arms of positive logging probability; where the log does not hold those, that any of its rows played."""
+    """[n, K] arms of positive logging probability; where the log does not hold those,
+    that any of its rows played."""
     if data.pmf is not None:
         positive: np.ndarray = data.pmf > 0.0
         return positive
@@ -288,13 +313,13 @@ def _refusal(
 ) -> str:
     if data.propensities is not None and (propensities >= 1.0 - 1e-9).all():
         return (
-            "the log is deterministic: every decision had probability 1, so it says nothing about other choices. Log "
-            "with exploration (epsilon of 0.1 or more)"
+            "the log is deterministic: every decision had probability 1, "
+            "so it says nothing about other choices. Log with exploration (epsilon of 0.1 or more)"
         )
     if facts["coverage"] <= COVERAGE:
         return (
-            f"the policy gives {1 - facts['coverage']:.1%} of its probability to models that the log never plays there: "
-            "what they would earn is not in it"
+            f"the policy gives {1 - facts['coverage']:.1%} of its probability to models "
+            "that the log never plays there: what they would earn is not in it"
         )
     if independent < 2:
         return (
@@ -308,14 +333,15 @@ def _refusal(
             else "more"
         )
         return (
-            f"the log is worth {size:.1f} decisions of this policy (effective sample size), and needs {LEAST:g}: it takes "
-            f"{more} more exploration"
+            f"the log is worth {size:.1f} decisions of this policy (effective sample size), "
+            f"and needs {LEAST:g}: it takes {more} more exploration"
         )
     error = float(w.std()) / math.sqrt(n)
     if not facts["assumed"] and abs(facts["mean_weight"] - facts["coverage"]) > STRANGE * error + 1e-6:
         return (
-            f"the importance weights have mean {facts['mean_weight']:.3g} where {facts['coverage']:.3g} is expected: what this policy plays was "
-            "hardly drawn, or the log's propensities are not those that its models were drawn with"
+            f"the importance weights have mean {facts['mean_weight']:.3g} where {facts['coverage']:.3g} "
+            "is expected: what this policy plays was hardly drawn, or the log's propensities are not those "
+            "that its models were drawn with"
         )
     return ""
 

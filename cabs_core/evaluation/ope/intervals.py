@@ -1,17 +1,20 @@
 """How sure an estimate from a log is: errors, and what a log must hold for one.
 
-A contribution is m + c e a decision: m from the model of outcomes, e the played arm's outcome less the model, and c what
-the estimator multiplies it with (w for a policy's mean, w - 1 for its difference to what was played, (new - old) / mu for
-the difference of two policies). Two things make the usual error of a mean too small for such contributions, and both are
-mended from the logged probabilities alone, which know more than the draws:
+A contribution is m + c e a decision: m from the model of outcomes,
+e the played arm's outcome less the model, and c what the estimator multiplies it with (w for a policy's mean,
+w - 1 for its difference to what was played, (new - old) / mu for the difference of two policies).
+Two things make the usual error of a mean too small for such contributions,
+and both are mended from the logged probabilities alone, which know more than the draws:
 
-* whether the log is large enough is judged by what the probabilities expect, n / E[c^2] (E|c|)^2, not by the weights that
-  happened: a log in which the rare arms happened not to be drawn looks better than it is;
+* whether the log is large enough is judged by what the probabilities expect, n / E[c^2] (E|c|)^2, not by the
+  weights that happened: a log in which the rare arms happened not to be drawn looks better than it is;
 * the variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
 
-Intervals are those of `statistics.uncertainty` with that error, the effective size (or the number of clusters, if that is smaller) and
-degrees of freedom one less: skewness counts, and what so many decisions may have missed. A sequence's are asymptotic confidence sequences (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas
-2024, Annals of Statistics 52(6), theorem 2.2), valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
+Intervals are those of `statistics.uncertainty` with that error, the effective size
+(or the number of clusters, if that is smaller) and degrees of freedom one less:
+skewness counts, and what so many decisions may have missed. A sequence's are asymptotic confidence sequences
+(Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, Annals of Statistics 52(6), theorem 2.2),
+valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
 """
 
 from __future__ import annotations
@@ -34,8 +37,8 @@ def second_moment(difference: np.ndarray, pmf: np.ndarray) -> float:
     """E[c^2] = mean over x of sum_a difference(a|x)^2 / mu(a|x).
 
     Args:
-        difference: [n, K] probabilities of the target, or those of one policy less another's. pmf: [n, K], mu. An arm
-            of mu = 0 is left out: `evaluate` refuses a target that plays it.
+        difference: [n, K] probabilities of the target, or those of one policy less another's.
+        pmf: [n, K], mu. An arm of mu = 0 is left out: `evaluate` refuses a target that plays it.
     """
     squares = np.zeros_like(pmf)
     np.divide(difference**2, pmf, out=squares, where=pmf > 0.0)
@@ -45,7 +48,8 @@ def second_moment(difference: np.ndarray, pmf: np.ndarray) -> float:
 def effective_size(difference: np.ndarray, pmf: np.ndarray) -> float:
     """n (E|c|)^2 / E[c^2]: of how many decisions that play the target itself the log is expected to be worth.
 
-    Arguments as in `second_moment`. For a target of probabilities it is n / mean_x sum_a pi^2 / mu; 0 for no difference.
+    Arguments as in `second_moment`.
+    For a target of probabilities it is n / mean_x sum_a pi^2 / mu; 0 for no difference.
     """
     square = second_moment(difference, pmf)
     mean = float(np.abs(difference).sum(axis=1).mean())
@@ -68,8 +72,9 @@ def error_of(
     Args:
         model, factor, error: [n]: m, c and e. clusters: [n] any values; decisions of one are dependent.
         square: E[c^2] expected from the logged probabilities. size: effective size (`effective_size`).
-        cautious: the mean of e^2 is taken as if one more decision of the heavy ones, which it rests on, had been as far
-            off as any. For decisions that must not rest on the luck of few draws; intervals become too wide.
+        cautious: the mean of e^2 is taken as if one more decision of the heavy ones, which it rests on,
+            had been as far off as any. For decisions that must not rest on the luck of few draws;
+            intervals become too wide.
         unit: the possible range of the outcome; 0: it has no largest value.
     """
     drawn = mean_error(model + factor * error, clusters=clusters, unit=unit)
@@ -84,7 +89,8 @@ def error_of(
 
 
 def sequence_half_width(n: float) -> float:
-    """The same of a 95 % confidence sequence after n decisions: it holds for all n together, so at any stopping time."""
+    """The same of a 95 % confidence sequence after n decisions: it holds for all n together,
+    so at any stopping time."""
     log = -2.0 * math.log(LEVEL)
     share = n * (log + math.log(log + 1.0)) / TIGHTEST
     return math.sqrt(2.0 * (1.0 + 1.0 / share) * math.log(math.sqrt(share + 1.0) / LEVEL))

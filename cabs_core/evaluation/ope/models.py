@@ -1,6 +1,7 @@
 """Cross-fitted models of every arm's outcome, and of every arm's probability where the log does not hold it.
 
-A row is predicted by a model that has not seen its group, so that the residuals in the estimators are out of sample.
+A row is predicted by a model that has not seen its group, so that the residuals
+in the estimators are out of sample.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def outcome_model(
     fold: np.ndarray,
     penalty: float = PENALTY,
 ) -> np.ndarray:
-    """q [n, K]: ridge regression per arm on the rows that played it, in the other folds; its mean is not shrunk.
+    """q [n, K]: ridge regression per arm on the rows that played it,
+    in the other folds; its mean is not shrunk.
 
     An arm that the other folds never played is predicted by the mean of all their outcomes.
     """
@@ -44,7 +46,10 @@ def outcome_model(
 def earlier_model(
     features: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, penalty: float = PENALTY
 ) -> np.ndarray:
-    """q [n, K] by the same regressions on earlier rows alone; 0 for the first. Fitted anew whenever rows have doubled."""
+    """q [n, K] by the same regressions on earlier rows alone; 0 for the first.
+
+    Fitted anew whenever rows have doubled.
+    """
     n, x = len(actions), _scaled(features)
     q = np.zeros((n, arms))
     start = FIRST

@@ -1,13 +1,14 @@
 """Training on a log: one outcome a prompt, completed to a table by doubly robust pseudo-outcomes.
 
-    table = pseudo_outcomes(data, data.scores, prior)                 # [n, K]
-    outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)     # for train_oracles, build_problems
+    table = pseudo_outcomes(data, data.scores, prior)  # [n, K]
+    outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)
 
-A cell is q + 1{played} min(1 / p, cap) (r - q), where q is the prediction of a model that has not seen the row, such as
-the table's predictors. Without a cap, every cell is unbiased but noisy; with cap = 1, the played cell is the outcome
-itself and the others are predictions. For training only: estimates come from `evaluate`.
+A cell is q + 1{played} min(1 / p, cap) (r - q), where q is the prediction of a model that has not seen the
+row, such as the table's predictors. Without a cap, every cell is unbiased but noisy; with cap = 1, the played
+cell is the outcome itself and the others are predictions. For training only: estimates come from `evaluate`.
 
-Source: doubly robust pseudo-outcomes, Dudik et al. 2011; what was measured: docs/measurements.md, "A deployed router".
+Source: doubly robust pseudo-outcomes, Dudik et al. 2011; what was measured:
+docs/measurements.md, "A deployed router".
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def pseudo_outcomes(
     *,
     cap: float = np.inf,
 ) -> np.ndarray:
-    """A full table [n, K] from a log: q + 1{played} min(1 / p, cap) (r - q), q a model that has not seen the row.
+    """A full table [n, K] from a log: q + 1{played} min(1 / p, cap) (r - q),
+    q a model that has not seen the row.
 
-    Without a cap the mean of every arm is right, given right propensities; single entries are noisy and may leave the
-    range of the outcomes.
+    Without a cap the mean of every arm is right, given right propensities;
+    single entries are noisy and may leave the range of the outcomes.
 
     Args:
         outcomes: [n] of the played arms. prior: [n, K], q of a model that has not seen the row.
@@ -76,7 +78,8 @@ def with_log(
     """(outcomes, split, embeddings) with the log's decisions as further train rows.
 
     Args:
-        outcomes, split, embeddings: of the full table. oracles: trained on it; what they predict is the prior.
+        outcomes, split, embeddings: of the full table.
+        oracles: trained on it; what they predict is the prior.
         data: none of its prompts may stand in the table. model: predictor of scores, None: the chosen head.
 
     Raises:
@@ -87,7 +90,8 @@ def with_log(
     if data.embeddings is None or data.lengths is None or data.embeddings.shape[1] != embeddings.shape[1]:
         width = None if data.embeddings is None else data.embeddings.shape[1]
         raise DataError(
-            f"the log's embeddings have width {width}, the table's {embeddings.shape[1]}: it was another encoder"
+            f"the log's embeddings have width {width}, "
+            f"the table's {embeddings.shape[1]}: it was another encoder"
         )
     n = len(data)
     scores = oracles.predict_scores(data.embeddings, data.lengths, model)

@@ -1,20 +1,22 @@
 """What the regret theorems of the paper predict, measured where their assumptions hold and where they do not.
 
-A realisable linear bandit: f*(x, j) = 1/2 + gap u.theta_j with unit vectors u (a new one each round) and theta_j (one per
-arm), x = [u, 1] / sqrt 2, Bernoulli rewards; surrogates s_j = f*_j + b_j + xi_j, |xi_j| <= eps, b_j = 0 unless said; a fixed feedback graph of
-disjoint cliques of m + 1 arms, so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alpha T / (d ln(T /
-d)))), the theorem's; ridge regression (penalty 1) on plain targets unless said otherwise. d counts the entries of u.
+A realisable linear bandit: f*(x, j) = 1/2 + gap u.theta_j with unit vectors u (a new one each round)
+and theta_j (one per arm), x = [u, 1] / sqrt 2, Bernoulli rewards; surrogates s_j = f*_j + b_j + xi_j,
+|xi_j| <= eps, b_j = 0 unless said; a fixed feedback graph of disjoint cliques of m + 1 arms,
+so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alpha T / (d ln(T / d)))),
+the theorem's; ridge regression (penalty 1) on plain targets unless said otherwise. d counts the entries of u.
 
     E1  regret in alpha, T, d and K (theorem CABS-C, corollary for m-feedback)
-    E2  what noise in the surrogates costs: fresh each round (as the paper's fourth assumption, its model of side
-        observations, has it), fixed in x (outside it); and what a bias of every arm costs, under three estimators of it
-    E3  RegSq of Assumption 2 under plain and printed targets; the price of CABS-D over its better expert (both
-        experts explore with gamma 4 sqrt(t), 512 at T = 16,384; the theorem's gamma there is 22)
-    E4  Algorithm 2 with its printed loss, which believes the surrogates, beside the realised one, where one bad arm is
-        flattered: within the noise model of the fourth assumption
+    E2  what noise in the surrogates costs: fresh each round (as the paper's fourth assumption, its model of
+        side observations, has it), fixed in x (outside it); and what a bias of every arm costs,
+        under three estimators of it
+    E3  RegSq of Assumption 2 under plain and printed targets; the price of CABS-D over its better expert
+        (both experts explore with gamma 4 sqrt(t), 512 at T = 16,384; the theorem's gamma there is 22)
+    E4  Algorithm 2 with its printed loss, which believes the surrogates, beside the realised one, where one
+        bad arm is flattered: within the noise model of the fourth assumption
 
-Regret is against f*, not realised rewards. Errors are over independent repetitions (seeds); slopes are least squares in
-logarithms, one a repetition, with 95 % t intervals.
+Regret is against f*, not realised rewards. Errors are over independent repetitions (seeds);
+slopes are least squares in logarithms, one a repetition, with 95 % t intervals.
 """
 
 from __future__ import annotations
@@ -81,14 +83,25 @@ def noise(seed: int, x: np.ndarray, arms: int, eps: float, fixed: bool) -> np.nd
 
 @kernel
 def play(
-    x: np.ndarray, truth: np.ndarray, rewards: np.ndarray, surrogates: np.ndarray, uniforms: np.ndarray, graph: np.ndarray,
-    gamma: float, targets: int, tol: float, workspace: np.ndarray, inverse: np.ndarray, theta: np.ndarray,
-    regret: np.ndarray, squared: np.ndarray,
-) -> None:  # fmt: skip
+    x: np.ndarray,
+    truth: np.ndarray,
+    rewards: np.ndarray,
+    surrogates: np.ndarray,
+    uniforms: np.ndarray,
+    graph: np.ndarray,
+    gamma: float,
+    targets: int,
+    tol: float,
+    workspace: np.ndarray,
+    inverse: np.ndarray,
+    theta: np.ndarray,
+    regret: np.ndarray,
+    squared: np.ndarray,
+) -> None:
     """CABS-C on plain, printed or bias-corrected targets.
 
-    Printed bias: of a revealed arm (the played one, too), the mean of surrogate less own prediction so far. Realised: of a played arm, the sum of
-    surrogate less reward, over the number of plays and BIAS_PRIOR.
+    Printed bias: of a revealed arm (the played one, too), the mean of surrogate less own prediction so far.
+    Realised: of a played arm, the sum of surrogate less reward, over the number of plays and BIAS_PRIOR.
 
     Fills `regret` and `squared`, the squared error of the revealed arms, by round [T].
     """
@@ -150,20 +163,33 @@ def regret_of(
     targets: int = PLAIN,
     bias: float = 0.0,
 ) -> tuple[float, float]:
-    """(regret, RegSq) of one repetition with cliques of `size` arms, whose biases are uniform in [-bias, bias]."""
+    """(regret, RegSq) of one repetition with cliques of `size` arms,
+    whose biases are uniform in [-bias, bias]."""
     x, truth, rewards, uniforms = world(seed, rounds, arms, dim)
     own = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
     surrogates = truth + own + noise(seed, x, arms, eps, fixed)
     regret, squared = np.zeros(rounds), np.zeros(rounds)
     with one_blas_thread():
         play(
-            x, truth, rewards, surrogates, uniforms, cliques(arms, size), exploration(arms / size, rounds, dim), targets,
-            1e-6, make_workspace(arms), start_inverse(arms, dim + 1, 1.0), np.zeros((arms, dim + 1)), regret, squared,
-        )  # fmt: skip
+            x,
+            truth,
+            rewards,
+            surrogates,
+            uniforms,
+            cliques(arms, size),
+            exploration(arms / size, rounds, dim),
+            targets,
+            1e-6,
+            make_workspace(arms),
+            start_inverse(arms, dim + 1, 1.0),
+            np.zeros((arms, dim + 1)),
+            regret,
+            squared,
+        )
     return float(regret.sum()), float(squared.sum())
 
 
-# -- statistics ---------------------------------------------------------------------------------------------------
+# -- statistics ----------------------------------------------------------------------------------------------
 
 
 def interval(values: Sequence[float] | np.ndarray) -> dict[str, float]:
@@ -185,7 +211,7 @@ def _series(name: str, xs: Sequence[float], ys: np.ndarray) -> dict[str, Any]:
     return {"name": name, "x": [float(v) for v in xs], "points": [interval(y) for y in ys.T]}
 
 
-# -- experiments --------------------------------------------------------------------------------------------------
+# -- experiments ---------------------------------------------------------------------------------------------
 
 
 def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
@@ -233,7 +259,8 @@ def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
 
 
 def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E2: regret at some eps less regret without noise, fresh and fixed noise; regret under biases, by estimator."""
+    """E2: regret at some eps less regret without noise, fresh and fixed noise;
+    regret under biases, by estimator."""
     arms, dim, rounds, size = (8, 4, 1024, 4) if quick else (24, 6, 8192, 6)
     levels = [0.1, 0.2, 0.4, 0.8]
     clean = np.array([regret_of(s, rounds, arms, dim, size)[0] for s in seeds])
@@ -271,11 +298,12 @@ def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]
         "without noise": interval(clean),
         "bound": [e * math.sqrt(arms * arms * rounds / size) for e in levels],
         "printed bias": {
-            "regret": interval(estimated[:, 0]), "RegSq": interval(estimated[:, 1]),
+            "regret": interval(estimated[:, 0]),
+            "RegSq": interval(estimated[:, 1]),
             "RegSq of plain targets": interval(plain[:, 1]),
         },
         "bias": {"setting": f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}", "series": biased},
-    }  # fmt: skip
+    }
 
 
 def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
@@ -296,7 +324,9 @@ def oracle_problem(seed: int, x: np.ndarray, rewards: np.ndarray, surrogates: np
     """A replay problem without costs.
 
     Args:
-        x: contexts [T, d + 1]. rewards: [T, K] of 0 and 1. surrogates: [T, K], what the oracle tells, whatever was played.
+        x: contexts [T, d + 1].
+        rewards: [T, K] of 0 and 1.
+        surrogates: [T, K], what the oracle tells, whatever was played.
     """
     rounds, arms = rewards.shape
     return ReplayProblem(
@@ -320,7 +350,8 @@ def oracle_problem(seed: int, x: np.ndarray, rewards: np.ndarray, surrogates: np
     )
 
 
-#: SquareCB and CABS-C as experts: plain targets, every arm revealed, nothing de-biased, no discount on surrogates
+#: SquareCB and CABS-C as experts: plain targets, every arm revealed, nothing de-biased,
+#: no discount on surrogates
 _GRAPH_EXPERT = {"graph": "all", "bias": "none", "gamma": 4.0, "gamma_power": 0.5}
 _BANDIT_EXPERT = {"gamma": 4.0, "gamma_power": 0.5}
 _EXPERTS = (("square_cb", _BANDIT_EXPERT), ("cabs_c", _GRAPH_EXPERT))
@@ -343,7 +374,8 @@ def _regret_and_weight(
 
 
 def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E3, second part: regret of CABS-D less that of its better expert alone, with a true and with a reversed oracle."""
+    """E3, second part: regret of CABS-D less that of its better expert alone,
+    with a true and with a reversed oracle."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
     mixtures: dict[str, dict[str, Any]] = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
@@ -369,8 +401,9 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
 
 
 def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
-    """(contexts, f* [T, 8], rewards, surrogates): arm 0 is .15 worse than the others are on average, and its surrogates say
-    .5 more than the truth; the other arms' say the truth. All lie in [0, 1], so nothing is clipped."""
+    """(contexts, f* [T, 8], rewards, surrogates): arm 0 is .15 worse than the others are on average,
+    and its surrogates say .5 more than the truth; the other arms' say the truth.
+    All lie in [0, 1], so nothing is clipped."""
     x, truth, _, _ = world(seed, rounds, 8, 4)
     truth = 0.4 + (truth - 0.5) * (0.2 / 0.45)
     truth[:, 0] -= 0.15
@@ -381,7 +414,8 @@ def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
 
 
 def printed_loss(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E4: regret of CABS-D with the loss of line 14 and with the realised one, at two rates, beside its experts alone."""
+    """E4: regret of CABS-D with the loss of line 14 and with the realised one, at two rates,
+    beside its experts alone."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     mixtures: dict[str, dict[str, Any]] = {
         f"CABS-D, {loss} loss, eta {name}": {**rate, "meta_loss": kind}

@@ -62,50 +62,57 @@ def findings(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [
         (
             f"E1: regret in alpha, T, d and K ({alpha['setting']}; {rate['time']['setting']})",
-            f"Theorem: regret is at most of order sqrt(alpha T d ln(T/d)), slope 1/2 in alpha, T and d, 0 in K. Measured slope "
-            f"in alpha {number(alpha['slope'])}; regret over that root lies between {lows:.2f} and {highs:.2f}. Slopes in T: "
-            f"{times}. In d ({rate['dim']['setting']}): {_means(rate['dim']['series'][0], '.0f')}, slope "
-            f"{number(rate['dim']['slope'])}; in K ({rate['arms']['setting']}): {_means(rate['arms']['series'][0], '.0f')}, "
-            f"slope {number(rate['arms']['slope'])}. What this can tell: at these sizes regret is what the program's own "
-            f"exploration costs, {least:.2f} to {most:.2f} times (alpha - 1) T / gamma, which is linear in alpha. The theorem "
-            f"is an upper bound with unnamed constants, so nothing here contradicts it, and nothing confirms its root.",
+            "Theorem: regret is at most of order sqrt(alpha T d ln(T/d)), slope 1/2 in alpha, T and d, "
+            f"0 in K. Measured slope in alpha {number(alpha['slope'])}; regret over that root lies "
+            f"between {lows:.2f} and {highs:.2f}. Slopes in T: {times}. In d ({rate['dim']['setting']}): "
+            f"{_means(rate['dim']['series'][0], '.0f')}, slope {number(rate['dim']['slope'])}; "
+            f"in K ({rate['arms']['setting']}): {_means(rate['arms']['series'][0], '.0f')}, "
+            f"slope {number(rate['arms']['slope'])}. What this can tell: at these sizes regret "
+            f"is what the program's own exploration costs, {least:.2f} to {most:.2f} times (alpha - 1) "
+            "T / gamma, which is linear in alpha. The theorem is an upper bound with unnamed constants, "
+            "so nothing here contradicts it, and nothing confirms its root.",
         ),
         (
-            f"E2: noise of the surrogates ({noise['setting']}; regret without noise {number(noise['without noise'], '.0f')})",
-            f"Theorem: noise that is fresh each round costs at most of order eps sqrt(K^2 T / (m + 1)), "
-            f"{noise['bound'][-1]:.0f} at eps {noise['series'][0]['x'][-1]:g}. Measured added regret at eps {levels}: "
-            f"{'; '.join(growth)}. Noise that is a fixed function of the context is outside the paper's fourth assumption and is "
-            f"not averaged away. The printed bias estimator, which subtracts the mean gap between surrogate and own prediction, "
-            f"takes away what is to be learnt: RegSq {number(bias['RegSq'], '.0f')} against {number(bias['RegSq of plain targets'], '.0f')} "
+            f"E2: noise of the surrogates ({noise['setting']}; "
+            f"regret without noise {number(noise['without noise'], '.0f')})",
+            "Theorem: noise that is fresh each round costs at most of order eps sqrt(K^2 T / (m + 1)), "
+            f"{noise['bound'][-1]:.0f} at eps {noise['series'][0]['x'][-1]:g}. Measured added regret "
+            f"at eps {levels}: {'; '.join(growth)}. Noise that is a fixed function of the context is outside "
+            "the paper's fourth assumption and is not averaged away. The printed bias estimator, which "
+            "subtracts the mean gap between surrogate and own prediction, takes away what is to be learnt: "
+            f"RegSq {number(bias['RegSq'], '.0f')} against {number(bias['RegSq of plain targets'], '.0f')} "
             f"for plain targets, without any noise, regret {number(bias['regret'], '.0f')}.",
         ),
         (
             f"E2: surrogates with a bias ({noise['bias']['setting']})",
-            f"The paper's fourth assumption gives every arm's surrogates a constant bias b_j, which Algorithm 1 estimates. "
-            f"Regret at biases uniform in +-{', '.join(f'{x:g}' for x in noise['bias']['series'][0]['x'])}: {biases}. The "
-            f"printed estimator keeps its promise, regret hardly depends on the bias (nothing is subtracted from an arm's first "
-            f"surrogate), and pays for it whether or not there is one; plain targets learn the bias as if it were a reward; the realised one compares with outcomes of plays.",
+            "The paper's fourth assumption gives every arm's surrogates a constant bias b_j, "
+            "which Algorithm 1 estimates. Regret at biases uniform "
+            f"in +-{', '.join(f'{x:g}' for x in noise['bias']['series'][0]['x'])}: {biases}. The printed "
+            "estimator keeps its promise, regret hardly depends on the bias (nothing is subtracted "
+            "from an arm's first surrogate), and pays for it whether or not there is one; plain targets "
+            "learn the bias as if it were a reward; the realised one compares with outcomes of plays.",
         ),
         (
             f"E3: Assumption 2 ({square['setting']})",
-            f"Assumption 2 wants RegSq(T) to grow like d ln T, a slope near 0 in T. Plain targets: {slopes['plain targets']}. "
-            f"Printed targets r / p: {slopes['printed targets r / p']}. Where that slope is 1 the theorem says nothing about "
-            f"the printed update.",
+            "Assumption 2 wants RegSq(T) to grow like d ln T, a slope near 0 in T. Plain targets: "
+            f"{slopes['plain targets']}. Printed targets r / p: {slopes['printed targets r / p']}. "
+            "Where that slope is 1 the theorem says nothing about the printed update.",
         ),
         (
             f"E3: best of both ({both['setting']})",
-            f"Regret of CABS-D less that of its better expert alone at T = {horizons}. {price}. The printed bound adds more "
-            f"than T itself until T of 1e5 to 1e6, so no T here can contradict it; a slope below 1 says that the price of "
-            f"not knowing the better expert vanishes a round.",
+            f"Regret of CABS-D less that of its better expert alone at T = {horizons}. {price}. The printed "
+            "bound adds more than T itself until T of 1e5 to 1e6, so no T here can contradict it; "
+            "a slope below 1 says that the price of not knowing the better expert vanishes a round.",
         ),
         (
             f"E4: the printed loss ({loss['setting']})",
-            f"Line 14 of Algorithm 2 charges CABS-C 1 - s for the surrogates s of every revealed arm, so it believes the oracle "
-            f"that flatters; the fourth assumption allows a constant bias of every arm. Regret at T = "
-            f"{', '.join(f'{x:.0f}' for x in loss['series'][0]['x'])}: {losses}. Where a slope is 1, regret is linear in T: "
-            f"with the printed loss the mixture is no safeguard against its own oracle.",
+            "Line 14 of Algorithm 2 charges CABS-C 1 - s for the surrogates s of every revealed arm, "
+            "so it believes the oracle that flatters; the fourth assumption allows a constant bias "
+            f"of every arm. Regret at T = {', '.join(f'{x:.0f}' for x in loss['series'][0]['x'])}: "
+            f"{losses}. Where a slope is 1, regret is linear in T: "
+            "with the printed loss the mixture is no safeguard against its own oracle.",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def charts(figures: Mapping[str, Any]) -> dict[str, Figure]:
@@ -166,11 +173,14 @@ def _chart(
         [r["series"], f"{r['x']:g}", f"{r['y']:.1f}", f"{r['low']:.1f} to {r['high']:.1f}"] for r in rows
     ]
     return Figure(
-        key=key, title=title, caption=f"{found['setting'] if 'setting' in found else ''}; bars are 95 % intervals.",
-        alt=f"{title}: {y} against {x}; the figures are in the table below.", chart=chart,
+        key=key,
+        title=title,
+        caption=f"{found['setting'] if 'setting' in found else ''}; bars are 95 % intervals.",
+        alt=f"{title}: {y} against {x}; the figures are in the table below.",
+        chart=chart,
         table=FigureTable(["series", x, y, "95 % interval"], table),
         legend=tuple((name, s, True) for name, s in styles.items()) if len(styles) > 1 else (),
-    )  # fmt: skip
+    )
 
 
 def _axis(values: list[float] | None) -> alt.Axis:

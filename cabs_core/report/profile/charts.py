@@ -51,20 +51,30 @@ def costs(o: Outcomes) -> Figure:
     cost, score = 1000 * o.costs.mean(axis=0), o.scores.mean(axis=0)
     error = np.array([mean_error(scores, clusters=o.clusters).margin for scores in o.scores.T])
     frame = pd.DataFrame(
-        {"name": o.arms, "short": [short(a) for a in o.arms], "x": cost, "y": score, "low": score - error, "high": score + error,
-         "front": pareto_mask(cost, score)}
-    ).sort_values("x")  # fmt: skip
+        {
+            "name": o.arms,
+            "short": [short(a) for a in o.arms],
+            "x": cost,
+            "y": score,
+            "low": score - error,
+            "high": score + error,
+            "front": pareto_mask(cost, score),
+        }
+    ).sort_values("x")
     layers = points(frame, x_title="mean cost, USD per 1,000 requests", y_title="mean score")
     front = frame[frame["front"]]["name"].tolist()
     return Figure(
         key="scatter",
         title="Mean score and price of every model",
         caption="Dark: no cheaper model scores as well. Bars: two-sided 95 % intervals of the mean score.",
-        alt=f"Mean score against cost of {len(o.arms)} models. No cheaper model is as good as: {', '.join(front)}.",
+        alt=f"Mean score against cost of {len(o.arms)} models. "
+        f"No cheaper model is as good as: {', '.join(front)}.",
         chart=alt.layer(*layers).add_params(NARROW).properties(height=400),
-        table=FigureTable(["Model", "USD per 1,000 requests", "Mean score"],
-                          [[r.name, f"{r.x:.4g}", f"{r.y:.3f}"] for r in frame.itertuples(index=False)]),
-    )  # fmt: skip
+        table=FigureTable(
+            ["Model", "USD per 1,000 requests", "Mean score"],
+            [[r.name, f"{r.x:.4g}", f"{r.y:.3f}"] for r in frame.itertuples(index=False)],
+        ),
+    )
 
 
 def tasks(values: np.ndarray, rows: list[str], columns: list[str]) -> Figure:
@@ -101,7 +111,8 @@ def lengths(values: np.ndarray) -> Figure:
         key="lengths",
         title="Lengths of the prompts",
         caption="Counts over characters, on a logarithmic axis.",
-        alt=f"Histogram of prompt lengths; half of the prompts have between {found[1]:,.0f} and {found[3]:,.0f} characters.",
+        alt=f"Histogram of prompt lengths; half of the prompts have between {found[1]:,.0f} "
+        f"and {found[3]:,.0f} characters.",
         chart=histogram(values, x_title="characters of a prompt", y_title="prompts"),
         table=FigureTable(
             ["Share of prompts at most as long", "Characters"],

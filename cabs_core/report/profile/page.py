@@ -45,7 +45,8 @@ def write_profile(
 def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarray]:
     """Mean utility per rho over all queries, arrays `[R]`.
 
-    `random`: random play; `single`: the best single model, with index `which`; `oracle`: the best model per query.
+    `random`: random play; `single`: the best single model, with index `which`; `oracle`:
+    the best model per query.
     """
     utilities = [clipped_utility(outcomes.scores, outcomes.costs, rho) for rho in rhos]
     means = np.array([utility.mean(axis=0) for utility in utilities])
@@ -188,8 +189,8 @@ def _block_note(blocks: Blocks, arms: list[str]) -> str:
         return "All models hang together, as they should when their scores are about the same queries."
     listed = "; ".join(", ".join(arms[j] for j in block) for block in blocks.blocks)
     return (
-        f"The models fall into {len(blocks.blocks)} unrelated blocks: {listed}. Their scores cannot be about the "
-        "same queries."
+        f"The models fall into {len(blocks.blocks)} unrelated blocks: {listed}. "
+        "Their scores cannot be about the same queries."
     )
 
 

@@ -122,7 +122,8 @@ def test_two_way_error_with_one_trial_or_one_query():
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(3, 60), st.integers(1, 6), st.booleans())
 def test_rows_of_one_prompt_count_once(seed, n, times, uneven):
-    """Each row `times` times is the same evidence; with other rows of a cluster, the error of the clusters' means."""
+    """Each row `times` times is the same evidence; with other rows of a cluster,
+    the error of the clusters' means."""
     rng = np.random.default_rng(seed)
     values, plays = rng.normal(size=n), rng.integers(1, 4, n) if uneven else np.ones(n, dtype=int)
     once = statistics.mean_error(values, plays, trials=[0.1, 0.2])
@@ -161,7 +162,8 @@ def test_the_p_value_is_the_level_at_which_the_interval_ends_at_0(seed, n, value
 
 
 def rare_failures(p: float, n: int, spread: float, tables: int = 1500) -> np.ndarray:
-    """Tables `[tables, n]` of a router that gains p on every prompt and fails on a share p of them: it gains nothing."""
+    """Tables `[tables, n]` of a router that gains p on every prompt and fails on a share p
+    of them: it gains nothing."""
     rng = np.random.default_rng([int(1e6 * p), n])
     return p + rng.normal(0, spread, (tables, n)) - (rng.random((tables, n)) < p)
 
@@ -170,7 +172,8 @@ def rare_failures(p: float, n: int, spread: float, tables: int = 1500) -> np.nda
     ("n", "spread", "expected"), [(50, 0.02, 1), (50, 0.02, 4), (200, 0.1, 2), (500, 0.02, 3), (500, 0.3, 10)]
 )
 def test_what_was_never_seen_is_possible(n, spread, expected):
-    """A gain is claimed in at most 5 % of tables, whether the failures were seen or not; the usual interval claims it in many."""
+    """A gain is claimed in at most 5 % of tables, whether the failures were seen or not;
+    the usual interval claims it in many."""
     tables = rare_failures(expected / n, n, spread)
     errors = [statistics.mean_error(row) for row in tables]
     claimed = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
@@ -207,7 +210,8 @@ def test_shares_by_clopper_and_pearson():
 
 @pytest.mark.parametrize(("sigma", "n"), [(0.3, 100), (1.5, 100), (2.0, 100), (2.0, 1000)])
 def test_budgets_hold_for_costs_with_heavy_tails(sigma, n):
-    """A mean cost 1 % above the budget is called within it in at most 5 %; Student's t says so in up to .3."""
+    """A mean cost 1 % above the budget is called within it in at most 5 %;
+    Student's t says so in up to .3."""
     rng = np.random.default_rng(0)
     tables = rng.lognormal(-(sigma**2) / 2, sigma, (600, n))
     bounds = [statistics.cost_bound(row) for row in tables]
@@ -243,7 +247,8 @@ def test_holm_by_hand():
 
 
 def test_holm_keeps_the_chance_of_any_false_finding():
-    """6 routers that are all alike: the best of them seldom seems better than another, though it was picked."""
+    """6 routers that are all alike: the best of them seldom seems better than another,
+    though it was picked."""
     rng = np.random.default_rng(3)
     plain = adjusted = 0
     pairs = [(i, j) for i in range(6) for j in range(i)]
@@ -271,7 +276,8 @@ def test_aiq_error_vanishes_without_spread_and_grows_with_it():
 
 
 def test_a_tail_is_seen_without_its_largest_draws():
-    """Where no rare large cost was drawn the sum looks safe; the spread of the others says that there are some."""
+    """Where no rare large cost was drawn the sum looks safe;
+    the spread of the others says that there are some."""
     rng = np.random.default_rng(4)
     lucky = np.sort(rng.lognormal(0, 2.5, 400))[:-12]
     assert statistics.too_heavy(lucky) is None and statistics.tail_error(lucky) > 0.12

@@ -20,8 +20,11 @@ from cabs_server.stand_in import StandIn, make_prompts, upstreams_text
 
 MODELS = ("tiny", "coder", "writer", "grand")
 JUDGE = {
-    "kind": "judge", "model": "judge", "rubric": "The answer must end on the right result.", "max_usd": 5,
-}  # fmt: skip
+    "kind": "judge",
+    "model": "judge",
+    "rubric": "The answer must end on the right result.",
+    "max_usd": 5,
+}
 CONTAINS = {"kind": "contains", "column": "answer"}
 
 
@@ -66,9 +69,16 @@ def serving(delay: float = 0.0) -> Iterator[Running]:
 
 
 def write_pool(
-    folder: Path, port: int, *, n: int = 40, seed: int = 0, models: tuple[str, ...] = MODELS,
-    scores: list[dict[str, Any]] | None = None, rest: dict[str, Any] | None = None, **collect: Any,
-) -> PoolFile:  # fmt: skip
+    folder: Path,
+    port: int,
+    *,
+    n: int = 40,
+    seed: int = 0,
+    models: tuple[str, ...] = MODELS,
+    scores: list[dict[str, Any]] | None = None,
+    rest: dict[str, Any] | None = None,
+    **collect: Any,
+) -> PoolFile:
     """A pool file with its prompts and upstreams in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(make_prompts(n, seed)).to_csv(folder / "prompts.csv", index=False)
@@ -79,12 +89,15 @@ def write_pool(
         "source": {"kind": "collect", "path": "prompts.csv", "columns": {"task": "kind"}},
         "models": list(models),
         "collect": {
-            "upstreams": "upstreams.yaml", "max_usd": 5, "params": {"max_tokens": 100}, "scores": scores or [CONTAINS],
+            "upstreams": "upstreams.yaml",
+            "max_usd": 5,
+            "params": {"max_tokens": 100},
+            "scores": scores or [CONTAINS],
             **collect,
         },
         "replay": {"rhos": [0, 100], "trials": 2},
         **(rest or {}),
-    }  # fmt: skip
+    }
     path = folder / "asked.yaml"
     path.write_text(yaml.safe_dump(data), encoding="utf-8")
     return read_pool_file(path)

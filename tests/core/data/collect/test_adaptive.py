@@ -1,4 +1,5 @@
-"""Strategy `adaptive`: it stops when the verdict is decided, is rarely wrong at any look, and drops no model that matters."""
+"""Strategy `adaptive`: it stops when the verdict is decided, is rarely wrong at any look,
+and drops no model that matters."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_only_models_that_a_perfect_router_would_not_miss_are_dropped():
 
 
 def test_a_router_that_has_not_learnt_yet_is_no_reason_to_keep_one_model():
-    """Nothing but the single model was ever chosen: the difference is 0 without any spread, and decides nothing."""
+    """Nothing but the single model was ever chosen:
+    the difference is 0 without any spread, and decides nothing."""
     scores = np.tile([0.0, 0.0, 1.0], (60, 1))
     found = look([f"word{i}" for i in range(60)], MODELS, scores, np.full((60, 3), 1e-4), 1.0, tuned=120)
     assert found.difference == 0 and found.decision == "unsure"

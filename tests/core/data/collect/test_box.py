@@ -32,7 +32,10 @@ def test_right_code_passes_and_wrong_code_does_not(box: Box) -> None:
         box,
         "assert P().x == add(2, 3)",
     )
-    threads = "import threading\ndef add(a, b):\n    t = threading.Thread(target=print)\n    t.start(); t.join()\n    return a + b\n"
+    threads = (
+        "import threading\ndef add(a, b):\n"
+        "    t = threading.Thread(target=print)\n    t.start(); t.join()\n    return a + b\n"
+    )
     assert run(threads, box)
     assert run(RIGHT + "s = 'é' * 300_000\n", box, f"{TESTS}\nassert len(s) == 300_000\n# {'x' * 200_000}")
     assert not run(RIGHT.replace("+", "-"), box)
@@ -44,7 +47,9 @@ CLAIMS = {
     "exit": "import sys\nsys.exit(0)",
     "exit at once": "import os\nos._exit(0)",
     "print of its own file": "import sys\nprint(open(sys.argv[0] or __file__).read())",
-    "a word to every descriptor": "import os\nfor f in range(64):\n    try: os.write(f, b'+' * 40)\n    except OSError: pass",
+    "a word to every descriptor": (
+        "import os\nfor f in range(64):\n    try: os.write(f, b'+' * 40)\n    except OSError: pass"
+    ),
     "exit in the tests": "import sys\ndef add(a, b):\n    sys.exit(0)",
     "nothing": "",
 }
@@ -79,7 +84,8 @@ class TestShutOff:
     def test_other_processes(self) -> None:
         look = (
             "import os\nfound = []\nfor name in os.listdir('/proc') if os.path.isdir('/proc') else []:\n"
-            "    if name.isdigit() and int(name) != os.getpid():\n        found.append(open(f'/proc/{name}/environ', 'rb').read())\n"
+            "    if name.isdigit() and int(name) != os.getpid():\n"
+            "        found.append(open(f'/proc/{name}/environ', 'rb').read())\n"
             "assert not any(found), found\n"
         )
         assert run(look + RIGHT)
@@ -125,7 +131,8 @@ class TestShutOff:
         mark = f"daemon{os.getpid()}x{time.monotonic_ns()}"
         leave = (
             "import os, sys, time\nif not os.fork():\n    os.setsid()\n    if os.fork(): os._exit(0)\n"
-            f"    os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(60)', {mark!r}])\ntime.sleep(0.3)\n"
+            f"    os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(60)', {mark!r}])\n"
+            "time.sleep(0.3)\n"
         )
         assert run(leave + RIGHT)
         end = time.monotonic() + 30  # the kernel ends them, in its own time

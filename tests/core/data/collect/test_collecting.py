@@ -1,4 +1,5 @@
-"""Asking models: once per call, within the budget, over failures of some of them; and nothing goes anywhere else."""
+"""Asking models: once per call, within the budget, over failures of some of them;
+and nothing goes anywhere else."""
 
 from __future__ import annotations
 
@@ -151,7 +152,8 @@ def test_a_model_that_cannot_be_reached_is_given_up(provider: Running, tmp_path,
 
 
 def test_nothing_is_sent_anywhere_else(provider: Running, tmp_path, cabs_home, monkeypatch):
-    """Every address that the process connects to while it collects and judges is one of the upstreams file."""
+    """Every address that the process connects to while it collects and judges
+    is one of the upstreams file."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     met, connect = set(), socket.socket.connect

@@ -1,4 +1,5 @@
-"""A collection asks endpoints as the server does: their key, their dialect, their context, their words for what is wrong."""
+"""A collection asks endpoints as the server does: their key, their dialect, their context,
+their words for what is wrong."""
 
 from __future__ import annotations
 
@@ -63,15 +64,17 @@ def collect(folder, port, **upstream):
 CHAT = {
     "choices": [{"message": {"content": "so"}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 30, "completion_tokens": 10, "total_tokens": 1040},
-}  # fmt: skip
+}
 ANTHROPIC = {
-    "content": [{"type": "text", "text": "so"}], "stop_reason": "end_turn",
+    "content": [{"type": "text", "text": "so"}],
+    "stop_reason": "end_turn",
     "usage": {"input_tokens": 30, "output_tokens": 1010},
-}  # fmt: skip
+}
 RESPONSES = {
-    "status": "completed", "output": [{"type": "message", "content": [{"type": "output_text", "text": "so"}]}],
+    "status": "completed",
+    "output": [{"type": "message", "content": [{"type": "output_text", "text": "so"}]}],
     "usage": {"input_tokens": 30, "output_tokens": 1010, "total_tokens": 1040},
-}  # fmt: skip
+}
 COMPLETION = {"choices": [{"text": "so", "finish_reason": "stop"}], "usage": CHAT["usage"]}
 
 
@@ -79,12 +82,18 @@ COMPLETION = {"choices": [{"text": "so", "finish_reason": "stop"}], "usage": CHA
     ("upstream", "path", "header", "reply", "field"),
     [
         ({"auth": "x-api-key"}, "/v1/chat/completions", "x-api-key", CHAT, "max_tokens"),
-        ({"rename": {"max_tokens": "max_completion_tokens"}}, "/v1/chat/completions", "authorization", CHAT, "max_completion_tokens"),
+        (
+            {"rename": {"max_tokens": "max_completion_tokens"}},
+            "/v1/chat/completions",
+            "authorization",
+            CHAT,
+            "max_completion_tokens",
+        ),
         ({"speaks": ["messages"]}, "/v1/messages", "x-api-key", ANTHROPIC, "max_tokens"),
         ({"speaks": ["responses"]}, "/v1/responses", "authorization", RESPONSES, "max_output_tokens"),
         ({"speaks": ["completions"]}, "/v1/completions", "authorization", COMPLETION, "max_tokens"),
     ],
-)  # fmt: skip
+)
 def test_the_key_the_dialect_and_the_names_of_fields(
     tmp_path, cabs_home, monkeypatch, upstream, path, header, reply, field
 ):
@@ -102,9 +111,23 @@ def test_the_key_the_dialect_and_the_names_of_fields(
     assert found.spent == pytest.approx(12 * (30 + 10 * 1010) / 1e6)  # what the total counts is paid
 
 
-VLLM = {"object": "error", "message": "This model's maximum context length is 4096 tokens. However, you requested 5120.", "code": 400}  # fmt: skip
-GEMINI = [{"error": {"code": 400, "message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}]  # fmt: skip
-CLAUDE = {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}}  # fmt: skip
+VLLM = {
+    "object": "error",
+    "message": "This model's maximum context length is 4096 tokens. However, you requested 5120.",
+    "code": 400,
+}
+GEMINI = [
+    {
+        "error": {
+            "code": 400,
+            "message": "The input token count (9) exceeds the maximum number of tokens allowed (8).",
+        }
+    }
+]
+CLAUDE = {
+    "type": "error",
+    "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"},
+}
 
 
 @pytest.mark.parametrize("words", [VLLM, GEMINI, CLAUDE])
@@ -129,7 +152,10 @@ def test_what_is_longer_than_its_context_is_not_asked(tmp_path, cabs_home):
 
 
 def test_a_field_that_it_refuses_is_said_with_what_to_do(tmp_path, cabs_home):
-    error = {"message": "Unsupported parameter: 'max_tokens' is not supported with this model.", "code": "unsupported_parameter"}  # fmt: skip
+    error = {
+        "message": "Unsupported parameter: 'max_tokens' is not supported with this model.",
+        "code": "unsupported_parameter",
+    }
     with endpoint(lambda *_: (400, {"error": error})) as port:
         with pytest.raises(Exception, match="`drop` and `rename`"):
             collect(tmp_path, port)

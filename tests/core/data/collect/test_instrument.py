@@ -1,4 +1,5 @@
-"""The judge as an instrument: figures by hand, biases found, and intervals that cover what people would have said."""
+"""The judge as an instrument: figures by hand, biases found, and intervals that cover
+what people would have said."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from cabs_core.data.collect.instrument import (
 
 
 def simulated(rng, n, *, error=0.15, long=0.0, own=0.0, models=("gpt-a", "gpt-b", "claude-c", "llama-d")):
-    """(judged, people, queries, models, lengths) of n prompts x models; the judge is wrong in a share of answers."""
+    """(judged, people, queries, models, lengths) of n prompts x models;
+    the judge is wrong in a share of answers."""
     names = [m for _ in range(n) for m in models]
     queries = [f"q{i}" for i in range(n) for _ in models]
     people = (rng.random(len(names)) < np.repeat(rng.uniform(0.3, 0.9, n), len(models))).astype(float)
@@ -38,9 +40,15 @@ def test_kappa_by_hand():
 
 
 FAMILIES = {
-    "gpt-4o": "openai", "openai/o3-mini": "openai", "claude-3-5": "anthropic", "meta-llama/Llama-3-8B": "meta",
-    "Qwen2.5": "alibaba", "mixtral-8x7b": "mistral", "house_7b": "house", "phi-4": "microsoft",
-}  # fmt: skip
+    "gpt-4o": "openai",
+    "openai/o3-mini": "openai",
+    "claude-3-5": "anthropic",
+    "meta-llama/Llama-3-8B": "meta",
+    "Qwen2.5": "alibaba",
+    "mixtral-8x7b": "mistral",
+    "house_7b": "house",
+    "phi-4": "microsoft",
+}
 
 
 def test_families():
@@ -49,7 +57,8 @@ def test_families():
 
 @pytest.mark.slow
 def test_a_judge_that_errs_at_random_favours_no_length():
-    """Long answers are wrong more often here, so a judge with random errors is above people on them; that is no bias."""
+    """Long answers are wrong more often here, so a judge with random errors is above people
+    on them; that is no bias."""
     rng, blamed = np.random.default_rng(3), 0
     for _ in range(20):
         judged, people, queries, names, lengths = simulated(rng, 100, error=0.25)
@@ -124,7 +133,8 @@ def test_intervals_cover_the_mean_that_people_would_give(n, labelled, error):
 
 
 def test_agreement_holds_its_level_whether_one_answer_of_a_prompt_is_labelled_or_all():
-    """Prompts that are hard for the judge are hard in all four answers; Wilson's interval of the rows covers 81 %."""
+    """Prompts that are hard for the judge are hard in all four answers;
+    Wilson's interval of the rows covers 81 %."""
     rng, hits = np.random.default_rng(1), 0
     for _ in range(400):
         likely = np.where(rng.random(40) < 0.25, 0.4, 1.0).repeat(4)
@@ -146,7 +156,8 @@ def test_rare_errors_of_people_s_favourites_are_covered():
 
 
 def test_a_difference_of_two_routers_as_people_would_have_it():
-    """One labelled answer each of some prompts: intervals cover, and the judge's bias for a model is taken out."""
+    """One labelled answer each of some prompts: intervals cover,
+    and the judge's bias for a model is taken out."""
     rng, hits, n, k = np.random.default_rng(3), 0, 300, 3
     for _ in range(300):
         people = (rng.random((n, k)) < [0.5, 0.6, 0.7]).astype(float)

@@ -1,4 +1,5 @@
-"""kill -9 while models are asked and answers are judged: no answered call is asked again, no answer is lost."""
+"""kill -9 while models are asked and answers are judged:
+no answered call is asked again, no answer is lost."""
 
 from __future__ import annotations
 

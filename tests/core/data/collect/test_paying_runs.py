@@ -35,9 +35,11 @@ def test_a_run_pays_only_where_it_is_asked_to(job, provider: Running) -> None:
 
         def run(name: str, **config: dict) -> dg.ExecuteInProcessResult:
             return job(name).execute_in_process(
-                instance=instance, partition_key="asked", raise_on_error=False,
+                instance=instance,
+                partition_key="asked",
+                raise_on_error=False,
                 run_config={"ops": {op: {"config": c} for op, c in config.items()}},
-            )  # fmt: skip
+            )
 
         refused = run("plain")
         (failure,) = [e for e in refused.all_events if e.is_step_failure]

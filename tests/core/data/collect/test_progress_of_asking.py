@@ -1,4 +1,5 @@
-"""How far a collection is: the time left follows from the rate, and nothing is said of it before there is one."""
+"""How far a collection is: the time left follows from the rate,
+and nothing is said of it before there is one."""
 
 import time
 from types import SimpleNamespace

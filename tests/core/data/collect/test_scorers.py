@@ -37,10 +37,17 @@ def score(scorer, answer, row=ROW):
 @pytest.mark.parametrize(
     ("answer", "number"),
     [
-        ("42", 42), ("It is 42.", 42), ("#### 1,234.5", 1234.5), ("The answer is -7 because 3 and 4", -7),
-        (r"so \boxed{0.5} of 12", 0.5), ("1e3", 1000), ("50%", 50), ("none", None), ("first 3, then 9", 9),
+        ("42", 42),
+        ("It is 42.", 42),
+        ("#### 1,234.5", 1234.5),
+        ("The answer is -7 because 3 and 4", -7),
+        (r"so \boxed{0.5} of 12", 0.5),
+        ("1e3", 1000),
+        ("50%", 50),
+        ("none", None),
+        ("first 3, then 9", 9),
     ],
-)  # fmt: skip
+)
 def test_the_number_of_an_answer(answer, number):
     assert last_number(answer) == number
 
@@ -48,10 +55,18 @@ def test_the_number_of_an_answer(answer, number):
 @pytest.mark.parametrize(
     ("answer", "letter"),
     [
-        ("B", "B"), ("(C)", "C"), ("The answer is (D).", "D"), ("Answer: a", "A"), ("**B** because of A", "B"), ("D) green", "D"),
-        ("I think it is green", None), ("A dog", None), (r"\boxed{\text{C}}", "C"), ("A car is a vehicle. The answer is B", "B"),
+        ("B", "B"),
+        ("(C)", "C"),
+        ("The answer is (D).", "D"),
+        ("Answer: a", "A"),
+        ("**B** because of A", "B"),
+        ("D) green", "D"),
+        ("I think it is green", None),
+        ("A dog", None),
+        (r"\boxed{\text{C}}", "C"),
+        ("A car is a vehicle. The answer is B", "B"),
     ],
-)  # fmt: skip
+)
 def test_the_letter_of_an_answer(answer, letter):
     assert chosen_letter(answer) == letter
 
@@ -86,7 +101,8 @@ def test_json_by_a_schema(tmp_path):
 def test_a_function_of_the_users(tmp_path, monkeypatch):
     (tmp_path / "my_scores.py").write_text(
         "def half(prompt, answer, row):\n    return 0.5 if row['answer'] in answer else 0\n\n"
-        "def wrong(prompt, answer, row):\n    return 2\n\ndef fails(prompt, answer, row):\n    return row['x']\n"
+        "def wrong(prompt, answer, row):\n    return 2\n\n"
+        "def fails(prompt, answer, row):\n    return row['x']\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert score(Function(kind="python", function="my_scores:half"), "it is 42") == 0.5
@@ -132,14 +148,17 @@ def test_a_judge_reads_texts_as_data_and_sees_no_names(prompt, answer):
 
 
 def test_replies_of_a_judge():
-    assert [grade_of(t, 5) for t in ('{"grade": 4}', ' {"grade": "2"} ', "3", '{"grade": 9}', "good", "")] == [
-        1.0, 0.5, 0.75, None, None, None,
-    ]  # fmt: skip
-    assert [preference_of(t) for t in ('{"better": "first"}', '{"better":"TIE"}', "second")] == [
-        1.0,
-        0.5,
-        None,
-    ]
+    grades = {
+        '{"grade": 4}': 1.0,
+        ' {"grade": "2"} ': 0.5,
+        "3": 0.75,
+        '{"grade": 9}': None,
+        "good": None,
+        "": None,
+    }
+    assert {reply: grade_of(reply, 5) for reply in grades} == grades
+    preferences = {'{"better": "first"}': 1.0, '{"better":"TIE"}': 0.5, "second": None}
+    assert {reply: preference_of(reply) for reply in preferences} == preferences
 
 
 def test_labels_of_people(tmp_path):
@@ -197,8 +216,13 @@ def test_what_a_reply_means():
     assert reply(429, **{"Retry-After": "nan"}).wait is None
     assert reply(429, b'{"error": {"code": "insufficient_quota"}}').means == "account"
     assert [reply(s).means for s in (400, 401, 402, 403, 404, 302, 408, 413, 500, 503)] == [
-        "caller", *["account"] * 5, "retry", "too_long", "retry", "retry",
-    ]  # fmt: skip
+        "caller",
+        *["account"] * 5,
+        "retry",
+        "too_long",
+        "retry",
+        "retry",
+    ]
     assert reply(400, b'{"error": {"code": "context_length_exceeded"}}').answer.state == "rejected"
     assert reply(400, b'{"error": {"code": "content_filter"}}').answer.state == "refused"
 
@@ -224,8 +248,10 @@ def test_odd_token_counts_are_estimated(value):
 def test_params_are_bounded():
     base = {"upstreams": "u", "max_usd": 1, "scores": [{"kind": "exact", "column": "a"}]}
     assert Collect(**base, params={"max_tokens": "7", "temperature": "0.5", "x": {"y": "true"}}).params == {
-        "max_tokens": 7, "temperature": 0.5, "x": {"y": True},
-    }  # fmt: skip
+        "max_tokens": 7,
+        "temperature": 0.5,
+        "x": {"y": True},
+    }
     for params in ({}, {"max_tokens": 0}, {"max_tokens": "many"}, {"max_tokens": 5, "stream": True}):
         with pytest.raises(ValueError, match="params"):
             Collect(**base, params=params)

@@ -1,4 +1,5 @@
-"""What the readers of pools, prompts and labels do with a table: prompts that are chats, columns by path, doubtful prices."""
+"""What the readers of pools, prompts and labels do with a table: prompts that are chats,
+columns by path, doubtful prices."""
 
 from __future__ import annotations
 
@@ -42,9 +43,15 @@ def pool_of(folder: Path, **fields) -> PoolFile:
 
 def rows(chats: list) -> list[dict]:
     return [
-        {"input": {"messages": c}, "as_json": json.dumps(c), "llm": m, "result": {"score": 1 if m == "a" else 0, "usd": 0.1}}
-        for c in chats for m in ("a", "b")
-    ]  # fmt: skip
+        {
+            "input": {"messages": c},
+            "as_json": json.dumps(c),
+            "llm": m,
+            "result": {"score": 1 if m == "a" else 0, "usd": 0.1},
+        }
+        for c in chats
+        for m in ("a", "b")
+    ]
 
 
 @pytest.mark.parametrize("column", ["input", "input.messages", "as_json"])
@@ -62,9 +69,15 @@ def test_prompts_that_are_chats(tmp_path: Path, name: str, column: str) -> None:
     assert outcomes.prompts == expected and outcomes.arms == ["a", "b"] and outcomes.scores[:, 0].all()
     (tmp_path / "upstreams.yaml").write_text(upstreams_text(1, ("a", "b")), encoding="utf-8")
     asked = pool_of(
-        tmp_path, models=["a", "b"], source={"kind": "collect", "path": name, "columns": {"prompt": column}},
-        collect={"upstreams": "upstreams.yaml", "max_usd": 1, "scores": [{"kind": "contains", "column": "llm"}]},
-    )  # fmt: skip
+        tmp_path,
+        models=["a", "b"],
+        source={"kind": "collect", "path": name, "columns": {"prompt": column}},
+        collect={
+            "upstreams": "upstreams.yaml",
+            "max_usd": 1,
+            "scores": [{"kind": "contains", "column": "llm"}],
+        },
+    )
     assert read_prompts(asked).texts == expected
 
 
@@ -90,8 +103,11 @@ def test_wide_tables_of_structs(tmp_path: Path) -> None:
     cells = {"gpt-4.1": {"score": 1.0, "usd": 0.2}, "small": {"score": 0.0, "usd": 0.1}}
     pd.DataFrame([{"prompt": f"p{i}", **cells} for i in range(3)]).to_parquet(tmp_path / "t.parquet")
     source = {
-        "kind": "file", "path": "t.parquet", "layout": "wide", "columns": {"score": "{model}.score", "cost": "{model}.usd"},
-    }  # fmt: skip
+        "kind": "file",
+        "path": "t.parquet",
+        "layout": "wide",
+        "columns": {"score": "{model}.score", "cost": "{model}.usd"},
+    }
     outcomes = load_outcomes(pool_of(tmp_path, source=source))
     assert outcomes.arms == ["gpt-4.1", "small"] and outcomes.costs[0].tolist() == [0.2, 0.1]
 
@@ -127,10 +143,20 @@ def test_labels_of_a_packed_table(tmp_path: Path) -> None:
 def test_prices_of_a_token_are_asked_about(tmp_path: Path) -> None:
     """2.5e-06 is the price of one token; 0 is free and .02 is a small model's."""
     words = "sea sun law art ice cup oak fox bee map jar key pen tie owl ant elk hat rug tea".split()
-    frame = pd.DataFrame([
-        {"prompt": f"{w} {v} {u}", "llm": m, "score": i % 2, "n_input_tokens": 1000, "n_output_tokens": 100}
-        for i, w in enumerate(words) for v, u in zip(words[:9], words[9:]) for m in "ab"
-    ])  # fmt: skip
+    frame = pd.DataFrame(
+        [
+            {
+                "prompt": f"{w} {v} {u}",
+                "llm": m,
+                "score": i % 2,
+                "n_input_tokens": 1000,
+                "n_output_tokens": 100,
+            }
+            for i, w in enumerate(words)
+            for v, u in zip(words[:9], words[9:])
+            for m in "ab"
+        ]
+    )
     frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
     prices = {"a": {"input": 2.5e-6, "output": 1e-5}, "b": {"input": 0.02, "output": 0}}
     columns = {"model": "llm"}
@@ -151,9 +177,15 @@ def test_prices_of_a_token_are_asked_about(tmp_path: Path) -> None:
     ]
     assert said == [line for line in said if "models.a.price is cached 2e-07" in line] and len(said) == 1
     asked = pool_of(
-        tmp_path, models=["a", "b"], source={"kind": "collect", "path": "t.jsonl"},
-        collect={"upstreams": "upstreams.yaml", "max_usd": 1, "scores": [{"kind": "contains", "column": "llm"}]},
-    )  # fmt: skip
+        tmp_path,
+        models=["a", "b"],
+        source={"kind": "collect", "path": "t.jsonl"},
+        collect={
+            "upstreams": "upstreams.yaml",
+            "max_usd": 1,
+            "scores": [{"kind": "contains", "column": "llm"}],
+        },
+    )
     collection = collection_of(asked)
     with AnswerStore() as store:
         assert f"note: {said[0]}" in described(plan_of(collection, store), collection, 0.0)

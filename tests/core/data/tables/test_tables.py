@@ -70,11 +70,13 @@ def test_any_text_comes_back(tmp_path_factory, values: list[str], suffix: str) -
 
 @pytest.mark.parametrize("version", ["V1", "V2"])
 def test_parquet_of_duckdb(tmp_path: Path, version: str) -> None:
-    """Its second version keeps texts as DELTA_LENGTH_BYTE_ARRAY, which Arrow reads, but not into dictionaries."""
+    """Its second version keeps texts as DELTA_LENGTH_BYTE_ARRAY, which Arrow reads,
+    but not into dictionaries."""
     path = tmp_path / "t.parquet"
     duckdb.sql(
-        "copy (select 'prompt ' || i prompt, uuid() id, {'a': i, 'b': [i, 2]} s, map {'k.x': i} m, '{\"z\": [1, 7]}'::json j, "
-        f"i::decimal(10, 3) / 1000 score from range(1000) t(i)) to '{path}' (format parquet, parquet_version {version})"
+        "copy (select 'prompt ' || i prompt, uuid() id, {'a': i, 'b': [i, 2]} s, map {'k.x': i} m, "
+        "'{\"z\": [1, 7]}'::json j, i::decimal(10, 3) / 1000 score from range(1000) t(i)) "
+        f"to '{path}' (format parquet, parquet_version {version})"
     )
     table = open_table(path)
     wanted = ["prompt", "id", "s.a", "s.b.1", "m.k.x", "j.z.1", "score"]
@@ -208,10 +210,17 @@ def test_packed_files_that_are_cut_or_called_wrongly(tmp_path: Path) -> None:
 
 def sample(doc_id: int, prompt: str, **metrics: float) -> dict:
     return {
-        "doc_id": doc_id, "doc": {"question": f"q{doc_id}"}, "target": "4", "doc_hash": f"h{doc_id}",
-        "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {"until": ["\n"]}}}, "resps": [["4"]], "filtered_resps": ["4"],
-        "filter": "none", "metrics": list(metrics), **metrics,
-    }  # fmt: skip
+        "doc_id": doc_id,
+        "doc": {"question": f"q{doc_id}"},
+        "target": "4",
+        "doc_hash": f"h{doc_id}",
+        "arguments": {"gen_args_0": {"arg_0": prompt, "arg_1": {"until": ["\n"]}}},
+        "resps": [["4"]],
+        "filtered_resps": ["4"],
+        "filter": "none",
+        "metrics": list(metrics),
+        **metrics,
+    }
 
 
 def harness(
@@ -245,8 +254,9 @@ def test_samples_of_the_harness(tmp_path: Path) -> None:
 def test_samples_with_several_metrics_and_filters(tmp_path: Path) -> None:
     lines = [
         {**sample(i, f"p{i}", exact_match=float(kind == "flexible-extract")), "filter": kind}
-        for i in range(3) for kind in ("strict-match", "flexible-extract")
-    ]  # fmt: skip
+        for i in range(3)
+        for kind in ("strict-match", "flexible-extract")
+    ]
     harness(tmp_path, "m", "gsm8k", lines)
     table = open_table(tmp_path)
     with pytest.raises(

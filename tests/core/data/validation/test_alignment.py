@@ -96,7 +96,8 @@ def shared_difficulty(n: int, loadings: np.ndarray, seed: int) -> np.ndarray:
 
 
 def test_true_tables_are_not_called_misaligned() -> None:
-    """At most 1 % false alarms; 831 tables of this kind (n = 300 to 10,000, K = 2 to 30) gave none, and these give none."""
+    """At most 1 % false alarms; 831 tables of this kind (n = 300 to 10,000, K = 2 to 30)
+    gave none, and these give none."""
     alarms = []
     for n, k in ((300, 2), (300, 8), (1000, 4), (3000, 4), (3000, 12)):
         for name, loadings in LOADINGS.items():
@@ -108,7 +109,8 @@ def test_true_tables_are_not_called_misaligned() -> None:
 
 
 def test_misaligned_groups_are_noticed() -> None:
-    """Two models of one order and two of another, loading .7: seen in all of these tables, in 4 of 5 with 1,000 rows."""
+    """Two models of one order and two of another, loading .7: seen in all of these tables,
+    in 4 of 5 with 1,000 rows."""
     n = 3000
     for seed in range(5):
         scores = shared_difficulty(n, np.full(4, 0.7), seed)

@@ -293,7 +293,8 @@ def test_fault_in_splits(clean: Outcomes, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["split_task_mix", "split_length_drift"])
 def test_copies_of_a_prompt_are_one_observation(name: str) -> None:
-    """A difference between train and test that chance makes is no fault, however often each prompt stands there."""
+    """A difference between train and test that chance makes is no fault,
+    however often each prompt stands there."""
     once = replace(sound(300), prompts=[f"{'word ' * (i % 23)}{i}" for i in range(300)])
     rng = np.random.default_rng(2)
     for _ in range(5):
@@ -343,7 +344,7 @@ def test_a_task_shift_does_not_keep_the_source_split(clean: Outcomes, kind: str,
     assert result.passed and "does not apply" in result.observed
 
 
-# ------------------------------------------------------------------------------------------- when checks break
+# ------------------------------------------------------------------------------------------ when checks break
 
 
 def test_broken_check_is_a_failed_result(clean: Outcomes) -> None:

@@ -1,4 +1,5 @@
-"""Conversations of a log: from a column, an event log or a trace to intervals whose decisions depend on each other."""
+"""Conversations of a log: from a column, an event log or a trace to intervals
+whose decisions depend on each other."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ policies: [best_single]
 
 
 def calls(n: int = 1200, turns: int = 12, seed: int = 0) -> pd.DataFrame:
-    """Conversations of so many calls: in each all answers are right, or nearly all are wrong; models at random."""
+    """Conversations of so many calls: in each all answers are right,
+    or nearly all are wrong; models at random."""
     rng = np.random.default_rng(seed)
     session, arm = np.arange(n) // turns, rng.integers(0, 2, n)
     mood = rng.random(n // turns + 1) < 0.5
@@ -96,7 +98,8 @@ def test_mistakes_are_said(tmp_path: Path, cabs_home: Path) -> None:
 
 
 def test_held_out_decisions_are_clustered_by_conversation(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """From the pool file to the interval: with the column it is as much wider as the conversations ask for."""
+    """From the pool file to the interval: with the column it is as much wider
+    as the conversations ask for."""
     home = tmp_path_factory.mktemp("home")
     with home_with(POOL, home):
         calls().to_csv(home / "pools" / "calls.csv", index=False)
@@ -148,13 +151,24 @@ def test_an_event_log_hands_its_conversations_on(tmp_path: Path, cabs_home: Path
         log.add_decisions(
             [
                 {
-                    "id": str(i), "ts": 0.0, "bundle": "b", "arm": row.model, "p": 0.5, "pmf": pmf, "target": pmf, "rho": 0.0,
-                    "mode": "route", "prompt_hash": "h", "prompt_length": 9.0, "prompt": row.prompt, "decision": "{}",
+                    "id": str(i),
+                    "ts": 0.0,
+                    "bundle": "b",
+                    "arm": row.model,
+                    "p": 0.5,
+                    "pmf": pmf,
+                    "target": pmf,
+                    "rho": 0.0,
+                    "mode": "route",
+                    "prompt_hash": "h",
+                    "prompt_length": 9.0,
+                    "prompt": row.prompt,
+                    "decision": "{}",
                     "session": None if i < 3 else row.session,
                 }
                 for i, row in enumerate(frame.itertuples())
             ]
-        )  # fmt: skip
+        )
         for i, row in enumerate(frame.itertuples()):
             log.add_reward(str(i), row.score, row.cost, "test", str(i))
     (tmp_path / "tiny.yaml").write_text(POOL.replace("calls.csv", "log.sqlite"))
@@ -165,10 +179,17 @@ def test_an_event_log_hands_its_conversations_on(tmp_path: Path, cabs_home: Path
 def test_a_trace_hands_its_conversations_on(tmp_path: Path, cabs_home: Path) -> None:
     path = tmp_path / "log.jsonl"
     lines = [
-        {"model": MODELS[i % 2], "messages": [{"role": "user", "content": f"question {i}"}], "score": i % 2, "cost": 1e-4,
-         "user": "u", "session_id": f"t{i // 4}", "about": {"thread": f"x{i // 2}"}}
+        {
+            "model": MODELS[i % 2],
+            "messages": [{"role": "user", "content": f"question {i}"}],
+            "score": i % 2,
+            "cost": 1e-4,
+            "user": "u",
+            "session_id": f"t{i // 4}",
+            "about": {"thread": f"x{i // 2}"},
+        }
         for i in range(40)
-    ]  # fmt: skip
+    ]
     path.write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "tiny.yaml").write_text(POOL.replace("path: calls.csv", "format: openai, path: log.jsonl"))
     raw = read_logged(read_pool_file(tmp_path / "tiny.yaml"))

@@ -1,4 +1,5 @@
-"""Off-policy estimates: against slow references, against the truth of full tables, against peers, and refused."""
+"""Off-policy estimates: against slow references, against the truth of full tables,
+against peers, and refused."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def test_the_logging_policy_itself_is_estimated_by_its_mean(seed):
 
 @pytest.mark.slow
 def test_intervals_cover_the_truth():
-    """95 % intervals over 300 logs from one full table, of utility and of its difference to the logging policy."""
+    """95 % intervals over 300 logs from one full table, of utility and of its difference
+    to the logging policy."""
     rng = np.random.default_rng(7)
     full = table(rng, 20_000)
     log, target = policies(full[0])
@@ -115,14 +117,22 @@ def test_intervals_cover_the_truth():
 
 
 def seldom(rng, n: int, epsilon: float = 0.02, arms: int = 7):
-    """A log that plays arm 0 but for epsilon, on which the target plays arm 1: (data, target, its true mean)."""
+    """A log that plays arm 0 but for epsilon, on which the target plays arm 1:
+    (data, target, its true mean)."""
     pmf = np.full((n, arms), epsilon / arms)
     pmf[:, 0] += 1.0 - epsilon
     actions = (rng.random((n, 1)) > pmf.cumsum(axis=1)).sum(axis=1).clip(0, arms - 1)
     chance = np.where(np.arange(arms) == 1, 0.8, 0.4)
     scores = (rng.random(n) < chance[actions]).astype(float)
-    data = LoggedData([f"m{i}" for i in range(arms)], actions, scores, np.full(n, 1e-4), rng.normal(size=(n, 4)),
-                      np.arange(n).astype(str), pmf=pmf)  # fmt: skip
+    data = LoggedData(
+        [f"m{i}" for i in range(arms)],
+        actions,
+        scores,
+        np.full(n, 1e-4),
+        rng.normal(size=(n, 4)),
+        np.arange(n).astype(str),
+        pmf=pmf,
+    )
     return data, np.tile(np.eye(arms)[1], (n, 1)), 0.8
 
 
@@ -157,7 +167,8 @@ def test_what_it_takes_is_said_in_decisions():
 
 
 def test_no_interval_where_one_would_not_hold():
-    """The direct method, SWITCH-DR with its cap in force and estimated propensities: a value, and why there is no more."""
+    """The direct method, SWITCH-DR with its cap in force and estimated propensities:
+    a value, and why there is no more."""
     rng = np.random.default_rng(2)
     data, target, _ = seldom(rng, 1000, epsilon=0.5)
     found = evaluate(data, target, RHO, switch=5.0)
@@ -201,8 +212,16 @@ def learning_log(rng, full, n: int):
         a = actions[t] = rng.choice(3, p=pmf[t])
         totals[a], counts[a] = totals[a] + utility[row, a], counts[a] + 1
     at = np.arange(n)
-    return LoggedData(ARMS, actions, full[1][rows, actions], full[2][rows, actions], full[0][rows], at.astype(str),
-                      pmf=pmf, adaptive=True)  # fmt: skip
+    return LoggedData(
+        ARMS,
+        actions,
+        full[1][rows, actions],
+        full[2][rows, actions],
+        full[0][rows],
+        at.astype(str),
+        pmf=pmf,
+        adaptive=True,
+    )
 
 
 @pytest.mark.slow
@@ -279,7 +298,8 @@ def test_the_model_has_not_seen_its_row():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
 def test_the_expectation_over_what_is_played_is_the_full_table(seed, with_prior):
-    """For one prompt, whatever the others played: sum_a mu(a) pseudo-outcomes under a = its row of the table, exactly."""
+    """For one prompt, whatever the others played: sum_a mu(a) pseudo-outcomes under a = its row
+    of the table, exactly."""
     rng = np.random.default_rng(seed)
     n, k = 40, 3
     x, scores, _ = table(rng, n)
@@ -363,8 +383,16 @@ def test_refusals_say_why():
     assert "deterministic" in found.refused and found.rows == []
     with pytest.raises(DataError, match="deterministic"):
         found.row("dr")
-    few = LoggedData(ARMS, data.actions[:20], data.scores[:20], data.costs[:20], data.features[:20], data.groups[:20],
-                     data.propensities[:20], data.pmf[:20])  # fmt: skip
+    few = LoggedData(
+        ARMS,
+        data.actions[:20],
+        data.scores[:20],
+        data.costs[:20],
+        data.features[:20],
+        data.groups[:20],
+        data.propensities[:20],
+        data.pmf[:20],
+    )
     assert "effective sample size" in evaluate(few, target[:20], RHO).refused
     pmf = data.pmf.copy()
     pmf[:, 1] += pmf[:, 2]
@@ -381,7 +409,8 @@ def test_refusals_say_why():
 
 @pytest.mark.parametrize("worth", [0.0, 1.0])
 def test_what_is_never_played_widens_the_interval_by_all_that_it_may_earn(worth):
-    """A quarter of the target's choices is model c, which the log never plays there; c earns nothing or everything."""
+    """A quarter of the target's choices is model c, which the log never plays there;
+    c earns nothing or everything."""
     held = []
     for draw in range(40):
         rng = np.random.default_rng([11, draw])
@@ -389,8 +418,15 @@ def test_what_is_never_played_widens_the_interval_by_all_that_it_may_earn(worth)
         pmf[:300] = [0.3, 0.3, 0.4]
         actions = (rng.random((600, 1)) > pmf.cumsum(axis=1)).sum(axis=1)
         scores = np.where(actions == 2, worth, rng.random(600) < 0.6).astype(float)
-        data = LoggedData(ARMS, actions, scores, np.full(600, 1e-4), rng.normal(size=(600, 2)),
-                          np.arange(600).astype(str), pmf=pmf)  # fmt: skip
+        data = LoggedData(
+            ARMS,
+            actions,
+            scores,
+            np.full(600, 1e-4),
+            rng.normal(size=(600, 2)),
+            np.arange(600).astype(str),
+            pmf=pmf,
+        )
         found = evaluate(data, np.tile([0.5, 0.0, 0.5], (600, 1)), 0.0)
         truth, played = 0.5 * 0.6 + 0.5 * worth, 0.2 * worth + 0.8 * 0.6
         for name in ("snips", "dr"):
@@ -425,16 +461,24 @@ def test_without_propensities_a_model_that_was_never_played_is_not_covered():
 
 def test_a_users_table(tmp_path):
     frame = pd.DataFrame(
-        {"q": ["x", "y", "x"], "model": ["a", "b", "a"], "ok": [1, 0, 1], "usd": [1e-3, 1e-4, 1e-3], "propensity": [0.5, 0.2, 0.5]}
-    )  # fmt: skip
+        {
+            "q": ["x", "y", "x"],
+            "model": ["a", "b", "a"],
+            "ok": [1, 0, 1],
+            "usd": [1e-3, 1e-4, 1e-3],
+            "propensity": [0.5, 0.2, 0.5],
+        }
+    )
     frame.to_csv(tmp_path / "log.csv", index=False)
     names = {"prompt": "q", "score": "ok", "cost": "usd"}
     data = read_table(tmp_path / "log.csv", np.zeros((3, 1)), columns=names)
     assert data.arms == ["a", "b"] and data.actions.tolist() == [0, 1, 0] and len(data) == 3
     for column, value, words in (
-        ("ok", "purple", r"row 2: score \(column 'ok'\) is 'purple'"), ("ok", 1.5, r"row 2: score .* is 1.5"),
-        ("usd", -1.0, r"row 2: cost \(column 'usd'\) is -1"), ("propensity", 0.0, "row 2: the propensity is 0"),
-    ):  # fmt: skip
+        ("ok", "purple", r"row 2: score \(column 'ok'\) is 'purple'"),
+        ("ok", 1.5, r"row 2: score .* is 1.5"),
+        ("usd", -1.0, r"row 2: cost \(column 'usd'\) is -1"),
+        ("propensity", 0.0, "row 2: the propensity is 0"),
+    ):
         bad = frame.astype(object)
         bad.loc[1, column] = value
         with pytest.raises(DataError, match=words):
@@ -474,7 +518,8 @@ def test_ips_and_snips_agree_with_vw_estimators():
 
 @pytest.mark.peers
 def test_doubly_robust_agrees_with_coba_under_its_model():
-    """It takes no predictions, and fits a model of its own, which its direct method shows: with that one, DR is the same."""
+    """It takes no predictions, and fits a model of its own, which its direct method shows:
+    with that one, DR is the same."""
     pytest.importorskip("vowpalwabbit")
     filters = pytest.importorskip("coba.environments.filters")
     rng = np.random.default_rng(6)

@@ -1,4 +1,5 @@
-"""A pool's policies evaluated on logged traffic: against the truth of the pool's own full table, and refused."""
+"""A pool's policies evaluated on logged traffic:
+against the truth of the pool's own full table, and refused."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from cabs_core.router.policies_on_log import evaluate_pool, logged_decisions, pr
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 EXPLORES = TINY.replace("lin_ucb]", "ridge]") + (
-    "models: [gpt-4-1106-preview, gpt-3.5-turbo-1106, claude-v1]\nrouter: {policy: ridge, rho: 500, epsilon: 0.6}\n"
+    "models: [gpt-4-1106-preview, gpt-3.5-turbo-1106, claude-v1]\n"
+    "router: {policy: ridge, rho: 500, epsilon: 0.6}\n"
 )
 
 
@@ -83,9 +85,10 @@ def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
             assert target.shape == (len(data), len(problem.arms)) and np.allclose(target.sum(axis=1), 1)
             truth = float((target * np.tile(utilities, (4, 1))).sum(axis=1).mean())
             (row,) = [
-                r for r in rows
+                r
+                for r in rows
                 if (r["policy"], r["rho"], r["outcome"], r["estimator"]) == (policy, rho, "utility", "dr")
-            ]  # fmt: skip
+            ]
             wide = row["high"] - row["low"]
             assert row["low"] - wide / 2 < truth < row["high"] + wide / 2, (policy, rho)
 
@@ -143,10 +146,16 @@ def test_the_log_of_another_tool_gives_the_estimates_of_the_table(world) -> None
     frame = pd.read_csv(home / "log.csv", dtype={"prompt": str})
     frame.loc[len(frame)] = frame.iloc[0].to_dict() | {"score": np.nan}
     calls = [
-        {"call_type": "acompletion", "model": r.model, "messages": [{"role": "user", "content": r.prompt}], "response_cost": r.cost,
-         "status": "success", "metadata": {"stars": None if np.isnan(r.score) else 1 + 4 * r.score, "p": r.propensity}}
+        {
+            "call_type": "acompletion",
+            "model": r.model,
+            "messages": [{"role": "user", "content": r.prompt}],
+            "response_cost": r.cost,
+            "status": "success",
+            "metadata": {"stars": None if np.isnan(r.score) else 1 + 4 * r.score, "p": r.propensity},
+        }
         for r in frame.itertuples()
-    ]  # fmt: skip
+    ]
     calls += [calls[0] | {"status": "failure"}, calls[1] | {"cache_hit": "True"}]
     (home / "lite.jsonl").write_text("\n".join(map(json.dumps, calls)))
     options = [
