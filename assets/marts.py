@@ -202,7 +202,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
             yield dg.MaterializeResult(
                 asset_key=key,
                 data_version=dg.DataVersion(made.record.content),
-                metadata=_shown(model, made),
+                metadata=_metadata(model, made),
                 check_results=results,
             )
             if failed := failed_tests(made.record):
@@ -224,7 +224,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
             )
 
 
-def _shown(model: SqlModel, made: Made) -> dict[str, Any]:
+def _metadata(model: SqlModel, made: Made) -> dict[str, Any]:
     """Row count, the schema that DuckDB reports, and column lineage of one run of a model."""
     summary = made.record.summary
     described = {c.name: c.description for c in model.columns}

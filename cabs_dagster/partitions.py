@@ -177,8 +177,8 @@ def _of_pool(
     except CabsError:  # a missing table, say: planning the chain reports it
         return None, []
     known = _last(instance, key("pool_file"), pool.name)
-    before = _plain(known, "settings")
-    if before == settings and _plain(known, "due") == waits:
+    before = _observed_value(known, "settings")
+    if before == settings and _observed_value(known, "due") == waits:
         return None, []
     changed = differences(before, settings) if isinstance(before, dict) else []
     metadata: dict[str, Any] = {
@@ -209,6 +209,6 @@ def _last(
     return records[0].asset_observation if records else None
 
 
-def _plain(observed: dg.AssetObservation | None, name: str) -> Any:
+def _observed_value(observed: dg.AssetObservation | None, name: str) -> Any:
     value = observed.metadata.get(name) if observed else None
     return None if value is None else value.value

@@ -85,7 +85,7 @@ def page_problems(
     Args:
         chains: of all active pools, which the leaderboard shows; None: they are read from their files.
     """
-    record = _whole(store, chain.pool.name if chain else None)
+    record = _sound_record(store, chain.pool.name if chain else None)
     if record is None:
         return ["not made yet, or damaged"]
     reasons = page_recipe(store, marts, chain, chains).outdated(record)
@@ -94,7 +94,7 @@ def page_problems(
     return reasons
 
 
-def _whole(store: ArtifactStore, pool: str | None) -> Record | None:
+def _sound_record(store: ArtifactStore, pool: str | None) -> Record | None:
     """The record of a page; None where there is none or where it, or a file of the page, was altered."""
     parts = page_parts(pool)
     try:
@@ -126,13 +126,13 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             outcomes=chain.verified(chain.stage("outcomes")),
             older_data=str(older_data(chain) or ""),
         )
-        return _shown(page)
+        return _page_figures(page)
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
 
-        older, old = older_data(chain), _whole(store, pool.name)
+        older, old = older_data(chain), _sound_record(store, pool.name)
         folders = {} if older else _data_folders(chain)  # of the data at hand, which the figures are not of
         page = build_report(
             pool.name,
@@ -150,7 +150,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         )
         if folders:
             _profile(chain, folders, folder / PROFILE)
-        return _shown(page)
+        return _page_figures(page)
 
     return _make(store, marts, chain, estimated if pool.logged else work, options)
 
@@ -161,7 +161,7 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import build_leaderboard  # noqa: PLC0415  (loading the code location stays quick)
 
-        return _shown(build_leaderboard(marts.parent, folder, verdicts(store)))
+        return _page_figures(build_leaderboard(marts.parent, folder, verdicts(store)))
 
     made = _make(store, marts, None, work, options)
     for name in _not_public(marts, made.record):
@@ -265,7 +265,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
     write_profile(outcomes_of(folders), split_of(folders), chain.pool, path, links=links)
 
 
-def _shown(page: Any) -> dict[str, Any]:
+def _page_figures(page: Any) -> dict[str, Any]:
     """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
     from cabs_core.data.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
 

@@ -122,19 +122,19 @@ def compare_policies(
     unknown = tuple(float((gained * a + lost * (1.0 - a)).sum(axis=1).mean()) for a in (worth, 1.0 - worth))
     # what was not seen can matter only where they differ
     unit = 2.0 * float(apart.mean())
-    found = error_of(direct(gap, q), factor, error, clusters, square, size, cautious=True, unit=unit)
-    fixed = float(special.stdtrit(found.df, 1.0 - LEVEL / 2.0))
+    gap_error = error_of(direct(gap, q), factor, error, clusters, square, size, cautious=True, unit=unit)
+    fixed = float(special.stdtrit(gap_error.df, 1.0 - LEVEL / 2.0))
     width = sequence_half_width if data.adaptive else lambda _: fixed
     return judge(
         values[0],
         values[1],
         values[1] - values[0],
-        found.se,
+        gap_error.se,
         n,
         margin,
         half_width=width,
         least=n * LEAST / max(size, 1e-9),
-        reach=(found.reach("low", width=width(n)), found.reach("high", width=width(n))),
+        reach=(gap_error.reach("low", width=width(n)), gap_error.reach("high", width=width(n))),
         how="doubly robust",
         unknown=(unknown[0], unknown[1]),
     )

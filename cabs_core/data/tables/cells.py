@@ -146,10 +146,10 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
                 return pd.Series(pd.Categorical.from_codes(codes, known))
         values = values.astype(kinds.dtype)
 
-    def refuse(rows: np.ndarray, found: str, expected: str = "expected a text") -> None:
+    def refuse(rows: np.ndarray, fault: str, expected: str = "expected a text") -> None:
         if len(rows):
             raise DataError(
-                f"{place.at(int(rows[0]))}: {place.of(column, int(rows[0]))} {found}; {expected} "
+                f"{place.at(int(rows[0]))}: {place.of(column, int(rows[0]))} {fault}; {expected} "
                 f"({counted(len(rows), 'such row')})"
             )
 

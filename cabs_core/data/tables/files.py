@@ -45,12 +45,12 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     if path.is_dir():
         below = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
-        found = [path / p for p in below if not any(part[0] in "._" for part in p.parts)]
-        if samples := [p for p in found if is_samples(p)]:
-            found = samples
+        files = [path / p for p in below if not any(part[0] in "._" for part in p.parts)]
+        if samples := [p for p in files if is_samples(p)]:
+            files = samples
     else:
-        found = [Path(name) for name in glob.glob(str(path)) if Path(name).is_file()]
-    tables = [p for p in found if suffix_of(p) in SUFFIXES]
+        files = [Path(name) for name in glob.glob(str(path)) if Path(name).is_file()]
+    tables = [p for p in files if suffix_of(p) in SUFFIXES]
     kinds = sorted({suffix_of(p) for p in tables})
     if not tables:
         raise DataError(f"{path} holds no table; expected files that end in {', '.join(SUFFIXES)}")

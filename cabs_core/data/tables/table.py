@@ -74,16 +74,16 @@ class Table(ABC):
             DataError: the table cannot be read, a name stands for no column, for two,
                 or for a path that no row has.
         """
-        wanted = list(dict.fromkeys(names))
+        columns = list(dict.fromkeys(names))
         twice = {name for name, count in Counter(self.columns).items() if count > 1}
-        for name in wanted:
+        for name in columns:
             place = column_of(name, self.columns)
             if place is None:
                 raise DataError(f"{self.path}: no column {name!r:.100}")
             if place[0] in twice:
                 raise DataError(f"{self.path}: two columns are called {place[0]!r:.100}; rename one")
-        frame = self.load(wanted, repeated)[wanted]
-        for name in wanted:
+        frame = self.load(columns, repeated)[columns]
+        for name in columns:
             if name not in self.columns and len(frame) and frame[name].isna().all():
                 raise self._no_such_path(name)
         return frame

@@ -99,18 +99,20 @@ def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, 
         pairs = correlations[np.ix_(block, block)][np.triu_indices(len(block), 1)]
         return float(pairs.mean()) if len(pairs) and pairs.max() > 1.25 * threshold else 0.0
 
-    found: set[int] = set()
+    unrelated: set[int] = set()
     for a in range(len(blocks)):
         for b in range(a):
-            one, other = inside(blocks[a]), inside(blocks[b])
-            if min(one, other) <= 0:
+            inside_a, inside_b = inside(blocks[a]), inside(blocks[b])
+            if min(inside_a, inside_b) <= 0:
                 continue
             across = float(np.abs(correlations[np.ix_(blocks[a], blocks[b])].mean()))
-            sizes = [(1 + (len(blocks[k]) - 1) * r) / len(blocks[k]) for k, r in ((a, one), (b, other))]
+            sizes = [
+                (1 + (len(blocks[k]) - 1) * r) / len(blocks[k]) for k, r in ((a, inside_a), (b, inside_b))
+            ]
             error = float(np.sqrt(sizes[0] * sizes[1] / rows))
-            if across + 3 * error < 0.5 * np.sqrt(one * other):
-                found |= {a, b}
-    return tuple(sorted(found))
+            if across + 3 * error < 0.5 * np.sqrt(inside_a * inside_b):
+                unrelated |= {a, b}
+    return tuple(sorted(unrelated))
 
 
 def _merge_unless_unrelated(

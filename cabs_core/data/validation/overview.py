@@ -261,14 +261,14 @@ def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     costs, rhos = outcomes.costs.mean(axis=0), np.array(pool_file.pool.replay.rhos)
     prices = pool_file.pool.prices
-    found = [doubt for model, price in prices.items() if (doubt := price.doubt(f"prices.{model}"))]
+    warnings = [doubt for model, price in prices.items() if (doubt := price.doubt(f"prices.{model}"))]
     if (costs == 0).all():
-        found.append(
+        warnings.append(
             "all costs are 0: then nothing can be saved, and the best model is the one with the best score"
         )
     worthless = margin(costs[None, :], rhos[:, None]) == 0
     if (worthless.mean(axis=1) > 0.5).mean() > 0.5:
-        found.append(
+        warnings.append(
             f"at {int((worthless.mean(axis=1) > 0.5).sum())} of {len(rhos)} worths of a right answer "
             "most models cost more than it is worth, so the cheapest wins by its price alone: "
             "set `replay: {rhos: auto}`, or larger answer_value_usd"
@@ -276,7 +276,7 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     name = pool_file.pool.encoder.name
     if encoder_record(name) is None and "/" not in name:
         known = list(encoders())
-        found.append(
+        warnings.append(
             f"encoder {name!r:.100} is none of {', '.join(known)}, so a folder or a model of that name "
             f"on the Hugging Face hub is looked for.{did_you_mean(name, known)}"
         )
@@ -284,13 +284,13 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     spread = float(np.ptp(outcomes.scores))
     if 0 < spread < _NARROW:
         least, most = (low + (high - low) * float(x) for x in (outcomes.scores.min(), outcomes.scores.max()))
-        found.append(
+        warnings.append(
             f"all scores lie between {least:.4g} and {most:.4g}, but score_range says that {low:g} "
             f"to {high:g} can be given: set it to the worst and the best score that can be given"
         )
     elif outcomes.scores.max() <= 0.2:
-        found.append(
+        warnings.append(
             f"the best score is {outcomes.scores.max():g}: if {outcomes.scores.max():g} is as good "
             "as it gets, set score_range to the worst and the best score that can be given"
         )
-    return found
+    return warnings

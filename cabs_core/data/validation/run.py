@@ -84,11 +84,11 @@ def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool,
     asset = source.add_dataframe_asset(spec.name)
     batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": table})
     expectation = getattr(gxe, spec.expectation)(column=spec.column, **spec.arguments)
-    found = batch.validate(expectation, result_format="SUMMARY")
-    if not found.result:
-        raise RuntimeError("; ".join(e["exception_message"] for e in found.exception_info.values()))
-    failing = [] if found.success else found.result["partial_unexpected_index_list"]
-    return bool(found.success), table.loc[failing]
+    validation = batch.validate(expectation, result_format="SUMMARY")
+    if not validation.result:
+        raise RuntimeError("; ".join(e["exception_message"] for e in validation.exception_info.values()))
+    failing = [] if validation.success else validation.result["partial_unexpected_index_list"]
+    return bool(validation.success), table.loc[failing]
 
 
 def _data_source() -> Any:

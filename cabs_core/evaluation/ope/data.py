@@ -73,8 +73,8 @@ class LoggedData:
             bad = ~((value >= low) & (value <= high)) | (value == 0.0 if name == "propensities" else False)
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])
-                wanted = "in (0, 1]" if name == "propensities" else f"from {low:g} to {high:g}"
-                raise DataError(f"log row {row + 1}: {name} is {value[row]}, expected a number {wanted}")
+                span = "in (0, 1]" if name == "propensities" else f"from {low:g} to {high:g}"
+                raise DataError(f"log row {row + 1}: {name} is {value[row]}, expected a number {span}")
         if not np.isfinite(self.features).all():
             raise DataError("log: features must be finite")
         if self.pmf is not None and not np.allclose(self.pmf.sum(axis=1), 1.0, atol=1e-6):

@@ -166,8 +166,8 @@ def regret_of(
     """(regret, RegSq) of one repetition with cliques of `size` arms,
     whose biases are uniform in [-bias, bias]."""
     x, truth, rewards, uniforms = world(seed, rounds, arms, dim)
-    own = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
-    surrogates = truth + own + noise(seed, x, arms, eps, fixed)
+    biases = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
+    surrogates = truth + biases + noise(seed, x, arms, eps, fixed)
     regret, squared = np.zeros(rounds), np.zeros(rounds)
     with one_blas_thread():
         play(

@@ -139,17 +139,23 @@ def charts(figures: Mapping[str, Any]) -> dict[str, Figure]:
 
 
 def _chart(
-    key: str, title: str, found: Mapping[str, Any], x: str, y: str, log: bool = False, linear_x: bool = False
+    key: str,
+    title: str,
+    experiment: Mapping[str, Any],
+    x: str,
+    y: str,
+    log: bool = False,
+    linear_x: bool = False,
 ) -> Figure:
     rows = [
         {"series": s["name"], "x": at, "y": p["mean"], "low": p["low"], "high": p["high"]}
-        for s in found["series"]
+        for s in experiment["series"]
         for at, p in zip(s["x"], s["points"], strict=True)
     ]
     frame = pd.DataFrame(rows)
     if log:  # an interval may reach below what a logarithm shows
         frame["low"] = frame["low"].clip(lower=frame["y"].min() / 2)
-    styles = default_styles([s["name"] for s in found["series"]])
+    styles = default_styles([s["name"] for s in experiment["series"]])
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=True)
     x_scale = alt.Scale(nice=False) if linear_x else alt.Scale(type="log", nice=False)
     across = alt.X("x:Q", title=x, scale=x_scale, axis=_axis(sorted(set(frame["x"]))))
@@ -175,7 +181,7 @@ def _chart(
     return Figure(
         key=key,
         title=title,
-        caption=f"{found['setting'] if 'setting' in found else ''}; bars are 95 % intervals.",
+        caption=f"{experiment['setting'] if 'setting' in experiment else ''}; bars are 95 % intervals.",
         alt=f"{title}: {y} against {x}; the figures are in the table below.",
         chart=chart,
         table=FigureTable(["series", x, y, "95 % interval"], table),

@@ -106,17 +106,17 @@ def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
 def lengths(values: np.ndarray) -> Figure:
     """Histogram of the lengths of the prompts."""
     quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
-    found = np.quantile(values, quantiles)
+    lengths_at = np.quantile(values, quantiles)
     return Figure(
         key="lengths",
         title="Lengths of the prompts",
         caption="Counts over characters, on a logarithmic axis.",
-        alt=f"Histogram of prompt lengths; half of the prompts have between {found[1]:,.0f} "
-        f"and {found[3]:,.0f} characters.",
+        alt=f"Histogram of prompt lengths; half of the prompts have between {lengths_at[1]:,.0f} "
+        f"and {lengths_at[3]:,.0f} characters.",
         chart=histogram(values, x_title="characters of a prompt", y_title="prompts"),
         table=FigureTable(
             ["Share of prompts at most as long", "Characters"],
-            [[f"{q:.0%}", f"{v:,.0f}"] for q, v in zip(quantiles, found, strict=True)],
+            [[f"{q:.0%}", f"{v:,.0f}"] for q, v in zip(quantiles, lengths_at, strict=True)],
         ),
     )
 
