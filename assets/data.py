@@ -189,8 +189,8 @@ def _checked_stage(
     stages = ("outcomes",) if name == "outcomes" else ("outcomes", "splits")
     inputs = {stage: chain.verified(chain.stage(stage)) for stage in stages}
     split = split_of(inputs) if name == "splits" else None
-    found = checked(name, outcomes_of(inputs), chain.pool, split)
-    yield from data_results(name, found["checks"], names)
+    summary = checked(name, outcomes_of(inputs), chain.pool, split)
+    yield from data_results(name, summary["checks"], names)
 
 
 @dg.asset(

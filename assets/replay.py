@@ -105,12 +105,12 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             )
             yield from _nothing(context, checks, why)
             return
-        wanted = [p for p in chain.pool.policies if not config.policies or p in config.policies]
+        policies = [p for p in chain.pool.policies if not config.policies or p in config.policies]
         if not context.selected_asset_keys:
-            findings, cells, failed = examine_partition(chain, rho, wanted)
+            findings, cells, failed = examine_partition(chain, rho, policies)
             yield from _results(checks, findings, failed, cells)
             return
-        made = replay_partition(chain, rho, wanted, cabs.options(context, config.force))
+        made = replay_partition(chain, rho, policies, cabs.options(context, config.force))
         for text in once(made.failed):
             context.log.error(text)
         if not made.made:
@@ -120,8 +120,8 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             policy for policy in asked.policies if policy not in made.made and policy not in made.failed
         ]
         context.log.info(
-            f"rho {rho:g}: {computed} of {len(wanted)} policies computed, {len(made.made) - computed} reused"
-            + (f", {len(missing)} not played yet" if missing else "")
+            f"rho {rho:g}: {computed} of {len(policies)} policies computed, "
+            f"{len(made.made) - computed} reused" + (f", {len(missing)} not played yet" if missing else "")
         )
         cells, rows = made.cells, made.rows(missing)  # the best first
         drawn = [{**row, "margin": cells[row["policy"]].margin} for row in rows[: len(cells)]]
@@ -145,14 +145,14 @@ def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> I
     """Dagster's grid has cells of logs, and of a pool at the rhos of another: finished with no rows, so that
     a backfill ends well.
     """
-    found = [
+    results = [
         dg.AssetCheckResult(asset_key=key("replay"), check_name=n, passed=True, description=why)
         for n in checks
     ]
     if context.selected_asset_keys:
-        yield nothing_to_do(context, "replay", why)._replace(check_results=found)
+        yield nothing_to_do(context, "replay", why)._replace(check_results=results)
     else:
-        yield from found
+        yield from results
 
 
 def _results(

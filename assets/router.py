@@ -91,15 +91,15 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
 
         names = {check.name for check in context.selected_asset_check_keys}
         promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
-        found = deploy(cabs.chain(pool_of(context)), only_compare=not promotes)
-        results = [result for result in deployment_results(found) if result.check_name in names]
+        deployment = deploy(cabs.chain(pool_of(context)), only_compare=not promotes)
+        results = [result for result in deployment_results(deployment) if result.check_name in names]
         if promotes:
-            context.log.info(found["reason"])
+            context.log.info(deployment["reason"])
             yield dg.MaterializeResult(
-                asset_key=key("deployed_router"), metadata=figures(found), check_results=results
+                asset_key=key("deployed_router"), metadata=figures(deployment), check_results=results
             )
         elif context.selected_asset_keys:
-            why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {found['reason']}"
+            why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {deployment['reason']}"
             yield nothing_to_do(context, "deployed_router", why)._replace(check_results=results)
         else:
             yield from results

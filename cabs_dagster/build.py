@@ -25,11 +25,11 @@ _PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
 
 def assets() -> list[Any]:
     """All assets of the package `assets`, each linked to the source line that makes it."""
-    found = dg.load_assets_from_package_module(cabs_assets, include_specs=True)
-    made = [asset for asset in found if not isinstance(asset, dg.AssetSpec)]
+    loaded = dg.load_assets_from_package_module(cabs_assets, include_specs=True)
+    made = [asset for asset in loaded if not isinstance(asset, dg.AssetSpec)]
     with preview("code references"):
         linked = _hosted(dg.with_source_code_references(made))
-    return [*(asset for asset in found if isinstance(asset, dg.AssetSpec)), *linked]
+    return [*(asset for asset in loaded if isinstance(asset, dg.AssetSpec)), *linked]
 
 
 def _hosted(linked: Sequence[Any]) -> Sequence[Any]:

@@ -93,12 +93,12 @@ def data_results(
 ) -> Iterator[dg.AssetCheckResult]:
     """Results of the named checks from the `checks` of a stage's summary."""
     for name in sorted(names):
-        found = [c for c in checks if c["severity"] == _SEVERITY[name]]
-        failed = [c for c in found if not c["passed"]]
+        of_severity = [c for c in checks if c["severity"] == _SEVERITY[name]]
+        failed = [c for c in of_severity if not c["passed"]]
         shown = ("passed", "observed", "expected")
         rows = [
             {"expectation": c["name"], **{k: c[k] for k in shown}}
-            for c in sorted(found, key=lambda c: c["passed"])
+            for c in sorted(of_severity, key=lambda c: c["passed"])
         ]
         metadata: dict[str, Any] = {"expectations": table(rows)}
         for c in failed[:5]:
@@ -108,8 +108,8 @@ def data_results(
             name,
             _SEVERITY[name],
             "; ".join(f"{c['name']}: {c['observed']}, expected {c['expected']}" for c in failed)
-            or f"all {len(found)} expectations met",
-            bool(found) and not failed,
+            or f"all {len(of_severity)} expectations met",
+            bool(of_severity) and not failed,
             metadata,
         )
 
@@ -155,15 +155,15 @@ def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
     return _result("replay", PLAUSIBLE, "WARN", text, not warned, {"policies": table(rows)})
 
 
-def deployment_results(found: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
+def deployment_results(deployment: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
     """Results of `not_worse` and `comparable` from what `cabs_core.pipeline.stages.deployment.deploy` found.
 
     The second is an ERROR: night after night nothing would be deployed.
     """
-    comparable = bool(found.get("comparable", True))
-    why = "they can be compared" if comparable else found["reason"]
+    comparable = bool(deployment.get("comparable", True))
+    why = "they can be compared" if comparable else deployment["reason"]
     return [
-        _result("deployed_router", NOT_WORSE, "WARN", found["reason"], found["passed"], {}),
+        _result("deployed_router", NOT_WORSE, "WARN", deployment["reason"], deployment["passed"], {}),
         _result("deployed_router", COMPARABLE, "ERROR", why, comparable, {}),
     ]
 
@@ -194,13 +194,13 @@ def sql_check_specs(asset: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSp
 
 
 def sql_results(
-    asset: dg.AssetKey, found: list[dict[str, Any]], names: set[str]
+    asset: dg.AssetKey, results: list[dict[str, Any]], names: set[str]
 ) -> Iterator[dg.AssetCheckResult]:
     """Results of the named checks of a model, from what `Marts.tests` gave."""
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
         if name not in names:
             continue
-        tests = [test for test in found if test["severity"] == severity]
+        tests = [test for test in results if test["severity"] == severity]
         failed = [test for test in tests if not test["passed"]]
         rows = [{"test": t["name"], "passed": t["passed"], "rows that fail": t["failures"]} for t in tests]
         metadata: dict[str, Any] = {"tests": table(rows)}

@@ -97,10 +97,10 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _set(variable: str, value: str, field: str) -> None:
-    found = os.environ.get(variable)
-    if found and found != value:
+    present = os.environ.get(variable)
+    if present and present != value:
         raise CabsError(
-            f"CabsPools: `{field}` means {variable}={value}, but the environment says {found}: unset the "
+            f"CabsPools: `{field}` means {variable}={value}, but the environment says {present}: unset the "
             f"variable, or leave `{field}` out. A code location has one CabsPools"
         )
     os.environ[variable] = value

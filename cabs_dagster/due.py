@@ -97,7 +97,7 @@ class Due:
 
     def __init__(self, store: ArtifactStore, pool_files: Iterable[PoolFile]):
         self.store = store
-        self.chains = {found.pool.name: Chain(store, found) for found in pool_files}
+        self.chains = {pool_file.pool.name: Chain(store, pool_file) for pool_file in pool_files}
         self._pending: dict[str, list[Status]] = {}
 
     @cached_property
@@ -193,7 +193,7 @@ class Due:
         report, board = self.page(pool), self.page(None)
         pages = ["report"] if models or wanted.due(not report, "report", pool) else []
         others = self.begun if pages and not models and not wanted.alone else []
-        if not any(self.page(other) for other in others if other != pool):
+        if not any(self.page(begun) for begun in others if begun != pool):
             pages += ["leaderboard"] if pages or wanted.due(not board, "leaderboard", None) else []
         assets = (*models, *(MARTS_AROUND if models else ()), *pages)
         why = [{key: self.models.get(names[key], []) for key in models}, report, board]

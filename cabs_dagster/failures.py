@@ -17,26 +17,26 @@ def step_text(event: dg.DagsterEvent) -> str:
     return f"{event.step_key}: {description}"
 
 
-def check_place(found: dg.AssetCheckEvaluation) -> str:
+def check_place(check: dg.AssetCheckEvaluation) -> str:
     """Asset and partition of a check's result."""
-    return found.asset_key.to_user_string() + (f" [{found.partition}]" if found.partition else "")
+    return check.asset_key.to_user_string() + (f" [{check.partition}]" if check.partition else "")
 
 
-def check_text(found: dg.AssetCheckEvaluation) -> str:
+def check_text(check: dg.AssetCheckEvaluation) -> str:
     """What a check found."""
-    return f"check {found.check_name} of {check_place(found)}: {found.description or ''}"
+    return f"check {check.check_name} of {check_place(check)}: {check.description or ''}"
 
 
 def run_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
     """What the failing steps and blocking checks of a run said; what the run itself said where none did."""
-    texts, own = [], []
+    texts, of_run = [], []
     for event in events:
         if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-            found = event.asset_check_evaluation_data
-            if not found.passed and found.severity == dg.AssetCheckSeverity.ERROR:
-                texts.append(check_text(found))
+            check = event.asset_check_evaluation_data
+            if not check.passed and check.severity == dg.AssetCheckSeverity.ERROR:
+                texts.append(check_text(check))
         elif event.is_step_failure and not (texts and "AssetCheckFailed" in step_text(event)):
             texts.append(step_text(event))
         elif event.is_job_failure and event.job_failure_data.error:
-            own.append(event.job_failure_data.error.message.strip())
-    return texts or own or ["it ended without saying why; see the UI"]
+            of_run.append(event.job_failure_data.error.message.strip())
+    return texts or of_run or ["it ended without saying why; see the UI"]

@@ -85,14 +85,14 @@ class RetentionConfig(dg.Config):
 @dg.op(required_resource_keys={CABS}, description="Deletes old traces; summaries, marts and reports stay.")
 def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) -> None:
     store = cabs_of(context).store()
-    found = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
-    size = sum(trace.bytes for trace in found) / 1e6
+    traces = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
+    size = sum(trace.bytes for trace in traces) / 1e6
     if not config.dry_run:
-        for trace in found:
+        for trace in traces:
             prune(store, trace)
     verb = "would be deleted" if config.dry_run else "deleted"
-    context.log.info(f"{len(found)} traces ({size:.1f} MB) {verb}")
-    context.add_output_metadata({"traces": len(found), "megabytes": size, "deleted": not config.dry_run})
+    context.log.info(f"{len(traces)} traces ({size:.1f} MB) {verb}")
+    context.add_output_metadata({"traces": len(traces), "megabytes": size, "deleted": not config.dry_run})
 
 
 @dg.job(

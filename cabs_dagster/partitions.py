@@ -75,22 +75,22 @@ def changes(
     known = list(instance.get_dynamic_partitions(RHOS))
     kept = known if broken & {*instance.get_dynamic_partitions(POOLS)} else []
     rhos_of = {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
-    wanted = sorted({*rhos_of, *kept}, key=parse_rho_key)
-    first = next((i for i, (old, new) in enumerate(zip(known, wanted)) if old != new), len(wanted))
-    return requests + _requests(rhos, known, known[:first], wanted)
+    keys = sorted({*rhos_of, *kept}, key=parse_rho_key)
+    first = next((i for i, (old, new) in enumerate(zip(known, keys)) if old != new), len(keys))
+    return requests + _requests(rhos, known, known[:first], keys)
 
 
 def _requests(
     definition: dg.DynamicPartitionsDefinition,
     known: Sequence[str],
     kept: Sequence[str],
-    wanted: Sequence[str],
+    keys: Sequence[str],
 ) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
     """Requests that delete what is not kept, and then add what is wanted: Dagster shows keys as they were
     added.
     """
     gone = [k for k in known if k not in kept]
-    new = [k for k in wanted if k not in kept]
+    new = [k for k in keys if k not in kept]
     requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
     if gone:
         requests.append(definition.build_delete_request(gone))
@@ -133,10 +133,10 @@ def observe(instance: dg.DagsterInstance, due: Due, *, pending: bool = True) -> 
     Returns:
         {pool: what changed in its settings since it was told last, in words}.
     """
-    found = observations(instance, due, pending=pending)
-    for event in found.events:
+    observed = observations(instance, due, pending=pending)
+    for event in observed.events:
         instance.report_runless_asset_event(event)
-    return found.changes
+    return observed.changes
 
 
 @dataclass(frozen=True)
@@ -149,20 +149,20 @@ class Observed:
 
 def observations(instance: dg.DagsterInstance, due: Due, *, pending: bool = True) -> Observed:
     """What has to be observed for an instance to know the pool files and sources as they are."""
-    found = Observed([], {})
+    observed = Observed([], {})
     for chain in due.chains.values():
         event, changed = _of_pool(instance, due, chain)
         if event is not None:
-            found.events.append(event)
+            observed.events.append(event)
         if changed:
-            found.changes[chain.pool.name] = changed
+            observed.changes[chain.pool.name] = changed
     for (path, partition), version in due.versions(pending=pending).items():
         asset = key(path)
         known = _last(instance, asset, partition or None)
         if known is None or known.tags.get("dagster/data_version") != version:
             tags = {"dagster/data_version": version}
-            found.events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
-    return found
+            observed.events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
+    return observed
 
 
 def _of_pool(
@@ -204,8 +204,8 @@ def _of_pool(
 def _last(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> dg.AssetObservation | None:
-    wanted = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
-    records = instance.fetch_observations(wanted, limit=1).records
+    records_of = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
+    records = instance.fetch_observations(records_of, limit=1).records
     return records[0].asset_observation if records else None
 
 

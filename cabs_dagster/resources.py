@@ -84,5 +84,5 @@ def resources() -> dict[str, Any]:
 
 def cabs_of(context: Any) -> CabsResource:
     """The resource that says where artifacts lie, of the context of a step, sensor or schedule."""
-    found: CabsResource = getattr(context.resources, CABS)
-    return found
+    cabs: CabsResource = getattr(context.resources, CABS)
+    return cabs

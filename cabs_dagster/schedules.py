@@ -57,9 +57,9 @@ def _nightly(
     hour: int,
     text: str,
     config: Callable[[datetime], dict[str, Any]] = lambda day: {},
-    wanted: Callable[[str], bool] = lambda pool: True,
+    takes: Callable[[str], bool] = lambda pool: True,
 ) -> dg.ScheduleDefinition:
-    """A schedule that requests a job every night for each run_here pool that `wanted` accepts."""
+    """A schedule that requests a job every night for each run_here pool that `takes` accepts."""
 
     @dg.schedule(
         name=named(f"nightly_{name}"),
@@ -71,7 +71,7 @@ def _nightly(
     )
     def nightly(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         day = context.scheduled_execution_time
-        names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if wanted(p.pool.name)]
+        names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if takes(p.pool.name)]
         for pool in names:
             key, tags = f"{name}:{pool}:{day:%Y-%m-%d}", {POOL_TAG: pool}
             yield dg.RunRequest(run_key=key, partition_key=pool, run_config=config(day), tags=tags)
@@ -96,6 +96,6 @@ nightly_audit = _nightly(
     lambda day: {"ops": {step("replay_audit"): {"config": {"seed": day.toordinal()}}}},
 )
 nightly_deploy = _nightly(
-    DEPLOY, "deploy", 4, _DEPLOY_TEXT, wanted=lambda pool: deployed_folder(pool).is_dir()
+    DEPLOY, "deploy", 4, _DEPLOY_TEXT, takes=lambda pool: deployed_folder(pool).is_dir()
 )
 SCHEDULES = [weekly_rerun, nightly_audit, nightly_deploy]

@@ -42,18 +42,18 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
         context.log.info(f"run {run_id} had been killed: marked as failed")
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
-    requests = partitions.changes(context.instance, [found.pool for found in members], errors)
-    found = partitions.observations(context.instance, Due(store, members))
-    _log_changes(context, found)
+    requests = partitions.changes(context.instance, [pool_file.pool for pool_file in members], errors)
+    observed = partitions.observations(context.instance, Due(store, members))
+    _log_changes(context, observed)
     return dg.SensorResult(
         dynamic_partitions_requests=requests,
-        asset_events=found.events,
-        skip_reason=None if requests or found.events else "all is known",
+        asset_events=observed.events,
+        skip_reason=None if requests or observed.events else "all is known",
     )
 
 
-def _log_changes(context: dg.SensorEvaluationContext, found: partitions.Observed) -> None:
-    for pool, changes in found.changes.items():
+def _log_changes(context: dg.SensorEvaluationContext, observed: partitions.Observed) -> None:
+    for pool, changes in observed.changes.items():
         for change in changes:
             context.log.info(f"pool {pool}: {change}")
 
@@ -86,12 +86,12 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     for text in problems:
         if text not in reported:
             context.log.error(text)
-    found = partitions.observations(context.instance, due)
-    _log_changes(context, found)
+    observed = partitions.observations(context.instance, due)
+    _log_changes(context, observed)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions.changes(context.instance, [p.pool for p in members], errors),
-        asset_events=found.events,
+        asset_events=observed.events,
         cursor=json.dumps({"reported": problems, "asked": asked}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
     )
@@ -121,8 +121,8 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
         chains: only of runs that a sensor or a schedule began.
     """
     runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-    found = [run.tags for run in runs if not chains or CHAIN_TAG in run.tags]
-    return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in found} - {""}
+    tagged = [run.tags for run in runs if not chains or CHAIN_TAG in run.tags]
+    return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in tagged} - {""}
 
 
 def follow_up(
@@ -200,9 +200,9 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         event = record.event_log_entry.dagster_event
         if event is not None and event.is_step_failure:
             texts.append(step_text(event))
-        elif event is not None and not (found := event.asset_check_evaluation_data).passed:
-            identity = f"{check_place(found)}:{found.check_name}:{found.severity.value}"
-            yield identity, f"{found.severity.value}: {check_text(found)}"
+        elif event is not None and not (check := event.asset_check_evaluation_data).passed:
+            identity = f"{check_place(check)}:{check.check_name}:{check.severity.value}"
+            yield identity, f"{check.severity.value}: {check_text(check)}"
     if run.status == dg.DagsterRunStatus.FAILURE:
         reason = "\n".join(texts) or "no step says why: its process was killed, or see it in the UI"
         yield f"{where}:{reason}", f"run {run.run_id} of {where} failed:\n{reason}"
@@ -214,8 +214,8 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
     """
 
     def store() -> ArtifactStore:
-        found: ArtifactStore = cabs.process_config_and_initialize().store()
-        return found
+        artifacts: ArtifactStore = cabs.process_config_and_initialize().store()
+        return artifacts
 
     @dg.sensor(
         name=named("partitions_of_pools"),

@@ -100,8 +100,8 @@ def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
             digest = hash_file(path)[:16]
     names = {s.relation: f"{s.source}.{s.name}" for s in project.sources.values()}
     origins = {
-        column: [(names.get(relation, relation), origin) for relation, origin in found]
-        for column, found in column_lineage(model.compiled, upstream, [c for c, _ in schema]).items()
+        column: [(names.get(relation, relation), origin) for relation, origin in parents]
+        for column, parents in column_lineage(model.compiled, upstream, [c for c, _ in schema]).items()
     }
     return ModelRun(name, rows, schema, origins, path, digest)
 
@@ -184,10 +184,10 @@ class _Session:
         try:
             return self.connection.execute(sql)
         except duckdb.Error as error:
-            own = owner.compiled if isinstance(owner, SqlModel) else owner.sql
+            text = owner.compiled if isinstance(owner, SqlModel) else owner.sql
             # only a statement with the whole text of a file has the file's line numbers
             line = (
-                re.search(r"LINE (\d+):", str(error)) if own in sql and owner.path.suffix == ".sql" else None
+                re.search(r"LINE (\d+):", str(error)) if text in sql and owner.path.suffix == ".sql" else None
             )
             place = f"{owner.path}{f':{line[1]}' if line else ''}"
             kind = "model" if isinstance(owner, SqlModel) else "test"
@@ -195,8 +195,8 @@ class _Session:
 
     def value(self, sql: str, owner: SqlModel | SqlTest) -> int:
         """The only value of a statement's result."""
-        ((found,),) = self.execute(sql, owner).fetchall()
-        return int(found)
+        ((number,),) = self.execute(sql, owner).fetchall()
+        return int(number)
 
     def columns(self, relation: str) -> list[tuple[str, str]]:
         """[(column, type)] as DuckDB sees it; of a source as declared: that reads no footers."""

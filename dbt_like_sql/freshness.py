@@ -124,17 +124,17 @@ class Marts:
         replays = {
             (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"
         }
-        found = []
+        lines = []
         for pool, policy in sorted(replays):
             try:
                 check_policy_name(policy)
             except PolicyError:
-                found.append(
+                lines.append(
                     f"the marts leave out policy {policy} of pool {pool}: no installed package has it. "
                     "Install the one "
                     f"that had it, or take {policy} out of the pool and delete its replays"
                 )
-        return found
+        return lines
 
     def outdated(self) -> dict[str, list[str]]:
         """{model: why it is run}, in order; all of them where the database is not as it was built."""
@@ -215,22 +215,22 @@ class Marts:
             return packaged_table(f"{source.source}.{source.name}").to_pylist()
         while True:
             files = {path: hash_file(path) for path in sorted(self.folder.glob(source.path))}
-            found = {path.relative_to(self.folder).as_posix(): digest for path, digest in files.items()}
-            problem = self._problem(source.path, found)
+            hashes = {path.relative_to(self.folder).as_posix(): digest for path, digest in files.items()}
+            problem = self._problem(source.path, hashes)
             if problem is None:
-                return found
+                return hashes
             before = self.__dict__.pop("_recorded")
             del self._records
             if self._recorded == before:  # else another run has made some of the artifacts in the meantime
                 raise problem
 
-    def _problem(self, pattern: str, found: Mapping[str, str]) -> ProvenanceError | None:
+    def _problem(self, pattern: str, hashes: Mapping[str, str]) -> ProvenanceError | None:
         """What is wrong first with the files that are there, {path: hash}, by the artifacts' records."""
         depth = pattern.count("/")
         recorded = {
             p: f for p, f in self._recorded.items() if p.count("/") == depth and fnmatchcase(p, pattern)
         }
-        for path in sorted({*found, *recorded}):
+        for path in sorted({*hashes, *recorded}):
             parts = tuple(path.split("/"))
             place, again = self.store.location(parts), f"`cabs run --pool {parts[1]}` makes"
             if path not in recorded:
@@ -239,8 +239,8 @@ class Marts:
                     "still has it"
                 )
             made, digest = recorded[path]
-            if found.get(path) != digest:
-                problem = "is not what its record says" if path in found else "is missing"
+            if hashes.get(path) != digest:
+                problem = "is not what its record says" if path in hashes else "is missing"
                 return ProvenanceError(
                     f"{place} {problem}: {again} {made} again; `cabs pool retire {parts[1]}` "
                     "leaves the pool out"
@@ -251,23 +251,23 @@ class Marts:
     def _recorded(self) -> dict[str, tuple[str, str]]:
         """{path of a file of an artifact: (the artifact in words, hash of the file)} of all that the models
         may read."""
-        found = {}
+        recorded = {}
         for parts, record in self._records:
             for name in record.files.keys() - set(record.pruned):
-                found["/".join((*parts, name))] = record.described, record.files[name]["sha256"]
-        return found
+                recorded["/".join((*parts, name))] = record.described, record.files[name]["sha256"]
+        return recorded
 
     @cached_property
     def _records(self) -> list[tuple[tuple[str, ...], Record]]:
         """All artifacts that the models may read, with their records."""
-        found = []
+        records = []
         for prefix in _stages():
             for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
                 parts = path.parent.relative_to(self.folder).parts
                 record = None if any(p.startswith(".") for p in parts) else self.store.record(parts)
                 if record is not None:
-                    found.append((parts, record))
-        return found
+                    records.append((parts, record))
+        return records
 
 
 def failed_tests(record: Record) -> list[str]:

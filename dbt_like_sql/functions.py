@@ -57,8 +57,8 @@ def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
         values = [np.asarray(argument, dtype=np.float64) for argument in arguments]  # a null becomes nan
         if any(not value.size or np.isnan(value).any() for value in values):
             return None
-        found = function(*(value if value.ndim else float(value) for value in values))
-        return None if isinstance(found, float) and not np.isfinite(found) else found
+        result = function(*(value if value.ndim else float(value) for value in values))
+        return None if isinstance(result, float) and not np.isfinite(result) else result
 
     return of_row
 
@@ -77,11 +77,11 @@ def _lists(column: Column) -> Iterator[np.ndarray | None]:
 def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
     """Errors of sum(tops) / sum(bottoms) over clusters of queries, of every row."""
     rows = zip(*map(_lists, (tops, bottoms, clusters)))
-    found = [
+    errors = [
         None if any(values is None for values in row) else _struct(statistics.ratio_error(*row))
         for row in rows
     ]
-    return pa.array(found, pa.struct([(name, pa.float64()) for name in (*_ERROR, "below", "above")]))
+    return pa.array(errors, pa.struct([(name, pa.float64()) for name in (*_ERROR, "below", "above")]))
 
 
 def _struct(error: statistics.Error) -> dict[str, float] | None:

@@ -65,4 +65,4 @@ def _lineage(
                         origins[column][leaf.expression.name, name] = None
     except (SqlglotError, ValueError, KeyError, RecursionError):
         return {}
-    return {column: tuple(found) for column, found in origins.items()}
+    return {column: tuple(parents) for column, parents in origins.items()}

@@ -284,16 +284,16 @@ def _located(source: _Source, path: Path) -> list[SourceTable]:
         meta = [entry.config.meta for entry in (table, source)]
         written = next((m.external_location for m in meta if m.external_location), "")
         location = _JINJA.from_string(written).render(env_var=lambda name, default="": f"${name}")
-        found = table.model_copy(
+        located = table.model_copy(
             update={"source": source.name, "location": location.replace("{name}", table.name)}
         )
-        if not found.path and not any(m.plugin for m in meta):
+        if not located.path and not any(m.plugin for m in meta):
             raise SqlModelError(
                 f"{path}: source {source.name}.{table.name}: external_location is {written!r}: expected a "
                 "table function "
                 "over files below {{ env_var('CABS_HOME') }}/artifacts, or a plugin"
             )
-        tables.append(found)
+        tables.append(located)
     return tables
 
 
@@ -366,7 +366,7 @@ def _read_schema(path: Path) -> _Schema:
 
 def _tests(entry: _Described, path: Path, macros: Mapping[str, Callable[..., str]]) -> tuple[SqlTest, ...]:
     """The tests of a model and of its columns."""
-    found, times = list[SqlTest](), Counter[str]()
+    tests, times = list[SqlTest](), Counter[str]()
     holders: list[tuple[str, _Described | Column]] = [("", entry), *((c.name, c) for c in entry.columns)]
     for column, holder in holders:
         where = f"{path}: model {entry.name}" + (f", column {column}" if column else "")
@@ -388,10 +388,10 @@ def _tests(entry: _Described, path: Path, macros: Mapping[str, Callable[..., str
             times[name] += 1
             name = written.name or (name if times[name] == 1 else f"{name}_{times[name]}")
             severity = written.config.severity
-            found.append(
+            tests.append(
                 SqlTest(name, entry.name, severity, written.description, sql, tuple(reads.refs), path)
             )
-    return tuple(found)
+    return tuple(tests)
 
 
 def _singular(path: Path, read: _Compiled) -> SqlTest:

@@ -239,9 +239,9 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
 
     folder = chain.verified(chain.stage("scores"))
     records = {name: chain.store.record((name, chain.pool.name)) for name in ("answers", "scores")}
-    found = {name: POOL_STAGES[name].summary(record) for name, record in records.items() if record}
+    summaries = {name: POOL_STAGES[name].summary(record) for name, record in records.items() if record}
     instrument = json.loads((folder / INSTRUMENT).read_text(encoding="utf-8"))
-    return {**found, "instrument": instrument, "table": folder / SCORES}
+    return {**summaries, "instrument": instrument, "table": folder / SCORES}
 
 
 def _answer(chain: Chain) -> dict[str, Any] | None:

@@ -23,15 +23,17 @@ def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
     Args:
         cells: {policy: summary of its replay} of the partition. What is not there is not compared.
     """
-    own = cells[policy]
+    replayed = cells[policy]
     base, preset = split_name(policy)
     record = policy_record(base)
     warnings: list[str] = []
-    if own.uncertified:
-        warnings.append(f"{own.uncertified} rounds were played from a solution without certificate")
-    if base != RANDOM and own.utility + 2 * own.error < own.random_utility:
-        warnings.append(f"utility {own.utility:.4f} is below that of random play, {own.random_utility:.4f}")
-    if record.learns and own.arms_played == 1:
+    if replayed.uncertified:
+        warnings.append(f"{replayed.uncertified} rounds were played from a solution without certificate")
+    if base != RANDOM and replayed.utility + 2 * replayed.error < replayed.random_utility:
+        warnings.append(
+            f"utility {replayed.utility:.4f} is below that of random play, {replayed.random_utility:.4f}"
+        )
+    if record.learns and replayed.arms_played == 1:
         warnings.append("every round of every trial played the same arm")
 
     def related(name: str) -> ReplaySummary | None:
@@ -41,15 +43,15 @@ def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
     experts = [cell for cell in map(related, record.experts) if cell]
     if experts:
         best = max(experts, key=lambda cell: cell.utility)
-        if own.utility + EXPERT_TOLERANCE + _margin(own, best) < best.utility:
+        if replayed.utility + EXPERT_TOLERANCE + _margin(replayed, best) < best.utility:
             warnings.append(
-                f"utility {own.utility:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
+                f"utility {replayed.utility:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
                 f"{best.utility:.4f}"
             )
     bandit = related(record.bandit) if record.bandit else None
-    if bandit and own.utility + _margin(own, bandit) < bandit.utility:
+    if bandit and replayed.utility + _margin(replayed, bandit) < bandit.utility:
         warnings.append(
-            f"with full feedback utility is {own.utility:.4f}, with bandit feedback "
+            f"with full feedback utility is {replayed.utility:.4f}, with bandit feedback "
             f"{bandit.utility:.4f}: the same learner does worse with more information"
         )
     return warnings

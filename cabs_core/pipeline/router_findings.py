@@ -17,14 +17,14 @@ def verdicts(summary: RouterSummary) -> dict[str, tuple[bool, str]]:
     if summary.not_made:
         text = f"no router was made: {summary.not_made}"
         return dict.fromkeys(("same_decisions", "latency", "size"), (False, text))
-    found, times = summary.same, summary.latency
+    same, times = summary.same, summary.latency
     p50, p99, size = times["total_p50"], times["total_p99"], summary.megabytes
     return {
         "same_decisions": (
-            found["different"] == 0,
-            f"{found['different']} of {found['rounds']} decisions on test prompts differ from the replay's"
-            + ("" if found["first"] is None else f", the first in round {found['first']}")
-            + f"; embedded again one at a time, {found['text_different']} of {found['text_rounds']}",
+            same["different"] == 0,
+            f"{same['different']} of {same['rounds']} decisions on test prompts differ from the replay's"
+            + ("" if same["first"] is None else f", the first in round {same['first']}")
+            + f"; embedded again one at a time, {same['text_different']} of {same['text_rounds']}",
         ),
         "latency": (
             p50 <= SLOW_P50 and p99 <= SLOW_P99,

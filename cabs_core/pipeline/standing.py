@@ -98,5 +98,5 @@ def _in_words(case: dict[str, Any], policy: str | None) -> str:
         f"on {case['queries']:,} held-out prompts: {_DECISIONS[case['decision']]}; {case['router']} against "
         f"always {case['model']}: {gap['value']:+.4f}{interval} right answers a request, its cost deducted"
     )
-    other = policy is not None and policy != case["router"]
-    return f"{text}. This router plays {policy}, another than the report compares" if other else text
+    differs = policy is not None and policy != case["router"]
+    return f"{text}. This router plays {policy}, another than the report compares" if differs else text

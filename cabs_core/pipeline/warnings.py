@@ -11,29 +11,29 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     """What the checks of a pool's data warn of, as far as it bears on the verdict; the accepted ones too."""
-    found = []
+    warnings = []
     for stage in (stage for stage in POOL_STAGES.values() if stage.checks):
         record = store.record((stage.name, pool))
         rows: list[dict[str, Any]] = record.summary.get("checks", []) if record else []
         results = [CheckResult(**row) for row in rows if not row["passed"]]
-        found += [r.warning for r in results if r.accepted or r.means]
+        warnings += [r.warning for r in results if r.accepted or r.means]
         loading = record.summary.get("loading", {}) if record else {}
         if loading.get("judges"):
             from cabs_core.data.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: for few pools only)
 
-            found.append(judges_text(loading["judges"]))
+            warnings.append(judges_text(loading["judges"]))
         if gaps := loading.get("gaps", {}):
             from cabs_core.data.outcomes.gaps import gaps_text  # noqa: PLC0415  (pandas, scipy: for few pools only)
 
-            found += gaps_text(gaps)
-            found.append(
+            warnings += gaps_text(gaps)
+            warnings.append(
                 "The verdict and the goal rest on real answers; tables and figures further down count "
                 "predicted answers like real ones."
             )
         if loading.get("queries_dropped"):
             who = "no model has a" if gaps else "a model has no"
-            found.append(
+            warnings.append(
                 f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, "
                 f"because {who} score or cost there; all figures are about the others."
             )
-    return found
+    return warnings

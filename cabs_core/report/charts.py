@@ -83,11 +83,13 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     }
     frames = [pd.DataFrame(columns=["rho", "series", "x", "y", "low", "high"])]
     for policy in drawn:
-        own = marts[marts["policy"] == policy]
+        points = marts[marts["policy"] == policy]
         if evidence is not None and any(name == policy for name, _ in evidence.folders):
-            own = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
+            points = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
         frames.append(
-            band(label(policy), own["x"], own["y"], own["margin"]).assign(rho=own["rho"]).sort_values("x")
+            band(label(policy), points["x"], points["y"], points["margin"])
+            .assign(rho=points["rho"])
+            .sort_values("x")
         )
     frame = pd.concat(frames[1:] or frames)
     models = facts.single_models(evidence) if evidence is not None else None
@@ -188,15 +190,15 @@ def regret(data: PoolData) -> Figure | None:
         return None
     kinds = {kind: values for kind, values in kinds.items() if lines_of[kind]}
     frames = [
-        own for at in lines_of["absolute"] for kind in kinds if (own := lines_of[kind].get(at)) is not None
+        line for at in lines_of["absolute"] for kind in kinds if (line := lines_of[kind].get(at)) is not None
     ]
     rows = []
     for policy, level in lines_of["absolute"]:
         ends = []
         for kind, (*_, form) in kinds.items():
-            own = lines_of[kind].get((policy, level))
+            line = lines_of[kind].get((policy, level))
             value, low, high = (
-                ("",) * 3 if own is None else (f"{own[c].iloc[-1]:{form}}" for c in ("y", "low", "high"))
+                ("",) * 3 if line is None else (f"{line[c].iloc[-1]:{form}}" for c in ("y", "low", "high"))
             )
             text = f"{value} ({low} to {high})" if value else "–"
             ends.append(text.replace("-", "−") if kind == "relative" else text)
@@ -320,9 +322,9 @@ def shares(evidence: Evidence, router: str) -> Figure:
         frames.append(
             part.rename(columns={"round": "x", "share": "y"}).astype({"x": float}).assign(rho=f"{rho:g}")
         )
-        for series, own in part.groupby("series", sort=False):
-            own = own.sort_values("round")["share"]
-            rows.append([f"{rho:g}", series, percent_text(own.iloc[0]), percent_text(own.iloc[-1])])
+        for series, share in part.groupby("series", sort=False):
+            share = share.sort_values("round")["share"]
+            rows.append([f"{rho:g}", series, percent_text(share.iloc[0]), percent_text(share.iloc[-1])])
     frame = pd.concat(frames)
     middle = rhos[len(rhos) // 2]
     names = [*(named[m] for m in main), *(["other models"] if len(main) < len(total) else [])]

@@ -100,8 +100,8 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
     for judge, data in judges.items():
         figures = [(text, data[key]) for key, text in names if key in data]
         if "own family" in data:
-            own = data["own family"]
-            figures.append((f"own family ({own['family']}) minus others", own))
+            family = data["own family"]
+            figures.append((f"own family ({family['family']}) minus others", family))
         if "position" in data:
             figures += [
                 ("worth of the first place", data["position"]["first"]),

@@ -275,13 +275,18 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
 
 def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
     """A policy by rho: rho, score, cost (USD per 1,000), margin (half the 95 % interval of the score)."""
-    own = evidence.played(policy)
+    played = evidence.played(policy)
     errors = [
         mean_error(score, plays, evidence.problem.clusters, trials=trials).margin
-        for plays, score, trials in zip(own.plays, own.score, own.trials["score"], strict=True)
+        for plays, score, trials in zip(played.plays, played.score, played.trials["score"], strict=True)
     ]
     return pd.DataFrame(
-        {"rho": own.rhos, "score": own.mean("score"), "cost": 1000 * own.mean("cost"), "margin": errors}
+        {
+            "rho": played.rhos,
+            "score": played.mean("score"),
+            "cost": 1000 * played.mean("cost"),
+            "margin": errors,
+        }
     )
 
 
@@ -303,16 +308,16 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
         }
     )
     rows = []
-    for task, own in rounds.groupby("task", sort=False):
+    for task, of_task in rounds.groupby("task", sort=False):
         here = p.tasks == task
         means = real.score[here].mean(axis=0)
-        shares = own["model"].value_counts(normalize=True)
+        shares = of_task["model"].value_counts(normalize=True)
         rows.append(
             {
                 "task": task,
                 "queries": int(here.sum()),
-                "score": own["score"].mean(),
-                "cost": own["cost"].mean(),
+                "score": of_task["score"].mean(),
+                "cost": of_task["cost"].mean(),
                 "model": shares.index[0],
                 "share": shares.iloc[0],
                 "best_model": p.arms[int(means.argmax())],

@@ -122,13 +122,13 @@ def encoders(data: PoolData) -> str:
     out = []
     for pool in sorted(set(mart["pool"]) - {data.pool}):
         theirs = mart[mart["pool"] == pool].set_index("policy")
-        name, other = encoder_label(data.info["encoder"]), encoder_label(theirs["encoder"].iloc[0])
+        name, their_encoder = encoder_label(data.info["encoder"]), encoder_label(theirs["encoder"].iloc[0])
         top = theirs[theirs["rank"] == 1]
         if top.empty or data.best not in theirs.index:
             continue
         rank = theirs.loc[data.best, "rank"]
         winner = f"{label(top.index[0])} ({top['utility'].iloc[0]:.3f})"
-        text = f"With {other} instead of {name} the best router is {winner}"
+        text = f"With {their_encoder} instead of {name} the best router is {winner}"
         text += "" if rank == 1 else f", and {label(data.best)}, best here, comes in at rank {int(rank)}"
         reading = [p for p in data.ranked if p not in NO_ROUTERS]
         gaps = [g for g in (data.twin(p, pool) for p in reading) if g is not None]
@@ -136,7 +136,7 @@ def encoders(data: PoolData) -> str:
             more, less = (sum(g[2] and sign * g[0] > 0 for g in gaps) for sign in (1, -1))
             text += (
                 f". Of {len(gaps)} routers that use the prompt, {more} earn significantly more with {name}, "
-                f"{less} with {other}"
+                f"{less} with {their_encoder}"
             )
         out.append(text + ".")
     return " ".join(out)
@@ -194,18 +194,18 @@ def rq4(data: PoolData) -> str:
     online = [p for p in data.ranked if data.board.loc[p, "kind"] == "online"][:1]
     compared = [p for p in dict.fromkeys((*online, *with_experts(data.board.index))) if p != data.reference]
     for policy in compared:
-        own = curves[curves["policy"] == policy].sort_values("round")
-        if own.empty:
+        curve = curves[curves["policy"] == policy].sort_values("round")
+        if curve.empty:
             continue
-        last = own.iloc[-1]
-        margin = pd.Series(half_width(own["relative_regret_se"], own["trials"]), own.index)
-        worse = own[own["relative_regret"] + margin.fillna(0) >= 0]
+        last = curve.iloc[-1]
+        margin = pd.Series(half_width(curve["relative_regret_se"], curve["trials"]), curve.index)
+        worse = curve[curve["relative_regret"] + margin.fillna(0) >= 0]
         if worse.empty:
-            since = f"clearly lower from the first checkpoint (round {int(own.iloc[0]['round'])}) on"
+            since = f"clearly lower from the first checkpoint (round {int(curve.iloc[0]['round'])}) on"
         elif worse.iloc[-1]["round"] == last["round"]:
             since = "not clearly lower at the end"
         else:
-            after = own[own["round"] > worse.iloc[-1]["round"]]
+            after = curve[curve["round"] > worse.iloc[-1]["round"]]
             since = f"clearly lower from round {int(after.iloc[0]['round'])} on"
         end = signed_text(last["relative_regret"], 1)
         out.append(f"{label(policy)} ends at {end} ({since})")

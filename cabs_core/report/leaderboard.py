@@ -146,5 +146,5 @@ def _ranks(ranks: pd.Series, policy: str, pools: Sequence[str]) -> str | None:
     """`1, 3, –`: the ranks of a policy in the pools; None for an upper bound."""
     if policy not in ranks.index:
         return None
-    own = ranks[policy]
-    return ", ".join(f"{own[pool]:.0f}" if pool in own.index else "–" for pool in pools)
+    rank_by_pool = ranks[policy]
+    return ", ".join(f"{rank_by_pool[pool]:.0f}" if pool in rank_by_pool.index else "–" for pool in pools)

@@ -27,13 +27,13 @@ def regret_lines(
     levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
     bands = {}
     for policy, level in product(data.board.index, levels):
-        own = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
-        if own.empty:
+        curve = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
+        if curve.empty:
             continue
-        own = own.iloc[np.unique(np.linspace(0, len(own) - 1, points).astype(int))]
-        margin = pd.Series(half_width(own[f"{column}_se"], own["trials"]), own.index)
+        curve = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, points).astype(int))]
+        margin = pd.Series(half_width(curve[f"{column}_se"], curve["trials"]), curve.index)
         bands[str(policy), level] = band(
-            label(policy), own["round"], own[column], margin, level=level, **columns
+            label(policy), curve["round"], curve[column], margin, level=level, **columns
         )
     return bands
 
@@ -63,14 +63,14 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
         return None
     rounds = int(data.mart("regret_curves")["round"].max())
     marks = _changes(condition, bool(later), rounds, evidence)
-    rows = [[label(p), LEVEL_NAMES[level], *_figures(own, marks)] for (p, level), own in curves.items()]
+    rows = [[label(p), LEVEL_NAMES[level], *_figures(curve, marks)] for (p, level), curve in curves.items()]
     order = list(dict.fromkeys(policy for policy, _ in curves))
     by_regime = level_choice(level for _, level in curves)
     static = [p for p in order if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
     shown = headline(order, data.best, data.reference) | {*static[:1], *({BEST_SINGLE} & set(order))}
     says = _says(later, condition)
     styles, legend = legend_of(order, shown)
-    window = int(min(own["x"].iloc[0] for own in curves.values()))
+    window = int(min(curve["x"].iloc[0] for curve in curves.values()))
     first = next((r for r in rows if r[0] == label(data.best)), None)
     best = (
         f" {first[0]}: {first[2]} before, {first[3]} at its highest after, {first[4]} at the end."

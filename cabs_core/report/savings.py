@@ -23,13 +23,16 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     where at least 2.5 % (97.5 %) of the resamples of the queries do not reach it. The same resamples serve
     router and models.
     """
-    p, own, cells = evidence.problem, evidence.played(router), evidence.real()
-    costs, scores = own.mean("cost"), own.mean("score")
+    p, played, cells = evidence.problem, evidence.played(router), evidence.real()
+    costs, scores = played.mean("cost"), played.mean("score")
     costs_again = np.maximum(
-        bootstrap_ratio(own.plays * own.cost, own.plays, clusters=p.clusters, replicates=_REPLICATES), 0.0
+        bootstrap_ratio(
+            played.plays * played.cost, played.plays, clusters=p.clusters, replicates=_REPLICATES
+        ),
+        0.0,
     )
     scores_again = bootstrap_ratio(
-        own.plays * own.score, own.plays, clusters=p.clusters, replicates=_REPLICATES
+        played.plays * played.score, played.plays, clusters=p.clusters, replicates=_REPLICATES
     )
     hulls = [non_decreasing_hull(x, y) for x, y in zip(costs_again.T, scores_again.T, strict=True)]
     rows = []

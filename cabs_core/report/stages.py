@@ -135,10 +135,10 @@ def logged(data: PoolData) -> PageTable | None:
         if "refused" in by_name:
             rows.append([*row, *[number(None)] * 6, words(by_name["refused"].refused)])
             continue
-        best, other = by_name["dr utility"], by_name.get("snips utility")
+        best, snips = by_name["dr utility"], by_name.get("snips utility")
         row += [number(best.value), _interval(best.low, best.high)]
         row += [number(best.difference, signed=True), _interval(best.difference_low, best.difference_high)]
-        row += [number(None if other is None else other.value), number(best.n_eff, 0)]
+        row += [number(None if snips is None else snips.value), number(best.n_eff, 0)]
         rows.append([*row, words(best.no_interval or "")])
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
     return PageTable(

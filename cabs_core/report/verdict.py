@@ -248,12 +248,12 @@ def _mean_difference(data: PoolData, router: str, compared: int) -> Estimate:
     return estimate(float(pair["difference"]), replace(error, unit=1.0), compared)
 
 
-def _regime_weights(data: PoolData, own: Played) -> np.ndarray:
+def _regime_weights(data: PoolData, played: Played) -> np.ndarray:
     """Weights `[R]` of the rhos in the mean that the board has: over regimes of the mean over their rhos."""
     table = data.mart("utility_by_rho")
-    regime = table[table["policy"] == own.policy].set_index("rho")["regime"]
+    regime = table[table["policy"] == played.policy].set_index("rho")["regime"]
     counts = regime.value_counts()
-    return np.array([1 / counts[regime[rho]] / len(counts) for rho in own.rhos])
+    return np.array([1 / counts[regime[rho]] / len(counts) for rho in played.rhos])
 
 
 class Gap:
@@ -302,11 +302,11 @@ class Gap:
     @property
     def score(self) -> Estimate:
         """Mean score of the router."""
-        found = self._estimate(self.own["score"], 1, 1.0)
+        mean = self._estimate(self.own["score"], 1, 1.0)
         return (
-            found
-            if found.low is None or found.high is None
-            else Estimate(found.value, max(found.low, 0.0), min(found.high, 1.0))
+            mean
+            if mean.low is None or mean.high is None
+            else Estimate(mean.value, max(mean.low, 0.0), min(mean.high, 1.0))
         )
 
     def utility(self, compared: int) -> Estimate:
@@ -319,8 +319,8 @@ class Gap:
 
     def gain(self, rho: float, compared: int) -> Estimate:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""
-        found = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, 1000 / rho)
-        return found if self.heaviest is None else Estimate(found.value)
+        gain = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, 1000 / rho)
+        return gain if self.heaviest is None else Estimate(gain.value)
 
     def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
         """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
@@ -333,10 +333,10 @@ class Gap:
 
     def saved(self, compared: int) -> Estimate | None:
         """Share of the model's cost that is saved; None where that is free."""
-        found = self._left()
-        if found is None:
+        share_and_parts = self._left()
+        if share_and_parts is None:
             return None
-        left, parts = found
+        left, parts = share_and_parts
         if self.heaviest is not None:
             return Estimate(1 - left)
         low, high = self._error(*parts, 0.0).interval(left, compared)
@@ -507,18 +507,18 @@ def headline(verdict: Verdict) -> str:
     return f"Not enough data to tell (about {round_up(verdict.prompts_needed):,} more prompts would do)"
 
 
-def summary(found: list[Verdict]) -> str:
+def summary(verdicts: list[Verdict]) -> str:
     """The decisions at all values in one line; with one verdict alone, its headline."""
-    cases = sorted(found[1:], key=lambda v: -(v.rho or 0.0))
+    cases = sorted(verdicts[1:], key=lambda v: -(v.rho or 0.0))
     if not cases:
-        return headline(found[0]) if found else "No verdict"
+        return headline(verdicts[0]) if verdicts else "No verdict"
     names = [_use(v) for v in cases]
     if len(set(names)) == 1:
         # of the values where nothing can be told, the one that needs the fewest prompts
         return headline(min(cases, key=lambda v: v.prompts_needed or math.inf))
-    parts = [(name, list(own)) for name, own in groupby(cases, _use)]
+    parts = [(name, list(group)) for name, group in groupby(cases, _use)]
     if len(parts) <= 3:
-        text = "; ".join(f"{name} {_span(own[0], own[-1])}" for name, own in parts)
+        text = "; ".join(f"{name} {_span(group[0], group[-1])}" for name, group in parts)
         return text[0].upper() + text[1:]
     counts = Counter(v.decision for v in cases)
     if len(counts) == 1:

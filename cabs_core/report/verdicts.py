@@ -25,9 +25,9 @@ def as_junit(cases: list[Case]) -> str:
     """JUnit XML: one suite an asset; warnings pass, with their text as output."""
     root = Element("testsuites", _counted("cabs check", cases))
     for name, members in groupby(sorted(cases, key=_suite), _suite):
-        own = list(members)
-        suite = SubElement(root, "testsuite", _counted(name, own))
-        for case in own:
+        of_asset = list(members)
+        suite = SubElement(root, "testsuite", _counted(name, of_asset))
+        for case in of_asset:
             element = SubElement(suite, "testcase", classname=case.place, name=case.name)
             text = _xml(case.text)
             if case.outcome == "warning":

@@ -35,17 +35,17 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     from cabs_core.router.build import router_rho
     from cabs_dagster.cli.runner import run_until_interrupted
 
-    pool_file, found = active_pool(pool), dict[str, Any]()
+    pool_file, deployment = active_pool(pool), dict[str, Any]()
     verdict = held_out(Chain(ArtifactStore(), pool_file), router_rho(pool_file.pool))
     if verdict.decision == "keep" and not anyway:
         raise RouterError(f"the report says {verdict.text}. --anyway deploys a router all the same")
-    run_until_interrupted(lambda runner: found.update(runner.deploy_pool(pool_file)))
+    run_until_interrupted(lambda runner: deployment.update(runner.deploy_pool(pool_file)))
     if as_json:
-        click.echo(json.dumps({"pool": pool_file.pool.name, **found}, indent=1))
+        click.echo(json.dumps({"pool": pool_file.pool.name, **deployment}, indent=1))
     else:
-        click.echo(f"{'deployed' if found['passed'] else 'not deployed'}: {found['reason']}")
-        if found.get("log"):
-            click.echo(f"log: {found['log']}")
+        click.echo(f"{'deployed' if deployment['passed'] else 'not deployed'}: {deployment['reason']}")
+        if deployment.get("log"):
+            click.echo(f"log: {deployment['log']}")
         click.echo(str(deployed_folder(pool_file.pool.name)))
-    if not found["passed"]:
+    if not deployment["passed"]:
         raise SystemExit(1)

@@ -115,9 +115,9 @@ def _ended_by_budget(chain: Chain) -> str:
         return ""
     from cabs_core.pipeline.stages.answers import AnswersSummary
 
-    found = AnswersSummary.of(record)
-    part = f"it stopped after {found.prompts:,} of {found.prompts_in_all:,} prompts: {found.stopped}"
-    return f"{part}; all that follows is about these prompts" if found.by_budget else ""
+    answers = AnswersSummary.of(record)
+    part = f"it stopped after {answers.prompts:,} of {answers.prompts_in_all:,} prompts: {answers.stopped}"
+    return f"{part}; all that follows is about these prompts" if answers.by_budget else ""
 
 
 def _follows(chain: Chain, asset: str, stage: str) -> bool:
@@ -131,10 +131,10 @@ def _follows(chain: Chain, asset: str, stage: str) -> bool:
 def _by_job(assets: Iterable[str]) -> dict[str, list[str]]:
     """{job: those of the assets whose checks it has}."""
     jobs_of = {"deployed_router": jobs.DEPLOY} | dict.fromkeys(jobs.COLLECTED, jobs.COLLECT)
-    found: dict[str, list[str]] = {}
+    by_job: dict[str, list[str]] = {}
     for asset in assets:
-        found.setdefault(jobs_of.get(asset, jobs.PREPARE), []).append(asset)
-    return found
+        by_job.setdefault(jobs_of.get(asset, jobs.PREPARE), []).append(asset)
+    return by_job
 
 
 def _evaluate(
@@ -151,13 +151,13 @@ def _evaluate(
         run_config=QUIET, instance=instance, partition_key=partition, raise_on_error=False, tags=tags
     )
     cases, seen = [], set()
-    for found in result.get_asset_check_evaluations():
-        seen.add(dg.AssetCheckKey(found.asset_key, found.check_name))
+    for check in result.get_asset_check_evaluations():
+        seen.add(dg.AssetCheckKey(check.asset_key, check.check_name))
         outcome: Outcome = "passed"
-        if not found.passed:
-            outcome = "error" if found.severity == dg.AssetCheckSeverity.ERROR else "warning"
-        place = _place(names.path_of(found.asset_key), "" if name == jobs.RESULTS else partition)
-        cases.append(Case(place, found.check_name, outcome, found.description or "", result.run_id))
+        if not check.passed:
+            outcome = "error" if check.severity == dg.AssetCheckSeverity.ERROR else "warning"
+        place = _place(names.path_of(check.asset_key), "" if name == jobs.RESULTS else partition)
+        cases.append(Case(place, check.check_name, outcome, check.description or "", result.run_id))
     texts = [] if result.success else run_texts(result.all_events)
     for key in sorted(keys - seen):
         text = "; ".join(texts[:3]) or "it gave no result"

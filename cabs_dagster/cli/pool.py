@@ -62,7 +62,7 @@ def list_(as_json: bool) -> None:
     pools, errors = list_pools()
     gone = retired()
     if as_json:
-        found = [
+        records = [
             {
                 "name": item.pool.name,
                 "source": item.pool.source.kind,
@@ -76,7 +76,7 @@ def list_(as_json: bool) -> None:
             }
             for item in pools
         ]
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(records, indent=1))
     for item in [] if as_json else pools:
         p = item.pool
         marks = [

@@ -56,7 +56,7 @@ def run(
         runs = [
             {"job": job, "partition": key, "assets": list(assets)} for job, key, assets in runner.launched
         ]
-        found = {
+        outcome = {
             "pool": parts[-1],
             "seconds": round(seconds, 2),
             "runs": runs,
@@ -64,7 +64,7 @@ def run(
             "verdict": verdict,
             "missing": missing,
         }
-        click.echo(json.dumps(found, indent=1))
+        click.echo(json.dumps(outcome, indent=1))
         return
     click.echo(f"{len(runner.launched)} runs in {seconds:.1f} s")
     if missing:

@@ -86,7 +86,7 @@ def _orphans() -> list[int]:
     """Process ids of Dagster's services among the children of this process (Linux; elsewhere there are
     none).
     """
-    found = []
+    orphans = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
@@ -94,8 +94,8 @@ def _orphans() -> list[int]:
         except (OSError, ValueError, IndexError):  # it ended meanwhile
             continue
         if parent == os.getpid() and any(name in line for name in _SERVICES):
-            found.append(int(folder.name))
-    return found
+            orphans.append(int(folder.name))
+    return orphans
 
 
 def end_services(patience: float = 10.0) -> None:

@@ -307,9 +307,9 @@ class HierMix(CompiledPolicy):
                 ridge, seen = offline.once(key, compute)
                 arm[m] = 1.0 / (1.0 / arm[m] + seen)
         covariance = np.stack([np.diag(v) for v in shared])
-        own = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])
+        corrections = np.stack([np.tile(np.diag(v), (k, 1, 1)) for v in arm])
         start = np.zeros((len(models), k, d + 1))
-        return Residual(np.zeros_like(shared), covariance, own, start, arm, kinds, ridge.copy())
+        return Residual(np.zeros_like(shared), covariance, corrections, start, arm, kinds, ridge.copy())
 
     def prior_weights(self) -> np.ndarray:
         """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum

@@ -84,9 +84,12 @@ class EventReads:
 
     def turns_before(self, turn: Logged, limit: int = 20) -> list[Logged]:
         """The attempts of a turn's session before it, of the same caller, newest first."""
-        own, values = ("d.caller IS NULL", ()) if turn.caller is None else ("d.caller = ?", (turn.caller,))
+        caller, values = "d.caller = ?", [turn.caller]
+        if turn.caller is None:
+            caller, values = "d.caller IS NULL", []
         sql = (
-            f"SELECT {COLUMNS} FROM {FROM} WHERE d.session = ? AND d.seq < ? AND {own} AND d.retracted = 0 "
+            f"SELECT {COLUMNS} FROM {FROM} "
+            f"WHERE d.session = ? AND d.seq < ? AND {caller} AND d.retracted = 0 "
             f"ORDER BY d.seq DESC LIMIT {int(limit)}"
         )
         return [logged_of(row) for row in self._all(sql, (turn.session, turn.seq, *values))]

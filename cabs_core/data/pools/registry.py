@@ -87,15 +87,15 @@ def add_pool(file: Path) -> Added:
     """
     given = load_pool_file(file)
     name = given.pool.name
-    other = {p.pool.name: p for p in list_pools()[0]}.get(name)
+    known = {p.pool.name: p for p in list_pools()[0]}.get(name)
     target = pools_dir() / f"{name}.yaml"
-    if other is not None and other.path != target.absolute():
-        raise PoolError(f"{file}: the name {name!r} is taken by {other.path}; set another `name` in the file")
+    if known is not None and known.path != target.absolute():
+        raise PoolError(f"{file}: the name {name!r} is taken by {known.path}; set another `name` in the file")
     write_bytes(target, given.portable_text().encode())
     added = load_pool_file(target)
-    if other is None:
+    if known is None:
         return Added(added, "added", [])
-    before, after = (p.pool.model_dump(mode="json") for p in (other, added))
+    before, after = (p.pool.model_dump(mode="json") for p in (known, added))
     return Added(added, "updated", differences(before, after) or ["nothing changed"])
 
 

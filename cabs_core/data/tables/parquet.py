@@ -92,7 +92,7 @@ def _within(name: str, kind: pa.DataType) -> list[str]:
     if not pa.types.is_struct(kind):
         return []
     below = [(f"{name}.{field.name}", field.type) for field in kind]
-    return [found for dotted, inner in below for found in [dotted, *_within(dotted, inner)]]
+    return [column for dotted, inner in below for column in [dotted, *_within(dotted, inner)]]
 
 
 def _series(parts: list[Any]) -> pd.Series:

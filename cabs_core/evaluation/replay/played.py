@@ -85,10 +85,10 @@ def _check_places(result: ReplayResult, n: int, k: int, where: str) -> None:
     """ResultError where arrays differ in shape, or name a query or an arm that the problem does not have."""
     shape = result.actions.shape
     for name in ("order", "propensities", "rewards", "best_rewards"):
-        found = getattr(result, name).shape
-        if found != shape or len(shape) != 2 or 0 in shape:
+        dimensions = getattr(result, name).shape
+        if dimensions != shape or len(shape) != 2 or 0 in shape:
             raise ResultError(
-                f"{where}: {name} has shape {found}, actions {shape}; expected [trials, T] for both"
+                f"{where}: {name} has shape {dimensions}, actions {shape}; expected [trials, T] for both"
             )
     for name, values, limit in (("order", result.order, n), ("actions", result.actions, k)):
         if values.min() < 0 or values.max() >= limit:

@@ -147,7 +147,7 @@ def save_replay_result(
         "rounds": columns_of.rounds(played),
     }
     tables = {"run": pa.Table.from_pylist([run], schema=_RUN_SCHEMA)} | {
-        name: _table(keys, found) for name, found in columns.items()
+        name: _table(keys, values) for name, values in columns.items()
     }
     contents = Contents("a saved replay", "run.parquet", tuple(f"{name}.parquet" for name in tables))
     with atomic_directory(folder, contents) as temporary:

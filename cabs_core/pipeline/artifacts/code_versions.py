@@ -134,14 +134,14 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
     missing = [module for module in queue if module_file(module) is None and module.startswith(PACKAGE)]
     if missing or not queue:
         raise LookupError(f"code version: no such module: {', '.join(missing) or 'none was named'}")
-    excluded, found = {name for module in stop for name in expand(module)}, dict[str, Path]()
+    excluded, reached = {name for module in stop for name in expand(module)}, dict[str, Path]()
     while queue:
         module = queue.pop()
-        path = None if module in found or module in excluded else module_file(module)
+        path = None if module in reached or module in excluded else module_file(module)
         if path is not None:
-            found[module] = path
+            reached[module] = path
             queue.extend(_origin(*imported) for imported in read_source(path).imports)
-    return found
+    return reached
 
 
 def code_version(

@@ -162,12 +162,12 @@ class Chain:
             ProvenanceError: an input is missing, was made from other inputs or settings than those at hand,
                 or was altered; the message says what to refresh, first things first.
         """
-        own = self.status(target)
-        if own.state == "blocked":
+        status = self.status(target)
+        if status.state == "blocked":
             raise ProvenanceError(
-                f"{target.described} is not made, because {own.reasons[0]}. Correct the data or the pool."
+                f"{target.described} is not made, because {status.reasons[0]}. Correct the data or the pool."
             )
-        found: dict[str, Path] = {}
+        folders: dict[str, Path] = {}
         for source in target.inputs:
             problem = self._first_problem(source)
             if problem is not None:
@@ -178,8 +178,8 @@ class Chain:
                 )
             record = self.status(source).record
             assert record is not None
-            found[source.stage] = self.store.verified(source.parts, record)
-        return found
+            folders[source.stage] = self.store.verified(source.parts, record)
+        return folders
 
     def verified(self, target: Target) -> Path:
         """Folder of an artifact that is there, its files compared with its record.

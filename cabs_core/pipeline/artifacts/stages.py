@@ -76,8 +76,8 @@ class Stage:
     def summary(self, record: Record) -> Summary:
         """What the stage found, as its module's class: `PromptEmbeddingsSummary` of `prompt_embeddings`."""
         kind = f"{self.name.title().replace('_', '')}Summary"
-        found: Summary = getattr(import_module(self.module), kind).of(record)
-        return found
+        summary: Summary = getattr(import_module(self.module), kind).of(record)
+        return summary
 
 
 #: Modules left out of code versions, because the key holds their effect as settings or as a policy's own
@@ -214,13 +214,13 @@ REPLAY = Stage(
 def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
     """{dotted field: JSON value} of the pool's settings, nested models flattened to their leaves."""
     data = pool.model_dump(mode="json") | _derived(pool)
-    found: dict[str, Any] = {}
+    picked: dict[str, Any] = {}
     for dotted in settings:
         value: Any = data
         for part in dotted.split("."):
             value = value[part]
-        found |= flatten(value, dotted)
-    return found
+        picked |= flatten(value, dotted)
+    return picked
 
 
 def _derived(pool: ModelPool) -> dict[str, Any]:

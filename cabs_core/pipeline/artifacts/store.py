@@ -165,8 +165,8 @@ class ArtifactStore:
         if self.remote:
             base = self.bucket.path(*parts)
             with self.bucket.reaching(*parts):
-                found = self.bucket.fs.ls(base, detail=False) if self.bucket.fs.exists(base) else []
-            names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in found]
+                paths = self.bucket.fs.ls(base, detail=False) if self.bucket.fs.exists(base) else []
+            names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths]
         else:
             folder = self.root.joinpath(*parts)
             names = os.listdir(folder) if folder.is_dir() else []
@@ -203,16 +203,16 @@ class ArtifactStore:
         A remote artifact is copied into the cache first.
         """
         try:
-            found = hash_folder(self.folder(parts), without=(RECORD_NAME,))
+            files = hash_folder(self.folder(parts), without=(RECORD_NAME,))
         except ProvenanceError as error:
             return [str(error)]
         expected = {name: entry for name, entry in record.files.items() if name not in record.pruned}
-        problems = [f"{name} is missing" for name in expected if name not in found]
-        problems += [f"{name} is not in its record" for name in found if name not in expected]
+        problems = [f"{name} is missing" for name in expected if name not in files]
+        problems += [f"{name} is not in its record" for name in files if name not in expected]
         problems += [
             f"{name} was altered since it was written"
             for name, entry in expected.items()
-            if name in found and found[name]["sha256"] != entry["sha256"]
+            if name in files and files[name]["sha256"] != entry["sha256"]
         ]
         now = self.record(parts) if problems else None
         if now is not None and now != record and now.content == record.content:
@@ -238,11 +238,11 @@ class ArtifactStore:
         base = self.bucket.path(*parts)
         with self.bucket.reaching(*parts):
             remote_files = self.bucket.fs.find(base, detail=True) if self.bucket.fs.exists(base) else {}
-        wanted = set()
+        mirrored = set()
         for name, info in remote_files.items():
             relative = str(name).removeprefix(str(self.root)).lstrip("/")
             target = local / relative
-            wanted.add(target)
+            mirrored.add(target)
             same = target.is_file() and target.stat().st_size == info.get("size")
             if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ class ArtifactStore:
                 with self.bucket.reaching(*parts), suppress(FileNotFoundError):
                     self.bucket.fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):
-            if path.is_file() and path not in wanted:
+            if path.is_file() and path not in mirrored:
                 path.unlink()
         local.mkdir(parents=True, exist_ok=True)
         return local

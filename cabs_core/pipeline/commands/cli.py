@@ -65,10 +65,10 @@ def _answer(store: ArtifactStore, pool: str | None, goal: str) -> None:
     from cabs_core.pipeline.artifacts import Chain
     from cabs_core.pipeline.goal import answer_for
 
-    wanted = parse_goal(goal)
+    parsed = parse_goal(goal)
     if not pool:
         raise click.UsageError("a goal is of a pool: --pool NAME (`cabs pool list` shows them)")
-    answer = answer_for(Chain(store, find_pool(pool)), wanted)
+    answer = answer_for(Chain(store, find_pool(pool)), parsed)
     click.echo(answer.sentence)
     if answer.policy is not None and answer.confirmed:
         click.echo(f"next: cabs export --pool {pool} --goal {goal!r} --out {pool}-router")
@@ -95,14 +95,13 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
     from cabs_core.pipeline.retention import prune as prune_one
 
     store = ArtifactStore()
-    found = list(prunable(store, older_than, keep))
+    traces = list(prunable(store, older_than, keep))
     if delete:
-        for trace in found:
+        for trace in traces:
             prune_one(store, trace)
-    size = sum(trace.bytes for trace in found) / 1e6
-    click.echo(
-        f"{len(found)} traces, {size:.1f} MB {'deleted' if delete else 'would be deleted (--delete does it)'}"
-    )
+    size = sum(trace.bytes for trace in traces) / 1e6
+    done = "deleted" if delete else "would be deleted (--delete does it)"
+    click.echo(f"{len(traces)} traces, {size:.1f} MB {done}")
 
 
 @click.command()
@@ -269,8 +268,8 @@ def fetch(name: str) -> None:
     from cabs_core.data.validation.overview import overview
 
     pool_file = active_pool(name)
-    found = overview(pool_file)
-    files = found.outcomes.report.get("files", [])
+    table = overview(pool_file)
+    files = table.outcomes.report.get("files", [])
     if sources()[pool_file.pool.source.kind].table:
         files = [{"name": str(file), "sha256": hash_file(file)} for file in files_of(pool_file.table_path())]
     for file in files:
@@ -279,5 +278,5 @@ def fetch(name: str) -> None:
         click.echo(f"{file['name']}: {size}sha256 {file['sha256']}{revision}")
     if not files:
         click.echo(f"pool {name} is generated: there is nothing to fetch")
-    click.echo(found.text)
+    click.echo(table.text)
     click.echo(f"next: cabs run --pool {name}")

@@ -88,11 +88,10 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     chain = Chain(ArtifactStore(), find_pool(pool))
     collect = chain.pool.collect
     beside = [j.against for j in collect.judges if j.against] if collect else []
-    found = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
-    found.to_csv(out, index=False)
+    rows = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
+    rows.to_csv(out, index=False)
     click.echo(
-        f"{out}: {len(found)} answers to {found['prompt'].nunique()} prompts; fill in the column score (0 "
-        "to 1)"
+        f"{out}: {len(rows)} answers to {rows['prompt'].nunique()} prompts; fill in the column score (0 to 1)"
     )
     click.echo(
         f"next: name it in the pool file (collect.scores: {{kind: judge, ..., labels: {out.name}}}), then "
@@ -115,12 +114,14 @@ def show(pool: str, as_json: bool) -> None:
     if as_json:
         click.echo(text)
         return
-    found = json.loads(text)
-    for name, data in found["judges"].items():
+    measured = json.loads(text)
+    for name, data in measured["judges"].items():
         click.echo(f"judge {name} ({data['model']})")
         for line in in_words(data):
             click.echo(f"  {line}")
-    if not found["judges"]:
-        click.echo(f"no judge: scores are made by {', '.join(s['kind'] for s in found['scores'].values())}")
-    for line in found["refusals"]:
+    if not measured["judges"]:
+        click.echo(
+            f"no judge: scores are made by {', '.join(s['kind'] for s in measured['scores'].values())}"
+        )
+    for line in measured["refusals"]:
         click.echo(f"note: {line}")

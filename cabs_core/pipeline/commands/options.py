@@ -54,10 +54,10 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
     """
     if not text:
         return ()
-    found: list[float] = []
+    rhos: list[float] = []
     for word in text.replace(" ", "").split(","):
         if word in REGIMES:
-            found += [rho for rho in allowed if regime_of(rho, allowed) == word]
+            rhos += [rho for rho in allowed if regime_of(rho, allowed) == word]
             continue
         try:
             rho = float(word)
@@ -69,8 +69,8 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
             raise PoolError(
                 f"rho {rho:g} is not among the pool's replay.rhos: {', '.join(f'{r:g}' for r in allowed)}"
             )
-        found.append(rho)
-    return tuple(sorted(set(found)))
+        rhos.append(rho)
+    return tuple(sorted(set(rhos)))
 
 
 def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:

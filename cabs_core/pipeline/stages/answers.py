@@ -84,21 +84,22 @@ def build(
     """Ask what has no answer yet, and write the table of answers."""
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:
-        found = collect_answers(collection, store, options.notify, looking(collection, store, options.notify))
-        written = write_answers(collection, found, store, folder)
+        look = looking(collection, store, options.notify)
+        answers = collect_answers(collection, store, options.notify, look)
+        written = write_answers(collection, answers, store, folder)
     return AnswersSummary(
-        rows=found.prompts * len(found.models),
-        prompts=found.prompts,
+        rows=answers.prompts * len(answers.models),
+        prompts=answers.prompts,
         prompts_in_all=len(collection.prompts),
-        spent=found.spent,
-        paid=found.paid,
-        in_flight=found.in_flight,
-        stopped=found.stopped,
-        dropped=found.dropped,
-        lanes={name: described(lane) for name, lane in found.lanes.items()},
+        spent=answers.spent,
+        paid=answers.paid,
+        in_flight=answers.in_flight,
+        stopped=answers.stopped,
+        dropped=answers.dropped,
+        lanes={name: described(lane) for name, lane in answers.lanes.items()},
         counts=_even(written["models"]),
-        looks=plain(found.looks),
-        by_budget=found.by_budget,
+        looks=plain(answers.looks),
+        by_budget=answers.by_budget,
         repriced=written["repriced"],
     )
 

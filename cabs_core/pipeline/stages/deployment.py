@@ -71,8 +71,8 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
             taught = train_on_log(chain, inputs, chain.pool_file.log_path, challenger, Path(name))
         except (DataError, RouterError) as error:
             return _promote(chain, inputs, challenger) | {"log": f"not learnt from: {error}"}
-        found = _promote(chain, inputs, taught)
-        return found | {
+        deployment = _promote(chain, inputs, taught)
+        return deployment | {
             "log": f"learnt from {read_manifest(taught).provenance['log']['decisions']} decisions"
         }
 
@@ -95,14 +95,14 @@ def _promote(
         reason = "it was deployed before, and replaced or taken back: `cabs rollback` brings it back"
         return {"passed": False, "reason": reason, **ids}
     try:
-        found = _compare(place, challenger, inputs, chain.pool)
+        comparison = _compare(place, challenger, inputs, chain.pool)
     except RouterError as error:
         reason = f"cannot be compared, the champion stays: {error}"
         return {"passed": False, "comparable": False, "reason": reason, **ids}
-    if found.promote and not only_compare:
+    if comparison.promote and not only_compare:
         promote(challenger, place)
-    figures = {k: v for k, v in asdict(found).items() if k not in ("promote", "reason")}
-    return {"passed": found.promote, "reason": found.reason, **ids, "comparison": figures}
+    figures = {k: v for k, v in asdict(comparison).items() if k not in ("promote", "reason")}
+    return {"passed": comparison.promote, "reason": comparison.reason, **ids, "comparison": figures}
 
 
 def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:

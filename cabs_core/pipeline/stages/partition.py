@@ -41,13 +41,13 @@ class Partition:
         rows: list[dict[str, Any]] = [
             {
                 "policy": policy,
-                "utility": found.utility,
-                "se": round(found.error, 12),  # of a static policy it is nothing but rounding
-                "regret": found.regret,
+                "utility": cell.utility,
+                "se": round(cell.error, 12),  # of a static policy it is nothing but rounding
+                "regret": cell.regret,
                 "state": "reused" if self.made[policy].reused else "computed",
                 "seconds": self.made[policy].record.seconds,
             }
-            for policy, found in self.cells.items()
+            for policy, cell in self.cells.items()
         ]
         rows.sort(key=lambda row: -row["utility"])
         nothing = dict.fromkeys(("utility", "se", "regret"))

@@ -86,18 +86,18 @@ def build(
         hidden = collection.collect.keep == "hash"
         if hidden:
             cells = _with_texts(cells, inputs["answers"], store)
-        found = score_cells(collection, cells, store, options.notify)
+        scored = score_cells(collection, cells, store, options.notify)
         if hidden:
             store.forget_texts(pq.read_table(inputs["answers"] / ANSWERS, columns=["key"])["key"].to_pylist())
     people = {j.called: _people(j, collection, cells) for j in collection.collect.judges}
-    _write(folder / SCORES, cells, found, people)
+    _write(folder / SCORES, cells, scored, people)
     shown: dict[str, Any] = {
         "scores": instruments(collection.collect.scores),
         "judges": {
-            j.called: _measured(j, collection, cells, found, people[j.called])
+            j.called: _measured(j, collection, cells, scored, people[j.called])
             for j in collection.collect.judges
         },
-        "refusals": _refusals(cells, found),
+        "refusals": _refusals(cells, scored),
     }
     (folder / INSTRUMENT).write_text(json.dumps(shown, indent=1, ensure_ascii=False), encoding="utf-8")
     models = sorted({c.model for c in cells})
@@ -110,12 +110,12 @@ def build(
     sentences += shown["refusals"]
     return ScoresSummary(
         rows=len(cells),
-        unscored=int(np.isnan(found.score).sum()),
-        means={m: round(float(np.nanmean(found.score[names == m])), 4) for m in models},
+        unscored=int(np.isnan(scored.score).sum()),
+        means={m: round(float(np.nanmean(scored.score[names == m])), 4) for m in models},
         kinds={s.called: s.kind for s in collection.collect.scores},
-        spent=found.spent,
-        paid=found.paid,
-        unread=found.unread,
+        spent=scored.spent,
+        paid=scored.paid,
+        unread=scored.unread,
         limits=sentences,
         judges=shown["judges"],
     )
@@ -140,13 +140,13 @@ def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.n
     return people if judge.against is None else compared_with(people, cells, judge.against)
 
 
-def _write(path: Path, cells: Sequence[Cell], found: Scored, people: Mapping[str, np.ndarray]) -> None:
+def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[str, np.ndarray]) -> None:
     columns: dict[str, Any] = {
         "query_id": pa.array([c.query for c in cells], pa.string()),
         "model": pa.array([c.model for c in cells], pa.string()),
-        "score": pa.array(found.score, from_pandas=True),
+        "score": pa.array(scored.score, from_pandas=True),
     }
-    columns |= {f"score {name}": pa.array(values, from_pandas=True) for name, values in found.parts.items()}
+    columns |= {f"score {name}": pa.array(values, from_pandas=True) for name, values in scored.parts.items()}
     columns |= {
         f"people {name}": pa.array(v, from_pandas=True) for name, v in people.items() if not np.isnan(v).all()
     }
@@ -154,12 +154,12 @@ def _write(path: Path, cells: Sequence[Cell], found: Scored, people: Mapping[str
 
 
 def _measured(
-    judge: Judge, collection: Collection, cells: Sequence[Cell], found: Scored, people: np.ndarray
+    judge: Judge, collection: Collection, cells: Sequence[Cell], scored: Scored, people: np.ndarray
 ) -> dict[str, Any]:
     """What is known of a judge: by labels of people if there are any, and by order if it compares."""
-    values = found.parts[judge.called]
+    values = scored.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
-    pairs = found.preferences.get(judge.called, [])
+    pairs = scored.preferences.get(judge.called, [])
     if pairs:
         shown["position"] = instrument.position([(cells[i].query, a, b) for i, a, b in pairs])
     rows = np.flatnonzero(~np.isnan(people) & ~np.isnan(values)).tolist()
@@ -192,7 +192,7 @@ def _measured(
 
 def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) -> dict[str, Any]:
     """{model: mean by the judge, and what people would give (prediction-powered)}."""
-    names, found = np.array([c.model for c in cells], dtype=object), {}
+    names, means = np.array([c.model for c in cells], dtype=object), {}
     for model in sorted(set(names.tolist())):
         mine = (names == model) & ~np.isnan(values)
         labelled = mine & ~np.isnan(people)
@@ -201,11 +201,11 @@ def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) ->
             corrected = instrument.corrected_mean(
                 values[labelled], people[labelled], values[mine & ~labelled], queries
             )
-            found[model] = {"judge": float(values[mine].mean()), "people": asdict(corrected)}
-    return found
+            means[model] = {"judge": float(values[mine].mean()), "people": asdict(corrected)}
+    return means
 
 
-def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
+def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
     """Sentences about refused and truncated answers."""
     models = list(dict.fromkeys(c.model for c in cells))
     states = np.array([c.state for c in cells], dtype=object)
@@ -220,7 +220,7 @@ def _refusals(cells: Sequence[Cell], found: Scored) -> list[str]:
             part = float((mine == state).mean())
             if part > instrument.NOTABLE:
                 sentences.append(f"{model}: {part:.0%} of its answers {what}")
-    table = {name: found.score[names == name] for name in models}
+    table = {name: scored.score[names == name] for name in models}
     refused = np.column_stack([np.isin(states[names == name], ("refused", "rejected")) for name in models])
     text = instrument.refusals_decide(models, np.column_stack([table[m] for m in models]), refused)
     return [*sentences, text] if text else sentences
@@ -266,6 +266,6 @@ def compared_with(people: np.ndarray, cells: Sequence[Cell], against: str) -> np
     higher than that model's answer to the same prompt, 0.5 as high, 0 lower; nan where either has no label,
     and for the model's own answers."""
     theirs = {c.query: value for c, value in zip(cells, people, strict=True) if c.model == against}
-    other = np.array([np.nan if c.model == against else theirs.get(c.query, np.nan) for c in cells])
-    preferred: np.ndarray = 0.5 + 0.5 * np.sign(people - other)
+    their_labels = np.array([np.nan if c.model == against else theirs.get(c.query, np.nan) for c in cells])
+    preferred: np.ndarray = 0.5 + 0.5 * np.sign(people - their_labels)
     return preferred

@@ -45,9 +45,9 @@ def build(
         start_compiling(chain.pool.policies, problem.K, options.notify)
         finish_compiling()
         pool = chain.pool.model_copy(update={"policies": missing})
-        found = tune_policies(problem, pool, progress=_tell(options))
-        seconds |= {policy: entry.pop("seconds") for policy, entry in found.items()}
-        chosen |= json.loads(json.dumps(found))
+        tuned = tune_policies(problem, pool, progress=_tell(options))
+        seconds |= {policy: entry.pop("seconds") for policy, entry in tuned.items()}
+        chosen |= json.loads(json.dumps(tuned))
     chosen = {policy: chosen[policy] for policy in chain.pool.policies if policy in chosen}
     for name, content in (("tuning.json", chosen), ("timing.json", seconds)):
         (folder / name).write_text(json.dumps(content, sort_keys=True, indent=1), encoding="utf-8")

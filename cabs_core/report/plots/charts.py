@@ -347,18 +347,18 @@ def end_labels(
     by = list(by)
     ends = frame.sort_values("x").groupby(["series", *by], sort=False).tail(1)
     parts = []
-    for _, own in ends.groupby(by) if by else [(None, ends)]:
+    for _, group in ends.groupby(by) if by else [(None, ends)]:
         own_lines = frame
         for column in by:
-            own_lines = own_lines[own_lines[column] == own[column].iloc[0]]
+            own_lines = own_lines[own_lines[column] == group[column].iloc[0]]
         inside = own_lines[own_lines["series"].isin(shown)]
         values = inside[[c for c in ("y", "low", "high") if c in inside]].to_numpy(dtype=float)
         seen = span or (float(np.nanmax(values) - np.nanmin(values)) if values.size else 1.0)
-        named = own[own["series"].isin(shown)].sort_values("y")
+        named = group[group["series"].isin(shown)].sort_values("y")
         parts.append(
             named.assign(y=moved_apart(named["y"].to_numpy(dtype=float), 15 * (seen or 1.0) / height))
         )
-        parts.append(own[~own["series"].isin(shown)])
+        parts.append(group[~group["series"].isin(shown)])
     return _rounded(pd.concat(parts)[["series", "x", "y", *by]])
 
 
