@@ -66,11 +66,11 @@ def start(home: Path, hub: HubServer, preamble: str) -> subprocess.Popen:
 
 
 def finish(home: Path, process: subprocess.Popen) -> str:
-    """Wait for a command that must succeed; its output."""
+    """Wait for a command that must succeed; its output without bars of progress."""
     code = process.wait(timeout=300 * patience())
     text = (home / "run.log").read_text()
     assert code == 0, text
-    return text
+    return "\n".join(line for line in text.splitlines() if line.strip() and "B/s]" not in line)
 
 
 def check_killed_download(
