@@ -28,7 +28,7 @@ import requests
 
 from benchmarks.postgres import Postgres
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for, write_upstreams
+from benchmarks.speed.servers import free_port, start_server, start_stand_in, wait_for, write_upstreams
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
@@ -116,7 +116,7 @@ def run_chaos(
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="cabs-chaos-") as name:
         folder = Path(name)
-        echo, upstream = start_echo()
+        provider, upstream = start_stand_in()
         arms = Router.load(bundle).arms
         settings = {
             "folder": str(Path(bundle).absolute()),
@@ -155,7 +155,7 @@ def run_chaos(
                 client.join(60.0)
             log.close()
         finally:
-            for process in (*processes.values(), echo):
+            for process in (*processes.values(), provider):
                 process.kill()
                 process.wait()
         found = _judge(bundle, str(settings["log"]), crowd, folder / "none")

@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
+from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import two_way_error
 from cabs_core.data.collect.answers import collect_answers
@@ -76,18 +74,11 @@ TABLES = {"routerbench_sub3": (100.0,), "paretobandit_k4": (300.0,), "openllm_lb
 
 
 @contextmanager
-def served(port: int) -> Iterator[None]:
-    """The stand-in in a process of its own."""
-    command = [sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)]
-    process = subprocess.Popen(command)
+def served() -> Iterator[int]:
+    """The port of a stand-in in a process of its own."""
+    process, port = start_stand_in()
     try:
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/counts", timeout=1).read()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield
+        yield port
     finally:
         process.terminate()
         process.wait()
@@ -156,11 +147,11 @@ def verdict_of(chain: Chain) -> dict[str, Any]:
     }
 
 
-def stand_in(seeds: int, port: int) -> list[dict[str, Any]]:
+def stand_in(seeds: int) -> list[dict[str, Any]]:
     """Every seed with both strategies, each in a CABS_HOME of its own, so that nothing is known
     beforehand."""
     rows = []
-    with served(port), tempfile.TemporaryDirectory() as folder:
+    with served() as port, tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
             row: dict[str, Any] = {"seed": seed}
             for strategy in ("all", "adaptive"):
@@ -248,12 +239,12 @@ def played(table: Any, rho: float, seed: int, sample: int = 100) -> dict[str, An
     }
 
 
-def speed(prompts: int, port: int) -> dict[str, Any]:
+def speed(prompts: int) -> dict[str, Any]:
     """Every prompt to five models of the stand-in; memory of this process at the start, in the middle and at
     the end."""
     models = ["tiny", "coder", "writer", "grand", "tiny-2"]
     seen: list[float] = []
-    with served(port), tempfile.TemporaryDirectory() as folder:
+    with served() as port, tempfile.TemporaryDirectory() as folder:
         os.environ["CABS_HOME"] = folder
         place = Path(folder)
         rows = make_prompts(prompts)
@@ -295,15 +286,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("part", nargs="?", default="stand-in", choices=["stand-in", "tables", "speed"])
     parser.add_argument("--seeds", type=int, help="Default: 20, of tables 5.")
     parser.add_argument("--prompts", type=int, help="Default: 10,000; of tables at most 3,000.")
-    parser.add_argument("--port", type=int, default=9123)
     given = parser.parse_args(arguments)
     found: Any
     if given.part == "stand-in":
-        found = stand_in(given.seeds or 20, given.port)
+        found = stand_in(given.seeds or 20)
     elif given.part == "tables":
         found = tables(given.seeds or 5, given.prompts or 3000)
     else:
-        found = speed(given.prompts or 10_000, given.port)
+        found = speed(given.prompts or 10_000)
     write_figures(found, given.json)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import start_echo, write_upstreams
+from benchmarks.speed.servers import start_stand_in, write_upstreams
 from cabs_core.router.bundle import read_manifest
 from cabs_server.app import make_app
 
@@ -51,7 +51,7 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
             if outer in entered and outer != name:
                 entered[outer] = True
 
-    echo, port = start_echo()
+    provider, port = start_stand_in()
     try:
         with tempfile.TemporaryDirectory() as name:
             file = write_upstreams(Path(name) / "upstreams.yaml", read_manifest(bundle).names, port)
@@ -67,8 +67,8 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
             found = list(entered.items())
     finally:
         threading.setprofile(None)
-        echo.kill()
-        echo.wait()
+        provider.kill()
+        provider.wait()
     first = next(i for i, (name, _) in enumerate(found) if "body_of" in name)
     return found[first:]
 

@@ -27,7 +27,7 @@ import aiohttp
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for
+from benchmarks.speed.servers import free_port, start_server, start_stand_in, wait_for
 from cabs_core.base.atomic import write_text
 from cabs_core.router import EventLog, read_manifest
 
@@ -67,8 +67,8 @@ async def ask(
 
 
 async def traffic(
-    url: str, echo: str, texts: Sequence[str], revoked: str, at_once: int
-) -> tuple[dict[str, str], list[float], dict[str, list[int]]]:
+    url: str, provider: str, texts: Sequence[str], revoked: str, at_once: int
+) -> tuple[dict[str, str], list[float], dict[str, dict[str, int]]]:
     """({name of a request: its error}, seconds of every request, the stand-in's bill)."""
     wrongs, took, gate = dict[str, str](), list[float](), asyncio.Semaphore(at_once)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
@@ -76,13 +76,13 @@ async def traffic(
         async def one(i: int, text: str) -> None:
             async with gate:
                 if i == len(texts) // 2:
-                    await client.post(f"{echo}/behave", json={revoked: "revoked"})
+                    await client.post(f"{provider}/behave", json={revoked: "revoked"})
                 await ask(client, url, f"t{i}", text, i % 2 == 0, wrongs, took)
 
         await asyncio.gather(*(one(i, text) for i, text in enumerate(texts)))
         await asyncio.sleep(3.0)  # the ends of the last calls are logged after their answers
-        async with client.get(f"{echo}/bill") as answer:
-            bill: dict[str, list[int]] = await answer.json()
+        async with client.get(f"{provider}/bill") as answer:
+            bill: dict[str, dict[str, int]] = await answer.json()
     return wrongs, took, bill
 
 
@@ -92,7 +92,7 @@ def measure(
     """Play the traffic against a server in processes of its own."""
     known = {arm["name"]: float(arm["mean_cost"]) for arm in read_manifest(router).arms}
     arms = list(known)
-    echo, upstream = start_echo()
+    provider, upstream = start_stand_in()
     port, log = free_port(), folder / "events.sqlite"
     # a call of the stand-in has 10 tokens in and 5 out, and then costs what the router knows of the model
     rates = {f"m{i}-often": 1e6 * cost / 15 for i, cost in enumerate(known.values())}
@@ -126,11 +126,10 @@ def measure(
     finally:
         server.terminate()
         server.wait(60)
-        echo.kill()
-        echo.wait()
+        provider.kill()
+        provider.wait()
     billed = sum(
-        (calls_in * prices[name]["input"] + calls_out * prices[name]["output"]) / 1e6
-        for name, (_, calls_in, calls_out) in bill.items()
+        (account[side] * prices[name][side]) / 1e6 for name, account in bill.items() for side in prices[name]
     )
     events = EventLog(log)
     logged, counts = events.spent(), Counter[str]()

@@ -4,7 +4,6 @@
 
 `upstreams` is the file that says where each model is called, `app` the application with its endpoints
 (`completions`, `decisions`, `probes`; `guard` stands before each), `forwarding` one call with its attempts,
-`keeper` what runs beside requests (following the log, checkpoints, new bundles), `echo` a stand-in upstream
-for tests and for trying it out, `stand_in` a provider to collect from, `litellm` the same inside
-LiteLLM. Nothing in `cabs_core` imports any of it.
+`keeper` what runs beside requests (following the log, checkpoints, new bundles), `stand_in` a provider for
+tests and for trying it out, `litellm` the same inside LiteLLM. Nothing in `cabs_core` imports any of it.
 """

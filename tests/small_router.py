@@ -12,7 +12,7 @@ import pytest
 from server_support import MODELS
 from small_encoders import small_bert
 
-from benchmarks.speed.servers import start_echo
+from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.oracles import build_problems, train_oracles
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
@@ -123,7 +123,7 @@ def router(make_bundle) -> Router:
 @pytest.fixture(scope="session")
 def upstream():
     """URL of the stand-in upstream."""
-    process, port = start_echo()
+    process, port = start_stand_in()
     yield f"http://127.0.0.1:{port}/v1"
     process.kill()  # asked to end, it would wait for streams that tests left open
     process.wait()

@@ -26,7 +26,7 @@ import aiohttp
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import free_port, start_echo, start_server, wait_for, write_upstreams
+from benchmarks.speed.servers import free_port, start_server, start_stand_in, wait_for, write_upstreams
 from cabs_core.router.bundle import read_manifest
 
 
@@ -118,7 +118,7 @@ def measure(
     manifest = read_manifest(bundle)
     with tempfile.TemporaryDirectory(prefix="cabs-serve-") as name:
         folder = Path(name)
-        echo, upstream = start_echo()
+        provider, upstream = start_stand_in()
         settings = {
             "folder": str(Path(bundle).absolute()),
             "log": str(folder / "log.sqlite"),
@@ -126,14 +126,14 @@ def measure(
         }
         port = free_port()
         server = start_server(settings, port, workers=workers)
-        running = [echo, server]
+        running = [provider, server]
         mine = f"http://127.0.0.1:{port}/v1/chat/completions"
         urls = {
             "direct": (f"http://127.0.0.1:{upstream}/v1/chat/completions", {"model": manifest.names[0]}),
             "forward": (mine, {"model": manifest.names[0]}),
             "routed": (mine, {"model": "cabs"}),
         }
-        processes = {"direct": echo.pid, "forward": server.pid, "routed": server.pid}
+        processes = {"direct": provider.pid, "forward": server.pid, "routed": server.pid}
         try:
             for way, start in (others or {}).items():
                 other = free_port()

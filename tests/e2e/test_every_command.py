@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 from tests_support import TINY, home_with
 
-from benchmarks.speed.servers import free_port, wait_for
+from benchmarks.speed.servers import free_port, start_stand_in, wait_for
 from cabs_dagster.cli import main
 from cabs_server.main import main as router_main
 
@@ -46,7 +46,7 @@ COLLECT = {
 }
 #: commands that run until they are stopped: what starts them is below, or the test that is named
 RUN_ON = {"serve": "", "ui": "tests/e2e/test_dagster_dev.py"}
-#: in this order, each of them once; @D is a decision, @P the port of a stand-in provider
+#: in this order, each of them once; @D is a decision
 COMMANDS = (
     "run tiny",
     "plan tiny",
@@ -106,15 +106,13 @@ def test_no_command_is_left_out() -> None:
 @pytest.mark.timeout(1500)
 def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    port = free_port()
+    provider, port = start_stand_in()
     stand_in = [sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)]
     subprocess.run([*stand_in, "--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"], check=True)
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))
     (tmp_path / "home").mkdir()
-    provider = subprocess.Popen(stand_in)
     failed, decision = {}, ""
     try:
-        wait_for(port)
         with home_with(POOL, tmp_path / "home"):
             for words in COMMANDS:
                 done = CliRunner().invoke(main, [decision if w == "@D" else w for w in words.split()])

@@ -14,18 +14,17 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, home_with
 
-from benchmarks.speed.servers import free_port
 from cabs_dagster.cli import main
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
-#: script -> its smallest work, in a folder with the pool `tiny` and its router; @P is a free port
+#: script -> its smallest work, in a folder with the pool `tiny` and its router
 SCRIPTS = {
     "arena": "predict mine --dataset data.json --router router --out inference",
     "arrivals": "--pool tiny --split-seeds 0 --draws 1",
     "budgets": "--pool tiny --policies knn --trials 1",
     "chaos": "--router router --kills 1",
-    "collect": "stand-in --seeds 1 --prompts 60 --port @P",
+    "collect": "stand-in --seeds 1 --prompts 60",
     "coverage": "--pool tiny --logs 2 --sizes 100",
     "deployment": "--router router --home home/artifacts",
     "encoders": "--pool tiny --split-seeds 3 --kinds words --most 200",
@@ -101,7 +100,7 @@ def test_each_ends_well(
 ) -> None:
     """By its figures: a script that misses a bound, on a busy machine say, exits with it in words."""
     monkeypatch.chdir(folder)
-    words = SCRIPTS[name].replace("@P", str(free_port())).split()
+    words = SCRIPTS[name].split()
     if name == "arena":
         from benchmarks.arena.__main__ import arena
 

@@ -17,7 +17,7 @@ import requests
 import yaml
 from e2e_support import wait_for
 
-from benchmarks.speed.servers import free_port, start_echo
+from benchmarks.speed.servers import free_port, start_stand_in
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.router import EventLog
 from cabs_core.router.cold import build_cold
@@ -70,7 +70,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pytest.skip(f"packages cannot be installed here: {done.stdout[-300:]}")
     assert done.returncode == 0, done.stdout[-3000:]
 
-    echo, upstream = start_echo()
+    provider, upstream = start_stand_in()
     port = free_port()
     (place / "config.yaml").write_text(block("yaml").replace(":8000/", f":{upstream}/"))
     (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_core.*?)```", SECTION, re.DOTALL)[0])
@@ -142,5 +142,5 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         with contextlib.suppress(ProcessLookupError):
             os.killpg(proxy.pid, signal.SIGKILL)
         proxy.wait()
-        echo.kill()
-        echo.wait()
+        provider.kill()
+        provider.wait()

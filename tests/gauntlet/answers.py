@@ -19,7 +19,7 @@ FAILS = {
     "unpaid": "an unpaid account (402)",
     "forbidden": "a key without rights (403)",
     "unknown": "a model that is gone (404)",
-    "large": "a request that is too large for it (413)",
+    "toolarge": "a request that is too large for it (413)",
     "toolong": "a prompt beyond its context (400)",
     "limited": "a rate limit (429)",
     "broken": "a server error (500)",

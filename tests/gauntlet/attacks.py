@@ -69,11 +69,11 @@ class Clients:
     """Twenty honest clients, each with a key and a session: how long they wait, what went wrong, what they
     paid."""
 
-    def __init__(self, server: Server, echo: int):
+    def __init__(self, server: Server, provider: int):
         assert server.process is not None
         self.server, self.pid, self.errors = server, server.process.pid, list[str]()
         #: the threads of the stand-in upstream
-        self.others = _threads(echo)
+        self.others = _threads(provider)
         #: (when a call began, seconds that it took without those for which the machine was busy with others)
         self.calls: list[tuple[float, float]] = []
         self.answers = dict.fromkeys(HONEST, 0)
@@ -179,7 +179,7 @@ def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
         plan: (whether their server is attacked, seconds), one after the other.
     """
     server, decoy = _server(stage, "attacked"), _server(stage, "decoy")
-    clients, rows = Clients(server, stage.echo_pid), len(server.rows())
+    clients, rows = Clients(server, stage.provider_pid), len(server.rows())
     clients.start()
     time.sleep(1.0)
     before = most = _memory(clients.pid)

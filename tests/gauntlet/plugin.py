@@ -36,7 +36,7 @@ class Proxy(Served):
         arms = read_manifest(self.router).names
         names = [f"proxied-{i}" for i in range(len(arms))]
         super().__init__(
-            folder, stage.echo, arms, names, str(folder / "router.events.sqlite"), "/health/liveliness"
+            folder, stage.provider, arms, names, str(folder / "router.events.sqlite"), "/health/liveliness"
         )
         cost = {f"{way}_cost_per_token": PRICE[way] / 1e6 for way in ("input", "output")}
         models = [
@@ -45,7 +45,7 @@ class Proxy(Served):
                 "model_info": {"id": arm},
                 "litellm_params": {
                     "model": f"openai/{name}",
-                    "api_base": f"{self.echo}/v1",
+                    "api_base": f"{self.provider}/v1",
                     "api_key": "none",
                     **cost,
                 },

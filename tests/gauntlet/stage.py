@@ -17,7 +17,7 @@ from typing import Any
 
 import requests
 
-from benchmarks.speed.servers import free_port, start_echo
+from benchmarks.speed.servers import free_port, start_stand_in
 from cabs_core.data.events.rows import Logged
 from cabs_core.router import EventLog, read_manifest
 
@@ -52,14 +52,19 @@ class Served:
     its log.
 
     Args:
-        folder: for all that it writes. echo: port of the stand-in. names: of its models there, in the order
-        of `arms`.
+        folder: for all that it writes. provider: port of the stand-in. names: of its models there, in the
+        order of `arms`.
         log: place of the log. health: path that answers with 200 once it serves.
     """
 
-    def __init__(self, folder: Path, echo: int, arms: list[str], names: list[str], log: str, health: str):
+    def __init__(self, folder: Path, provider: int, arms: list[str], names: list[str], log: str, health: str):
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.echo, self.arms, self.names = folder, f"http://127.0.0.1:{echo}", arms, names
+        self.folder, self.provider, self.arms, self.names = (
+            folder,
+            f"http://127.0.0.1:{provider}",
+            arms,
+            names,
+        )
         self.log, self.health, self.port = log, health, free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -101,8 +106,8 @@ class Served:
         return (self.folder / "said.txt").read_text("utf-8", "replace")
 
     def behave(self, words: Mapping[int, str]) -> None:
-        """Have models behave as the words of `echo` say; '' behaves well."""
-        self.http.post(f"{self.echo}/behave", json={self.names[i]: w for i, w in words.items()})
+        """Have models behave as the words of the stand-in say; '' behaves well."""
+        self.http.post(f"{self.provider}/behave", json={self.names[i]: w for i, w in words.items()})
 
     def post(self, path: str, body: Any, **options: Any) -> requests.Response:
         """POST of JSON."""
@@ -138,7 +143,7 @@ class Server(Served):
         self,
         folder: Path,
         router: Path,
-        echo: int,
+        provider: int,
         *,
         changes: Mapping[int, Mapping[str, Any]] | None = None,
         whole: Mapping[str, Any] | None = None,
@@ -148,9 +153,9 @@ class Server(Served):
     ):
         self.router, arms = router, read_manifest(router, verify=False).names
         names = [f"{folder.name}-{i}" for i in range(len(arms))]
-        super().__init__(folder, echo, arms, names, log or str(folder / "log.sqlite"), "/healthz")
+        super().__init__(folder, provider, arms, names, log or str(folder / "log.sqlite"), "/healthz")
         common = {
-            "url": f"{self.echo}/v1",
+            "url": f"{self.provider}/v1",
             "price": PRICE,
             "speaks": ["chat", "completions", "responses", "messages"],
         }
@@ -160,7 +165,7 @@ class Server(Served):
         }
         file = {
             "breaker": {"cooldown": 0.1},
-            "embeddings": {"embed": {"url": f"{self.echo}/v1", "price": PRICE}},
+            "embeddings": {"embed": {"url": f"{self.provider}/v1", "price": PRICE}},
             **(whole or {}),
         }
         (folder / "upstreams.yaml").write_text(json.dumps({"models": models, **file}))
@@ -212,12 +217,13 @@ class Server(Served):
 
     def bill(self) -> list[tuple[int, int, int]]:
         """(calls, tokens in, tokens out) that the stand-in charged for each model."""
-        found = self.http.get(f"{self.echo}/bill").json()
-        return [tuple(found.get(name, (0, 0, 0))) for name in self.names]
+        bill = self.http.get(f"{self.provider}/bill").json()
+        accounts = [bill.get(name, dict.fromkeys(("charged", "input", "output"), 0)) for name in self.names]
+        return [(account["charged"], account["input"], account["output"]) for account in accounts]
 
     def received(self, number: int) -> dict[str, Any]:
         """{headers, body} of the last call of a model."""
-        found: dict[str, Any] = self.http.get(f"{self.echo}/seen").json()[self.names[number]]
+        found: dict[str, Any] = self.http.get(f"{self.provider}/seen").json()[self.names[number]]
         return found
 
     # -- asking
@@ -275,8 +281,8 @@ class Stage:
     def __init__(self, folder: Path, routers: Path):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.routers = folder, routers
-        process, self.echo = start_echo()
-        self._processes, self.echo_pid = [process], process.pid
+        process, self.provider = start_stand_in()
+        self._processes, self.provider_pid = [process], process.pid
         self._servers: dict[str, Server] = {}
         self._number = 0
         self._ends: list[Callable[[], None]] = []
@@ -294,7 +300,7 @@ class Stage:
     def fresh(self, router: str | Path = "carrot", **options: Any) -> Server:
         """A server of its own."""
         self._number += 1
-        made = Server(self.folder / f"s{self._number}", self.routers / router, self.echo, **options)
+        made = Server(self.folder / f"s{self._number}", self.routers / router, self.provider, **options)
         self.later(made.kill)
         return made
 

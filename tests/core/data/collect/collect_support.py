@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
+import socket
 import threading
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import uvicorn
 import yaml
-from aiohttp import web
 
 from cabs_core.data.pool_files import PoolFile, read_pool_file
 from cabs_server.stand_in import StandIn, make_prompts, upstreams_text
@@ -29,43 +27,37 @@ CONTAINS = {"kind": "contains", "column": "answer"}
 
 
 class Running:
-    """A stand-in that is served: its port, and the object with its counts."""
+    """A stand-in that is served: its port, and its bill."""
 
     def __init__(self, port: int, stand_in: StandIn):
-        self.port, self.stand_in = port, stand_in
+        self.port, self.bill = port, stand_in.bill
 
-    def counts(self) -> dict[str, Any]:
-        """What it counted."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/counts", timeout=10) as reply:
-            return json.load(reply)
+    def requests(self) -> dict[str, int]:
+        """Requests by model."""
+        return {model: account.requests for model, account in self.bill.items()}
+
+    def again(self) -> int:
+        """Calls that were charged, whose prompt the model had been charged for before."""
+        return sum(account.again for account in self.bill.values())
+
+    def answered(self) -> int:
+        """Pairs of model and prompt that were charged."""
+        return sum(account.charged for account in self.bill.values()) - self.again()
 
 
 @contextmanager
 def serving(delay: float = 0.0) -> Iterator[Running]:
     """A stand-in in a thread of this process."""
-    stand_in, ready, ended = StandIn(delay), threading.Event(), {}
-
-    def run() -> None:
-        async def work() -> None:
-            runner = web.AppRunner(stand_in.app())
-            await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            ended.update(loop=asyncio.get_running_loop(), stop=asyncio.Event(), port=runner.addresses[0][1])
-            ready.set()
-            await ended["stop"].wait()
-            await runner.cleanup()
-
-        asyncio.run(work())
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield Running(ended["port"], stand_in)
-    finally:
-        ended["loop"].call_soon_threadsafe(ended["stop"].set)
-        thread.join(10)
+    stand_in = StandIn(delay)
+    server = uvicorn.Server(uvicorn.Config(stand_in.app, access_log=False, log_level="critical"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield Running(listening.getsockname()[1], stand_in)
+        finally:
+            server.should_exit = True
+            thread.join(10)
 
 
 def write_pool(

@@ -106,7 +106,7 @@ def test_it_stops_early_and_pays_less(provider: Running, tmp_path, cabs_home, sc
     assert (
         found.looks[-1]["decision"] == "deploy" and 60 <= found.prompts < 300 and "decided" in found.stopped
     )
-    asked = provider.counts()["requests"]
+    asked = provider.requests()
     assert sum(asked[m] for m in ("tiny", "coder", "writer", "grand")) <= 4 * found.prompts
 
 
@@ -114,4 +114,4 @@ def test_sample_asks_the_sample(provider: Running, tmp_path, cabs_home):
     collection = collection_of(write_pool(tmp_path, provider.port, n=300, strategy="sample", sample=50))
     with AnswerStore() as store:
         assert collect_answers(collection, store).prompts == 50
-    assert set(provider.counts()["requests"].values()) == {50}
+    assert set(provider.requests().values()) == {50}

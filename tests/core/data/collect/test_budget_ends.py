@@ -38,8 +38,8 @@ def test_a_spent_budget_keeps_its_answers_and_its_verdict(provider: Running, tmp
     other = write_pool(tmp_path / "other", provider.port, n=200, rest={"name": "other"})
     made(other)
     assert status(pool).state == "stale" and "max_usd allows more prompts" in status(pool).reasons[0]
-    before = provider.counts()["answered"]
-    assert made(pool).record.summary["prompts"] == 200 and provider.counts()["answered"] == before
+    before = provider.answered()
+    assert made(pool).record.summary["prompts"] == 200 and provider.answered() == before
     assert status(pool).state == "fresh"
 
 
@@ -74,8 +74,8 @@ def test_a_changed_price_is_said_and_counts(provider: Running, tmp_path, cabs_ho
     path.write_text("\n".join([*lines[:place], f"{entry}{doubled}{rest}", *lines[place + 1 :]]))
     said = "the price of grand changed"
     assert status(pool).state == "stale" and any(said in line for line in plan_in_words(pool))
-    again, before = made(pool), provider.counts()["answered"]
-    assert provider.counts()["answered"] == before
+    again, before = made(pool), provider.answered()
+    assert provider.answered() == before
     assert again.record.summary["paid"] == pytest.approx(paid)
     assert any(said in line for line in AnswersSummary.of(again.record).lines())
     today = pq.read_table(again.folder / ANSWERS, columns=["model", "cost"]).to_pandas()

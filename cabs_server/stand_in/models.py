@@ -1,30 +1,20 @@
-"""A stand-in for providers and judge: an OpenAI-compatible API that answers at once, with known quality per
-model and kind.
+"""Models of known quality and a judge, prompts with one right answer each, and what a user has of them: an
+upstreams file, a log, labels.
 
-    python -m cabs_server.stand_in --port 9100
-
-Everything that it says follows from the text of the question, so two runs agree. `kinds` of prompts have one
-right answer each; a model is right with its probability for the kind. The judge is wrong in a share of cases,
-and takes long wrong answers for right more often. A word in a model's name asks for trouble: `limited` (429,
-most of the time), `broken` (500 at times), `cut` (half a reply at times), `vanishes` (404 after fifty calls),
-`locked` (401).
+What is answered follows from the text of the question, so two runs agree. A model is right with its
+probability for the kind of the prompt. The judge is wrong in a share of cases, and takes long wrong answers
+for right more often.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import csv
 import hashlib
 import json
 import random
 import re
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-from aiohttp import web
 
 KINDS = ("sum", "backwards", "letter", "json", "sort")
 #: {model: probability of a right answer per kind}
@@ -44,6 +34,7 @@ PRICES = {
 }
 #: models that say much
 WORDY = ("writer",)
+JUDGE = "judge"
 #: share of wrong judgements, and how much more often a long wrong answer passes
 JUDGE_ERROR, LENGTH_BIAS = 0.15, 0.23
 #: characters from which an answer is long
@@ -147,19 +138,26 @@ def chance(*parts: Any) -> float:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) / 2**64
 
 
+def known(model: str) -> str:
+    """The model of known quality, or the judge, that a name begins with: `tiny` of `tiny-2`; else ""."""
+    first = model.partition("-")[0]
+    return first if first in PRICES else ""
+
+
 def is_right(model: str, prompt: str) -> bool:
     """Whether a model answers a prompt rightly."""
     kind = kind_of(prompt)
-    name = next((m for m in QUALITY if m in model), "tiny")
-    share = QUALITY[name][KINDS.index(kind)] if kind in KINDS else 0.5
+    share = QUALITY[known(model)][KINDS.index(kind)] if kind in KINDS else 0.5
     return chance(model, prompt) < share
 
 
 def answer_of(model: str, prompt: str) -> str:
-    """A model's answer to a prompt."""
+    """What a model of known quality, or the judge, answers to a prompt."""
+    if known(model) == JUDGE:
+        return judged(json.loads(prompt))
     right = right_answer(prompt)
     answer = right if is_right(model, prompt) else _wrong(right, chance("wrong", model, prompt))
-    return f"{_FILLER}{answer}" if any(word in model for word in WORDY) else answer
+    return f"{_FILLER}{answer}" if known(model) in WORDY else answer
 
 
 def _wrong(right: str, spin: float) -> str:
@@ -187,86 +185,11 @@ def judged(parts: dict[str, Any]) -> str:
     )
 
 
-@dataclass
-class StandIn:
-    """Its counts: requests per model, and answers that were sent in full per (model, question)."""
-
-    delay: float = 0.0
-    requests: Counter[str] = field(default_factory=Counter)
-    answered: Counter[str] = field(default_factory=Counter)
-    tokens: Counter[str] = field(default_factory=Counter)
-
-    async def complete(self, request: web.Request) -> web.StreamResponse:
-        """POST /v1/chat/completions"""
-        body = await request.json()
-        model, text = str(body["model"]), str(body["messages"][-1]["content"])
-        self.requests[model] += 1
-        number = self.requests[model]
-        if self.delay:
-            await asyncio.sleep(self.delay)
-        spin = chance("trouble", model, number)
-        if "locked" in model:
-            return _error(401, "invalid_api_key", "Incorrect API key provided")
-        if "vanishes" in model and number > 50:
-            return _error(404, "model_not_found", f"The model {model} does not exist")
-        if "limited" in model and spin < 0.7:
-            return _error(429, "rate_limit_exceeded", "Too many requests", {"Retry-After": "0.05"})
-        if "broken" in model and spin < 0.3:
-            return _error(500, "server_error", "Internal error")
-        answer = judged(json.loads(text)) if "judge" in model else answer_of(model, text)
-        usage = {
-            "prompt_tokens": sum(len(m["content"]) for m in body["messages"]) // 4 + 4,
-            "completion_tokens": len(answer) // 4 + 1,
-        }
-        message = {"index": 0, "message": {"role": "assistant", "content": answer}, "finish_reason": "stop"}
-        data = json.dumps(
-            {
-                "id": f"stand-in-{number}",
-                "object": "chat.completion",
-                "model": model,
-                "choices": [message],
-                "usage": usage,
-            }
-        )
-        if "cut" in model and spin < 0.3:
-            data = data[: len(data) // 2]
-        else:
-            self.answered[f"{model}|{hashlib.sha256(text.encode()).hexdigest()[:16]}"] += 1
-            self.tokens[f"{model} in"] += usage["prompt_tokens"]
-            self.tokens[f"{model} out"] += usage["completion_tokens"]
-        return web.Response(text=data, content_type="application/json")
-
-    async def counts(self, _: web.Request) -> web.Response:
-        """GET /counts"""
-        again = sum(n - 1 for n in self.answered.values())
-        return web.json_response(
-            {
-                "requests": dict(self.requests),
-                "answered": len(self.answered),
-                "again": again,
-                "tokens": dict(self.tokens),
-            }
-        )
-
-    def app(self) -> web.Application:
-        """The application."""
-        app = web.Application(client_max_size=64 << 20)
-        app.router.add_post("/v1/chat/completions", self.complete)
-        app.router.add_get("/counts", self.counts)
-        return app
-
-
-def _error(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> web.Response:
-    return web.json_response(
-        {"error": {"message": message, "type": code, "code": code}}, status=status, headers=headers
-    )
-
-
 def upstreams_text(port: int, models: tuple[str, ...] = tuple(PRICES)) -> str:
     """An upstreams file for it."""
     lines = ["models:"]
     for model in models:
-        price = next((p for name, p in PRICES.items() if name in model), (1.0, 2.0))
+        price = PRICES.get(known(model), (1.0, 2.0))
         usd = f"{{input: {price[0]:g}, output: {price[1]:g}}}"
         lines.append(f"  {model}: {{url: http://127.0.0.1:{port}/v1, price: {usd}}}")
     return "\n".join(lines) + "\n"
@@ -281,38 +204,3 @@ def label(path: Path) -> None:
         writer.writeheader()
         for row in rows:
             writer.writerow(row | {"score": int(row["answer"].endswith(right_answer(row["prompt"])))})
-
-
-def main() -> None:
-    """Serve it on 127.0.0.1."""
-    parser = argparse.ArgumentParser(description="A stand-in for providers and judge, with known quality.")
-    parser.add_argument("--port", type=int, default=9100)
-    parser.add_argument("--delay", type=float, default=0.0, help="Seconds that an answer takes.")
-    parser.add_argument("--prompts", type=Path, help="Write prompts for it to this CSV file, and end.")
-    parser.add_argument("--number", type=int, default=300, help="Number of those prompts.")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--upstreams", type=Path, help="Write an upstreams file for this port, and end.")
-    parser.add_argument(
-        "--label", type=Path, help="Fill in the scores of this sheet of `cabs judge sample`, and end."
-    )
-    parser.add_argument("--traces", type=Path, help="Write a log of the Langfuse kind to this file, and end.")
-    given = parser.parse_args()
-    if given.label:
-        label(given.label)
-        return
-    if given.prompts:
-        with open(given.prompts, "w", newline="", encoding="utf-8") as handle:
-            writer = csv.DictWriter(handle, ["prompt", "kind", "answer"])
-            writer.writeheader()
-            writer.writerows(make_prompts(given.number, given.seed))
-    if given.traces:
-        with open(given.traces, "w", encoding="utf-8") as handle:
-            handle.writelines(json.dumps(trace) + "\n" for trace in make_traces(given.number, given.seed))
-    if given.upstreams:
-        given.upstreams.write_text(upstreams_text(given.port), encoding="utf-8")
-    if not (given.prompts or given.upstreams or given.traces):
-        web.run_app(StandIn(given.delay).app(), host="127.0.0.1", port=given.port, print=None)
-
-
-if __name__ == "__main__":
-    main()
