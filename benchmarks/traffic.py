@@ -3,8 +3,8 @@
     cabs export my_pool --policy carrot --out router
     python -m benchmarks.traffic [--router router] [--requests 30000] [--workers 2] [--per-request USD]
 
-Every twentieth call of the stand-in fails with 500, and the second model's key is revoked half way. Half of
-the requests stream. Printed: errors that clients saw, and of them those for which not every model had failed
+Every twentieth call of each model fails with 500, and the second model's key is revoked half way. Half of the
+requests stream. Printed: errors that clients saw, and of them those for which not every model had failed
 (`avoidable`); answers that the log does not know (`unlogged`); requests a second, latency, what the stand-in
 billed and what the log holds; with `--per-request` (USD, a target for the router's pacer, between the costs
 of the models that are left) what was spent a request. Exits with 1 where an error was avoidable, an answer is

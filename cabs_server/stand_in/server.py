@@ -61,7 +61,7 @@ MISREPORTS: dict[str, Any] = {
     "digits": {"prompt_tokens": int("9" * 400), "completion_tokens": 5},
     "uncounted": None,
 }
-#: word -> whether a call is one of those at which the other words of the name hold, by the calls' number
+#: word -> whether a request is one of those at which the other words hold, by its number for the model
 TIMES: dict[str, Callable[[int], bool]] = {
     "flaps": lambda number: number % 2 == 1,
     "often": lambda number: number % 20 == 0,
@@ -84,11 +84,11 @@ WORDS = {
     "comments": "comments for a second, then a stream",
     "forgets": "knows no earlier response",
     "calls": "calls the first tool",
-    "vanishes": "HTTP 404 after fifty calls",
+    "vanishes": "HTTP 404 after fifty requests",
     "soon": "limited for .05 s, not for 7",
-    "flaps": "the other words hold at every other call; alone: HTTP 500",
-    "often": "they hold at every twentieth call",
-    "seldom": "they hold at 2 of 100 calls",
+    "flaps": "the other words hold at every other request; alone: HTTP 500",
+    "often": "they hold at every twentieth request",
+    "seldom": "they hold at 2 of 100 requests",
     **{word: f"HTTP {status}" for word, status in STATUSES.items()},
     **dict.fromkeys(USAGES, "special usage"),
     **dict.fromkeys(MISREPORTS, "odd usage"),
@@ -137,10 +137,11 @@ class StandIn:
             ]
         )
 
-    def _words(self, model: str, number: int) -> set[str]:
-        """Words that hold at a call."""
+    def _words(self, model: str) -> set[str]:
+        """Words that hold at the last request of a model."""
         words = _parts(self._behaves.get(model, model)) & WORDS.keys()
-        if "vanishes" in words and self.bill[model].requests > 50:
+        number = self.bill[model].requests
+        if "vanishes" in words and number > 50:
             words.add("unknown")
         times = words & TIMES.keys()
         if not times:
@@ -158,17 +159,17 @@ class StandIn:
         return complete
 
     async def _complete(self, dialect: str, body: dict[str, Any], request: Request) -> Response:
-        model, number = str(body.get("model")), next(self._numbers)
+        model, name = str(body.get("model")), f"chatcmpl-{next(self._numbers)}"
         self.bill[model].requests += 1
         self._seen[model] = {"headers": dict(request.headers), "body": body}
-        words = self._words(model, number)
+        words = self._words(model)
         await asyncio.sleep(3600.0 if "hangs" in words else self.delay + ("slow" in words))
         key, before = request.headers.get("authorization", ""), body.get("previous_response_id")
         if before is not None and (self._made.get(before) != key or "forgets" in words):
             return _lost(before)
         if failure := _failure(model, words):
             return failure
-        contents, name = contents_of(body, dialect), f"chatcmpl-{number}"
+        contents = contents_of(body, dialect)
         prompt = text_of(contents[-1])
         if known(model):
             text = answer_of(model, prompt)
@@ -207,7 +208,7 @@ class StandIn:
     async def _count_tokens(self, request: Request) -> Response:
         """POST /v1/messages/count_tokens"""
         model = str((await request.json()).get("model"))
-        if "unknown" in self._words(model, 0):
+        if "unknown" in self._words(model):
             return JSONResponse({"error": {"message": "no such endpoint"}}, 404)
         return JSONResponse({"input_tokens": 11})
 

@@ -23,7 +23,7 @@ FAILS = (
     "unpaid",
     "forbidden",
     "unknown",
-    "large",
+    "toolarge",
     "toolong",
     "redirects",
     "empty",
@@ -44,11 +44,11 @@ def test_whatever_a_model_answers_another_one_is_tried(place, write_upstreams, w
         settle(c)
         made = log(place).decisions()
         bad = [d for d in made if d.arm != MODELS[0]]
-        assert {d.status for d in bad} <= {"refused" if word in ("large", "toolong") else "error"}
+        assert {d.status for d in bad} <= {"refused" if word in ("toolarge", "toolong") else "error"}
         assert all(d.reason for d in bad)
         assert "decided" not in {d.status for d in made}
         text = c.get("/metrics").text
-        what = "refusals" if word in ("large", "toolong") else "failures"
+        what = "refusals" if word in ("toolarge", "toolong") else "failures"
         assert len(made) == 6 or f"cabs_upstream_{what}_total{{" in text
 
 
