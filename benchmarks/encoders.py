@@ -46,7 +46,7 @@ def fitted(kind: str, prompts: Sequence[str]) -> Encode:
         encoder = TfidfEncoder(prompts)
         return lambda texts: encoder.encode(texts)[0]
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)
     from sklearn.pipeline import make_union  # noqa: PLC0415  (scikit-learn takes a second)
 
     shared: dict[str, Any] = {"sublinear_tf": True, "min_df": 2, "max_features": 50_000, "dtype": np.float32}

@@ -120,7 +120,7 @@ class PoolChainConfig(dg.Config):
 )
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
-    from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (loading stays quick)
+    from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (quick loading)
     from cabs_dagster.cli.runner import InRun  # noqa: PLC0415  (it imports this module)
 
     with guarded():

@@ -71,12 +71,12 @@ class Tracer:
     def exporting(cls) -> Tracer:
         """One that sends spans over OTLP. Raises RouterError: the extra is absent."""
         try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  (of the extra otel)
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  (extra otel)
                 OTLPSpanExporter,
             )
             from opentelemetry.sdk.resources import Resource  # noqa: PLC0415  (of the extra otel)
             from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  (of the extra otel)
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  (of the extra otel)
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415  (extra otel)
         except ImportError:
             raise RouterError("--otel needs the extra: pip install 'cabs-routing[otel]'") from None
         provider = TracerProvider(resource=Resource.create({"service.name": "cabs"}))

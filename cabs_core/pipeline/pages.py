@@ -110,7 +110,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
     def estimated(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
-        from cabs_core.report import build_logged_report  # noqa: PLC0415  (loading the code location stays quick)
+        from cabs_core.report import build_logged_report  # noqa: PLC0415  (a quick code location)
 
         record = store.record(("router", pool.name))
         router = RouterSummary.of(record) if record else RouterSummary()
@@ -130,7 +130,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
-        from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (loading the code location stays quick)
+        from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (a quick code location)
 
         older, old = older_data(chain), _sound_record(store, pool.name)
         folders = {} if older else _data_folders(chain)  # of the data at hand, which the figures are not of
@@ -159,7 +159,7 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
     """The page with all pools; its files also in `reports`, beside the pools' folders that it links to."""
 
     def work(folder: Path) -> dict[str, Any]:
-        from cabs_core.report import build_leaderboard  # noqa: PLC0415  (loading the code location stays quick)
+        from cabs_core.report import build_leaderboard  # noqa: PLC0415  (a quick code location)
 
         return _page_figures(build_leaderboard(marts.parent, folder, verdicts(store)))
 
@@ -235,7 +235,7 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
     if not chain.pool.collected:
         return None
     from cabs_core.data.collect.source import SCORES  # noqa: PLC0415  (loading the code location stays quick)
-    from cabs_core.pipeline.stages.scores import INSTRUMENT  # noqa: PLC0415  (loading the code location stays quick)
+    from cabs_core.pipeline.stages.scores import INSTRUMENT  # noqa: PLC0415  (a quick code location)
 
     folder = chain.verified(chain.stage("scores"))
     records = {name: chain.store.record((name, chain.pool.name)) for name in ("answers", "scores")}
@@ -258,8 +258,8 @@ def _answer(chain: Chain) -> dict[str, Any] | None:
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
     """The page about the pool's data."""
-    from cabs_core.data.inputs import outcomes_of, split_of  # noqa: PLC0415  (loading the code location stays quick)
-    from cabs_core.report.profile.page import write_profile  # noqa: PLC0415  (loading the code location stays quick)
+    from cabs_core.data.inputs import outcomes_of, split_of  # noqa: PLC0415  (a quick code location)
+    from cabs_core.report.profile.page import write_profile  # noqa: PLC0415  (a quick code location)
 
     links = (("Report", "index.html"), ("All pools", "../index.html"))
     write_profile(outcomes_of(folders), split_of(folders), chain.pool, path, links=links)

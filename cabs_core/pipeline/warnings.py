@@ -19,11 +19,11 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
         warnings += [r.warning for r in results if r.accepted or r.means]
         loading = record.summary.get("loading", {}) if record else {}
         if loading.get("judges"):
-            from cabs_core.data.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: for few pools only)
+            from cabs_core.data.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: few pools)
 
             warnings.append(judges_text(loading["judges"]))
         if gaps := loading.get("gaps", {}):
-            from cabs_core.data.outcomes.gaps import gaps_text  # noqa: PLC0415  (pandas, scipy: for few pools only)
+            from cabs_core.data.outcomes.gaps import gaps_text  # noqa: PLC0415  (pandas, scipy: few pools)
 
             warnings += gaps_text(gaps)
             warnings.append(

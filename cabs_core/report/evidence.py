@@ -232,7 +232,7 @@ def load_evidence(
     if not folders:
         return None
     if settings and settings["condition"] == "sessions":
-        from cabs_core.data.pool_files.sections import Replay  # noqa: PLC0415  (numba, which other pages do without)
+        from cabs_core.data.pool_files.sections import Replay  # noqa: PLC0415  (numba: this page only)
         from cabs_core.evaluation.replay.conditions import with_kept_costs  # noqa: PLC0415
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))

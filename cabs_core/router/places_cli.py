@@ -58,7 +58,8 @@ ROUTER = click.option(
     default="router",
     show_default=True,
     callback=without_password("give credentials in the environment"),
-    help="Where the router is, as `cabs export` wrote it: a folder, or a URL such as s3://bucket/routers/my_pool.",
+    help="Where the router is, as `cabs export` wrote it: "
+    "a folder, or a URL such as s3://bucket/routers/my_pool.",
 )
 LOG = click.option(
     "--log",

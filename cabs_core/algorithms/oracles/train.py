@@ -180,7 +180,7 @@ def _add_network(
     device: str,
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    from cabs_core.algorithms.oracles.network_training import train_network  # noqa: PLC0415  (torch takes seconds)
+    from cabs_core.algorithms.oracles.network_training import train_network  # noqa: PLC0415  (torch: seconds)
     from cabs_core.data.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
 
     network, log = train_network(

@@ -174,7 +174,7 @@ def solve_exploration(
 
 
 def _solve_by_cvxpy(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float) -> ExplorationSolution:
-    from cabs_core.algorithms.solver.reference import CvxpyParametric  # noqa: PLC0415  (cvxpy takes a second to import)
+    from cabs_core.algorithms.solver.reference import CvxpyParametric  # noqa: PLC0415  (cvxpy: a second)
 
     point = CvxpyParametric(f.shape[1])(f[0], G[0], float(gammas[0]))
     if point.q is None:

@@ -88,7 +88,7 @@ def routed(
         scores, costs: `[n, K]`. share: of the other folds that the router learns from.
     """
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
     n, k = scores.shape

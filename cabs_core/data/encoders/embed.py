@@ -118,7 +118,7 @@ class _Transformer:
     """A transformer whose weights are read only when there is something to compute."""
 
     def __init__(self, encoder: Encoder, device: str):
-        from cabs_core.data.encoders.transformer import choose_device, choose_dtype  # noqa: PLC0415  (torch takes seconds)
+        from cabs_core.data.encoders.transformer import choose_device, choose_dtype  # noqa: PLC0415  (torch: seconds)
 
         self.encoder = encoder
         self.files = resolve(encoder)
@@ -131,7 +131,7 @@ class _Transformer:
     def run(self, shards: list[list[str]]) -> Shards:
         import torch  # noqa: PLC0415  (torch takes seconds)
 
-        from cabs_core.data.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
+        from cabs_core.data.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch: seconds)
 
         if not shards:
             return

@@ -179,7 +179,7 @@ def _write_graph(encoder: TransformerEncoder, path: Path) -> None:
 
 def _quantize(path: Path) -> None:
     """Replace a graph by its int8 form."""
-    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415  (only where a bundle is made)
+    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415  (to make a bundle)
 
     with tempfile.TemporaryDirectory(dir=path.parent) as name:
         smaller = Path(name) / MODEL

@@ -78,8 +78,8 @@ def resolve(encoder: Encoder) -> EncoderFiles:
 
 
 def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415  (only where a model is looked for on the hub)
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only where a model is looked for on the hub)
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  (only for the hub)
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only for the hub)
 
     try:
         folder = Path(

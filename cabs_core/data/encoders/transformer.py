@@ -97,8 +97,8 @@ class TransformerEncoder:
 
     # ---- loading --------------------------------------------------------------------------------------
     def _load(self) -> Any:
-        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415  (seconds, and an encoder around a given network needs none of it)
-        from transformers.utils import logging  # noqa: PLC0415  (seconds, and an encoder around a given network needs none of it)
+        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415  (seconds, not always needed)
+        from transformers.utils import logging  # noqa: PLC0415  (seconds, not always needed)
 
         folder = self.files.folder
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

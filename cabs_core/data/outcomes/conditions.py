@@ -180,6 +180,6 @@ def shifted_splits(
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:
-    from cabs_core.base.compiled.rng import stream_key  # noqa: PLC0415  (numba, which a table read as it is need not load)
+    from cabs_core.base.compiled.rng import stream_key  # noqa: PLC0415  (numba: few tables)
 
     return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed))[0])))

@@ -182,7 +182,7 @@ def _from_hub(file: RemoteFile, known: _Known) -> tuple[Path, str | None]:
 
 
 def _from_https(file: RemoteFile, known: _Known) -> Path:
-    from huggingface_hub.utils import are_progress_bars_disabled  # noqa: PLC0415  (only where something is downloaded)
+    from huggingface_hub.utils import are_progress_bars_disabled  # noqa: PLC0415  (only to download)
     from pooch import HTTPDownloader  # noqa: PLC0415  (only where something is downloaded)
 
     url = str(file.url)

@@ -27,7 +27,7 @@ def load_pool_file(path: Path) -> PoolFile:
     _check_options(pool_file)
     if pool_file.rhos_from == "file":
         return pool_file
-    from cabs_core.data.pools.rhos_from_costs import rhos_for_table  # noqa: PLC0415  (reads tables: pandas, for few pools only)
+    from cabs_core.data.pools.rhos_from_costs import rhos_for_table  # noqa: PLC0415  (pandas: few pools)
 
     rhos, reason = rhos_for_table(pool_file)
     replay = pool_file.pool.replay.model_copy(update={"rhos": rhos})

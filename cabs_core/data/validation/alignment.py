@@ -184,7 +184,7 @@ def text_features(prompts: list[str], *, dim: int = 64) -> np.ndarray:
         `[n, d]`, d at most dim + 2; fewer columns where the texts have few words in common.
     """
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)
 
     cut = [p[:4000] for p in prompts]
     words = TfidfVectorizer(sublinear_tf=True, min_df=2, max_features=20_000, token_pattern=WORD)

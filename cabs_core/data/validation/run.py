@@ -94,7 +94,7 @@ def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool,
 def _data_source() -> Any:
     """Where Great Expectations has its tables."""
     import great_expectations as gx  # noqa: PLC0415  (great_expectations takes seconds)
-    from great_expectations.data_context.types.base import ProgressBarsConfig  # noqa: PLC0415  (great_expectations takes seconds)
+    from great_expectations.data_context.types.base import ProgressBarsConfig  # noqa: PLC0415  (seconds)
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
