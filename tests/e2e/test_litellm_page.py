@@ -73,7 +73,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     provider, upstream = start_stand_in()
     port = free_port()
     (place / "config.yaml").write_text(block("yaml").replace(":8000/", f":{upstream}/"))
-    (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_core.*?)```", SECTION, re.DOTALL)[0])
+    (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_server.*?)```", SECTION, re.DOTALL)[0])
     environment |= {
         "OPENAI_API_KEY": "none",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{upstream}/v1",
