@@ -108,6 +108,7 @@ def test_each_ends_well(
         assert done.exit_code == 0 and list((folder / "inference").rglob("*.json")), done.output
         return
     figures = folder / f"{name}.json"
-    with patch.dict(os.environ), suppress(SystemExit):
+    # what a script starts finds `benchmarks` as from a checkout's root
+    with patch.dict(os.environ, PYTHONPATH=str(BENCHMARKS.parent)), suppress(SystemExit):
         importlib.import_module(f"benchmarks.{name}").main([*words, "--json", str(figures)])
     assert json.loads(figures.read_text()) and capsys.readouterr().out.strip()
