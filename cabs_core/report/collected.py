@@ -15,7 +15,7 @@ from cabs_core.base.utility import clipped_utility
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
-from cabs_core.report.tables import PageTable, number, percent, table_of, words
+from cabs_core.report.tables import PageTable, number, percent, signed_text, table_of, words
 from cabs_core.report.verdict import Verdict
 
 
@@ -180,9 +180,9 @@ def _corrected(
     found_by: Estimate = corrected_sum(weight, judged, by_people, problem.clusters)
     return [
         f"Figures on this page are by the judge. As people would score: {label(case.router)} minus "
-        f"{case.model} at ρ = {case.rho:g} is {found_by.value:+.3f} ({found_by.low:+.3f} to "
-        f"{found_by.high:+.3f}, 95 %; answers to {prompts} of {n} test prompts are labelled); by the judge "
-        f"{(weight * judged).sum(axis=1).mean():+.3f}."
+        f"{case.model} at ρ = {case.rho:g} is {signed_text(found_by.value)} ({signed_text(found_by.low)} to "
+        f"{signed_text(found_by.high)}, 95 %; answers to {prompts} of {n} test prompts are labelled); by the "
+        f"judge {signed_text((weight * judged).sum(axis=1).mean())}."
     ]
 
 

@@ -304,7 +304,7 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
             "value": rows["difference"].to_numpy(),
             "low": rows["difference_low"].fillna(rows["difference"]).to_numpy(),
             "high": rows["difference_high"].fillna(rows["difference"]).to_numpy(),
-            "text": [f"{v:+.3f}" for v in rows["difference"]],
+            "text": [signed_text(v) for v in rows["difference"]],
             "style": [style(p) for p in rows["policy"]],
             "hollow": rows["difference_low"].isna().to_numpy(),
         }
@@ -316,8 +316,8 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
         "without one. Right of 0: better than what the log's own "
         "choices earned. The policies as they start, before they learn from traffic.",
         alt=f"Dot plot of the estimated difference to the log for {len(frame)} policies. Highest: "
-        f"{frame['name'].iloc[0]} at {frame['value'].iloc[0]:+.3f}; lowest: {frame['name'].iloc[-1]} at "
-        f"{frame['value'].iloc[-1]:+.3f}.",
+        f"{frame['name'].iloc[0]} at {signed_text(frame['value'].iloc[0])}; lowest: "
+        f"{frame['name'].iloc[-1]} at {signed_text(frame['value'].iloc[-1])}.",
         chart=alt.layer(
             alt.Chart(pd.DataFrame({"zero": [0.0]})).mark_rule(color="var(--fg)").encode(x="zero:Q"),
             intervals(frame, x_title="utility minus the log's"),
@@ -327,7 +327,7 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
             [
                 [
                     r.name,
-                    *(f"{v:+.3f}" for v in (r.value, *(() if r.hollow else (r.low, r.high)))),
+                    *(signed_text(v) for v in (r.value, *(() if r.hollow else (r.low, r.high)))),
                     *["–", "–"] * r.hollow,
                 ]
                 for r in frame.itertuples(index=False)

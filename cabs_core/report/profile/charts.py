@@ -12,6 +12,7 @@ from cabs_core.evaluation.metrics import pareto_mask
 from cabs_core.report.plots import Figure, FigureTable, heatmap, histogram, lines, points
 from cabs_core.report.plots.charts import NARROW, short
 from cabs_core.report.plots.theme import default_styles
+from cabs_core.report.tables import signed_text
 
 
 def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[str]) -> Figure:
@@ -22,7 +23,7 @@ def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[st
     styles = default_styles(list(series))
     values = zip(rhos, *series.values(), gain["which"], strict=True)
     rows = [
-        [f"{rho:g}", f"{best:.3f}", f"{single:.3f}", f"{random:.3f}", arms[which], f"{best - single:+.3f}"]
+        [f"{rho:g}", f"{best:.3f}", f"{single:.3f}", f"{random:.3f}", arms[which], signed_text(best - single)]
         for rho, best, single, random, which in values
     ]
     return Figure(
