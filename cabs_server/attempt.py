@@ -241,14 +241,16 @@ async def whole(response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
     A key's large ones wait in turn, and keep others waiting until they were sent: a client may not read.
     """
     content, packed = io.BytesIO(), "content-encoding" in response.headers
-    known = 0 if packed else min(response.content_length or 0, limits.ANSWER)
+    announced = 0 if packed else min(response.content_length or 0, limits.ANSWER)
     async for chunk in response.content.iter_any():
         content.write(chunk)
         if content.tell() > limits.ANSWER:
             response.close()
             return None
         if content.tell() > limits.LARGE_ANSWER:
-            await ask.room.hold("answer", max(content.tell(), known), None if known else limits.ANSWER)
+            await ask.room.hold(
+                "answer", max(content.tell(), announced), None if announced else limits.ANSWER
+            )
             await asyncio.sleep(limits.PAUSE)
     return content.getvalue()
 

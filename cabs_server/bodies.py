@@ -36,7 +36,7 @@ async def body_of(request: Request) -> dict[str, Any]:
     length = request.headers.get("content-length") or "0"
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
-    content, known, loop = bytearray(), int(length), asyncio.get_running_loop()
+    content, announced, loop = bytearray(), int(length), asyncio.get_running_loop()
     request.state.room = room = Room(gate.shares, request.state.caller.name, request.receive)
     request.state.ends.callback(room.close)
     try:
@@ -48,7 +48,7 @@ async def body_of(request: Request) -> dict[str, Any]:
                 if len(content) > limits.SMALL_BODY:
                     end, begin = clock.when(), loop.time()
                     clock.reschedule(None)
-                    await room.hold("body", max(known, len(content)), None if known else limits.BODY)
+                    await room.hold("body", max(announced, len(content)), None if announced else limits.BODY)
                     clock.reschedule(None if end is None else end + loop.time() - begin)
     except TimeoutError:
         raise Refused(408, f"the request did not arrive within {limits.BODY_SECONDS:g} s") from None

@@ -114,5 +114,5 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
 
 def request_id(request: Request) -> str:
     """The client's `x-request-id` where it is a sound one, else a new one."""
-    given = request.headers.get("x-request-id", "")
-    return given if _ID.fullmatch(given) else uuid.uuid4().hex
+    sent = request.headers.get("x-request-id", "")
+    return sent if _ID.fullmatch(sent) else uuid.uuid4().hex

@@ -53,8 +53,8 @@ async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Route
         return await ask_of(request, body, dialect, rho), None, router
     if isinstance(model, str) and model in state.forwarder.upstreams.models:
         return await ask_of(request, body, dialect), model, router
-    known = ", ".join(router.arms)
-    raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {known}")
+    models = ", ".join(router.arms)
+    raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {models}")
 
 
 async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: float | None = None) -> Ask:

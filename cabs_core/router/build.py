@@ -179,12 +179,17 @@ def build_bundle(
     policy, epsilon = policy or defaults.policy, defaults.epsilon if epsilon is None else epsilon
     rho = router_rho(pool) if rho is None else float(rho)
     check_mode(mode, epsilon)
-    given = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
-    table, split, vectors, options = given.outcomes, given.split, given.embeddings, given.options
+    ingredients = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
+    table, split, vectors, options = (
+        ingredients.outcomes,
+        ingredients.split,
+        ingredients.embeddings,
+        ingredients.options,
+    )
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
     # problems and oracles are as large as the train split: one of them at a time
-    validation = given.problem("validation")
+    validation = ingredients.problem("validation")
     unknown = unknown_arms(validation)
     choice = choose_policy(
         validation,
@@ -195,7 +200,7 @@ def build_bundle(
         latency_weight=pool.replay.latency_weight,
     )
     del validation
-    test = given.problem("test")
+    test = ingredients.problem("test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
     built = build_policy(
@@ -220,14 +225,14 @@ def build_bundle(
     spends = None
     if built.algorithm.any_rho_now() and ends[0] < ends[1]:
         spends = spending(
-            given.problem("validation"),
+            ingredients.problem("validation"),
             name,
             (ends[0], highest_rho(*ends)),
             seed=seed,
             pool=pool.name,
             options=options.get(name),
         )
-    oracles = given.oracles()
+    oracles = ingredients.oracles()
     if oracles.arms != names or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):
         raise ProvenanceError(
             f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({names}, "
@@ -235,7 +240,7 @@ def build_bundle(
         )
     train = np.flatnonzero(split == "train")
     arms = arms_of(table, train, (*defaults.free, *free))
-    encoding = given.encoding
+    encoding = ingredients.encoding
     settings = pool.encoder.model_dump(mode="json")
     record = encoder_record(settings["name"])
     transformer = record is None or not record.path
@@ -276,7 +281,7 @@ def build_bundle(
             write_transformer(pool.encoder, encoding, folder / ENCODER, int8=defaults.int8)
             if defaults.int8:
                 held_out = [table.prompts[i] for i in validation_rows(split)]
-                check_int8(folder, settings, given.problem("validation"), held_out, rho)
+                check_int8(folder, settings, ingredients.problem("validation"), held_out, rho)
         else:
             write_fitted(
                 pool.encoder, [table.prompts[i] for i in train], encoding["identity"], folder / ENCODER

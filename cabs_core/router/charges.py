@@ -65,10 +65,10 @@ class Charges:
         self.n, self.ratios = n, ratios
 
 
-def check_client_cost(cost: Any, *known: float | None) -> None:
+def check_client_cost(cost: Any, *usual: float | None) -> None:
     """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or
     expected one, in USD."""
-    most = min(MOST_TIMES * max((value for value in known if value is not None), default=0.0), MOST_USD)
+    most = min(MOST_TIMES * max((value for value in usual if value is not None), default=0.0), MOST_USD)
     if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
         raise RouterError(
             f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"

@@ -97,7 +97,7 @@ def read_decisions(
 def merged_names(pool: ModelPool) -> dict[str, str]:
     """{name in a log: model of the pool} of the models that go by several names."""
     return {
-        name: shown for shown, names in pool.names_in_source().items() if len(names) > 1 for name in names
+        name: model for model, names in pool.names_in_source().items() if len(names) > 1 for name in names
     }
 
 

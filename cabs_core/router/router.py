@@ -268,8 +268,8 @@ class Router(LoggedBundle):
         for text in new:
             check_text(text)
         new = list(dict.fromkeys(new))
-        made = dict(zip(new, self.heads.predict(new, self.embed(new)), strict=True)) if new else {}
-        return [text if isinstance(text, Prediction) else made[text] for text in texts]
+        prediction_of = dict(zip(new, self.heads.predict(new, self.embed(new)), strict=True)) if new else {}
+        return [text if isinstance(text, Prediction) else prediction_of[text] for text in texts]
 
     def mask(self, available: Iterable[str] | None) -> np.ndarray | None:
         """bool `[K]` of the models named; None: all. Raises RouterError for an unknown one, or for none."""

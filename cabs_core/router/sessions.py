@@ -106,14 +106,14 @@ def at_holder(
     Raises:
         HeldElsewhere: none of them is there. LogError: the log cannot be used.
     """
-    made = _maker(router, request, caller) if request.held else None
-    if made is None:
+    maker = _maker(router, request, caller) if request.held else None
+    if maker is None:
         return request, None
-    there = [model for model in models if made.arm in places and places.get(model) == places[made.arm]]
+    there = [model for model in models if maker.arm in places and places.get(model) == places[maker.arm]]
     if not there:
-        raise HeldElsewhere(request.held[0], made.arm, models)
+        raise HeldElsewhere(request.held[0], maker.arm, models)
     if {"previous_response_id", "conversation"} & set(request.held):
-        carried = (made.tokens_in or 0.0) + (made.tokens_out or 0.0)
+        carried = (maker.tokens_in or 0.0) + (maker.tokens_out or 0.0)
         request = replace(request, tokens=request.tokens + carried, earlier=request.earlier + carried)
     return request, there
 

@@ -181,8 +181,8 @@ class CabsLogger(CustomLogger):
 
     def caller_in(self, keywords: dict[str, Any]) -> str | None:
         """`caller_of` the key that the proxy keeps beside a call."""
-        kept = [keywords.get(name) for name in ("litellm_metadata", "metadata")]
-        keys = [about.get("user_api_key_auth") for about in kept if isinstance(about, dict)]
+        metadata = [keywords.get(name) for name in ("litellm_metadata", "metadata")]
+        keys = [about.get("user_api_key_auth") for about in metadata if isinstance(about, dict)]
         return next((name for key in keys if (name := self.caller_of(key)) is not None), None)
 
     async def _left(

@@ -29,21 +29,23 @@ def main() -> None:
     parser.add_argument("--upstreams", type=Path, help="Write an upstreams file for this port, and end.")
     parser.add_argument("--label", type=Path, help="Fill in the scores of this sheet of `cabs judge sample`.")
     parser.add_argument("--traces", type=Path, help="Write a log of the Langfuse kind to this file, and end.")
-    given = parser.parse_args()
-    if given.label:
-        label(given.label)
-    if given.prompts:
-        with open(given.prompts, "w", newline="", encoding="utf-8") as handle:
+    options = parser.parse_args()
+    if options.label:
+        label(options.label)
+    if options.prompts:
+        with open(options.prompts, "w", newline="", encoding="utf-8") as handle:
             writer = csv.DictWriter(handle, ["prompt", "kind", "answer"])
             writer.writeheader()
-            writer.writerows(make_prompts(given.number, given.seed))
-    if given.traces:
-        with open(given.traces, "w", encoding="utf-8") as handle:
-            handle.writelines(json.dumps(trace) + "\n" for trace in make_traces(given.number, given.seed))
-    if given.upstreams:
-        given.upstreams.write_text(upstreams_text(given.port), encoding="utf-8")
-    if not (given.label or given.prompts or given.traces or given.upstreams):
-        uvicorn.run(StandIn().app, host="127.0.0.1", port=given.port, access_log=False, log_level="critical")
+            writer.writerows(make_prompts(options.number, options.seed))
+    if options.traces:
+        with open(options.traces, "w", encoding="utf-8") as handle:
+            handle.writelines(json.dumps(trace) + "\n" for trace in make_traces(options.number, options.seed))
+    if options.upstreams:
+        options.upstreams.write_text(upstreams_text(options.port), encoding="utf-8")
+    if not (options.label or options.prompts or options.traces or options.upstreams):
+        uvicorn.run(
+            StandIn().app, host="127.0.0.1", port=options.port, access_log=False, log_level="critical"
+        )
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ def contents_of(body: dict[str, Any], dialect: str) -> list[Any]:
     """Contents of the messages of a request, the last of which is the prompt; at least one."""
     if dialect == "completions":
         return [body.get("prompt")]
-    given = body.get("input" if dialect == "responses" else "messages")
-    return [message.get("content") for message in given] or [""] if isinstance(given, list) else [given]
+    contents = body.get("input" if dialect == "responses" else "messages")
+    return (
+        [message.get("content") for message in contents] or [""] if isinstance(contents, list) else [contents]
+    )
 
 
 def text_of(content: Any) -> str:
@@ -40,14 +42,14 @@ def answer(dialect: str, name: str, model: str, text: str, usage: dict[str, Any]
         tools = {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
         return {**whole, "output": [{**message, "content": [part]}], **tools, "error": None, "usage": counts}
     plain = dialect == "completions"
-    said = {"text": text} if plain else {"message": {"role": "assistant", "content": text}}
+    piece = {"text": text} if plain else {"message": {"role": "assistant", "content": text}}
     kind = "text_completion" if plain else "chat.completion"
     return {
         "id": name,
         "object": kind,
         "created": 0,
         "model": model,
-        "choices": [_choice("stop", said)],
+        "choices": [_choice("stop", piece)],
         "usage": counts,
     }
 
@@ -66,8 +68,8 @@ def stream(
     kind = "text_completion" if plain else "chat.completion.chunk"
     common = {"id": name, "object": kind, "created": 0, "model": model}
     null = {"usage": None} if with_usage else {}
-    said = [{"text": part} if plain else {"delta": {"content": part}} for part in parts]
-    choices = [_choice(None, piece) for piece in said]
+    bodies = [{"text": part} if plain else {"delta": {"content": part}} for part in parts]
+    choices = [_choice(None, piece) for piece in bodies]
     choices.append(_choice("stop", {"text": ""} if plain else {"delta": {}}))
     events = [_event({**common, "choices": [choice], **null}) for choice in choices]
     counts = _event({**common, "choices": [], "usage": usage}) if with_usage else b""
@@ -79,8 +81,8 @@ def _event(body: dict[str, Any]) -> bytes:
     return f"{kind}data: {json.dumps(body)}\n\n".encode()
 
 
-def _choice(reason: str | None, said: dict[str, Any]) -> dict[str, Any]:
-    return {"index": 0, "finish_reason": reason, "logprobs": None, **said}
+def _choice(reason: str | None, piece: dict[str, Any]) -> dict[str, Any]:
+    return {"index": 0, "finish_reason": reason, "logprobs": None, **piece}
 
 
 def _usage(dialect: str, usage: dict[str, Any] | None) -> dict[str, Any] | None:

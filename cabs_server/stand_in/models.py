@@ -138,7 +138,7 @@ def chance(*parts: Any) -> float:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) / 2**64
 
 
-def known(model: str) -> str:
+def base_model(model: str) -> str:
     """The model of known quality, or the judge, that a name begins with: `tiny` of `tiny-2`; else ""."""
     first = model.partition("-")[0]
     return first if first in PRICES else ""
@@ -147,17 +147,17 @@ def known(model: str) -> str:
 def is_right(model: str, prompt: str) -> bool:
     """Whether a model answers a prompt rightly."""
     kind = kind_of(prompt)
-    share = QUALITY[known(model)][KINDS.index(kind)] if kind in KINDS else 0.5
+    share = QUALITY[base_model(model)][KINDS.index(kind)] if kind in KINDS else 0.5
     return chance(model, prompt) < share
 
 
 def answer_of(model: str, prompt: str) -> str:
     """What a model of known quality, or the judge, answers to a prompt."""
-    if known(model) == JUDGE:
+    if base_model(model) == JUDGE:
         return judged(json.loads(prompt))
     right = right_answer(prompt)
     answer = right if is_right(model, prompt) else _wrong(right, chance("wrong", model, prompt))
-    return f"{_FILLER}{answer}" if known(model) in WORDY else answer
+    return f"{_FILLER}{answer}" if base_model(model) in WORDY else answer
 
 
 def _wrong(right: str, spin: float) -> str:
@@ -189,7 +189,7 @@ def upstreams_text(port: int, models: tuple[str, ...] = tuple(PRICES)) -> str:
     """An upstreams file for it."""
     lines = ["models:"]
     for model in models:
-        price = PRICES.get(known(model), (1.0, 2.0))
+        price = PRICES.get(base_model(model), (1.0, 2.0))
         usd = f"{{input: {price[0]:g}, output: {price[1]:g}}}"
         lines.append(f"  {model}: {{url: http://127.0.0.1:{port}/v1, price: {usd}}}")
     return "\n".join(lines) + "\n"

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from cabs_server.stand_in.dialects import answer, contents_of, stream, text_of
-from cabs_server.stand_in.models import answer_of, known
+from cabs_server.stand_in.models import answer_of, base_model
 
 #: word -> status that it answers
 STATUSES = {
@@ -120,7 +120,7 @@ class StandIn:
         self._seen: dict[str, dict[str, Any]] = {}
         self._charged: set[tuple[str, int]] = set()
         #: id of a response -> the key it was made for: providers know their own
-        self._made: dict[str, str] = {}
+        self._key_of: dict[str, str] = {}
         dialects = {"chat/completions": "chat", **{d: d for d in ("completions", "responses", "messages")}}
         calls = [
             Route(f"/v1/{path}", self._endpoint(dialect), methods=["POST"])
@@ -165,20 +165,20 @@ class StandIn:
         words = self._words(model)
         await asyncio.sleep(3600.0 if "hangs" in words else self.delay + ("slow" in words))
         key, before = request.headers.get("authorization", ""), body.get("previous_response_id")
-        if before is not None and (self._made.get(before) != key or "forgets" in words):
+        if before is not None and (self._key_of.get(before) != key or "forgets" in words):
             return _lost(before)
         if failure := _failure(model, words):
             return failure
         contents = contents_of(body, dialect)
         prompt = text_of(contents[-1])
-        if known(model):
+        if base_model(model):
             text = answer_of(model, prompt)
             into, out = sum(len(text_of(content)) for content in contents) // 4 + 4, len(text) // 4 + 1
             usage = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
         else:
             text, usage = f"{model}: {prompt}", USUAL
         if dialect == "responses":
-            self._made[name] = key
+            self._key_of[name] = key
         usage = next((USAGES[word] for word in USAGES if word in words), usage)
         reported = next((MISREPORTS[word] for word in MISREPORTS if word in words), usage)
         headers = {"x-request-id": f"up-{name}", "x-ratelimit-remaining-requests": "99"}
@@ -215,8 +215,8 @@ class StandIn:
     async def _embeddings(self, request: Request) -> Response:
         """POST /v1/embeddings"""
         body = await request.json()
-        given = body["input"] if isinstance(body["input"], list) else [body["input"]]
-        data = [{"object": "embedding", "index": i, "embedding": [0.0, 1.0]} for i in range(len(given))]
+        texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        data = [{"object": "embedding", "index": i, "embedding": [0.0, 1.0]} for i in range(len(texts))]
         usage = {"prompt_tokens": 10, "total_tokens": 10}
         return JSONResponse({"object": "list", "model": body["model"], "data": data, "usage": usage})
 

@@ -118,12 +118,12 @@ def _compare(errors: dict[str, np.ndarray], used: str, clusters: np.ndarray) -> 
     for name, values in errors.items():
         gap = values - errors[used]
         uncertainty = mean_error(gap, clusters=clusters, unit=0.0)
-        known = uncertainty.se == uncertainty.se
+        finite = uncertainty.se == uncertainty.se
         result[name] = {
             "error": float(values.mean()),
             "minus_used": float(gap.mean()),
-            "se": uncertainty.se if known else 0.0,
-            "margin": uncertainty.margin if known else 0.0,
+            "se": uncertainty.se if finite else 0.0,
+            "margin": uncertainty.margin if finite else 0.0,
         }
     return result
 

@@ -110,8 +110,8 @@ class FrozenNetwork:
         size = rows_of_pairs(self.shape.arms) if head == "surrogates" else _ROWS
         for start in range(0, max(len(inputs), 1), size):
             rows = slice(start, start + size)
-            given = None if scores is None else np.asarray(scores[rows], dtype=np.float32)
-            parts.append(self._rows(np.asarray(inputs[rows], dtype=np.float32), head, given))
+            anchor_scores = None if scores is None else np.asarray(scores[rows], dtype=np.float32)
+            parts.append(self._rows(np.asarray(inputs[rows], dtype=np.float32), head, anchor_scores))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _rows(self, x: np.ndarray, head: str, scores: np.ndarray | None) -> np.ndarray:

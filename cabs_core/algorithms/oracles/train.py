@@ -108,10 +108,12 @@ def train_oracles(
     }
     labels = outcomes.tasks[rows]
     if config.kind == "auto" and len(np.unique(labels)) > 1:
-        given = train.x, train.lengths, train.y
-        oracles.predictors["tasks"] = TaskPredictor().fit(*given, seed=config.oracle_seed, tasks=labels)
-        oracles.blend["tasks"] = task_share(*given, labels, config.oracle_seed)
-        del given
+        train_arrays = train.x, train.lengths, train.y
+        oracles.predictors["tasks"] = TaskPredictor().fit(
+            *train_arrays, seed=config.oracle_seed, tasks=labels
+        )
+        oracles.blend["tasks"] = task_share(*train_arrays, labels, config.oracle_seed)
+        del train_arrays
     if config.kind != "ridge" or features.kind != "pca":
         _set_scaling(oracles, train)
         learnt, of_validation = _network_rows(oracles, train), _network_rows(oracles, validation)
@@ -129,9 +131,9 @@ def task_share(
     halves = rows[::2], rows[1::2]
     parts = []
     for seen, rest in (halves, halves[::-1]):
-        given = embeddings[seen], lengths[seen], scores[seen]
-        task = TaskPredictor().fit(*given, seed=seed, tasks=tasks[seen])
-        kernel = make_score_predictor("kernel_ridge").fit(*given, seed=seed)
+        seen_arrays = embeddings[seen], lengths[seen], scores[seen]
+        task = TaskPredictor().fit(*seen_arrays, seed=seed, tasks=tasks[seen])
+        kernel = make_score_predictor("kernel_ridge").fit(*seen_arrays, seed=seed)
         predicted = (p.predict(embeddings[rest], lengths[rest]) for p in (task, kernel))
         parts.append([contrasts(p) for p in (*predicted, scores[rest])])
     first, second, target = (np.concatenate(p) for p in zip(*parts, strict=True))

@@ -210,7 +210,7 @@ class CabsDRule(PolicyOptions):
     """
 
     #: names of the experts that there are
-    known: ClassVar[tuple[str, ...]] = ()
+    expert_names: ClassVar[tuple[str, ...]] = ()
     experts: tuple[ExpertSpec, ...] = (("lin_ts", {}), ("cabs_c", {}))
     cabs_preset: Literal["practical", "literal", "tuned", "published"] = "practical"
     meta_loss: Literal["realised", "literal", "doubly_robust"] = "realised"
@@ -229,10 +229,10 @@ class CabsDRule(PolicyOptions):
 
     @field_validator("experts")
     @classmethod
-    def _known(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
+    def _known_experts(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
         for name, _ in value:
-            if name not in cls.known:
-                raise ValueError(f"unknown expert {name!r}; known: {', '.join(cls.known)}")
+            if name not in cls.expert_names:
+                raise ValueError(f"unknown expert {name!r}; known: {', '.join(cls.expert_names)}")
         return value
 
 
@@ -243,7 +243,7 @@ class CabsDOptions(CabsDRule, ModelOptions):
     experts: epsilon_greedy, square_cb, lin_ucb, lin_ts and cabs_c.
     """
 
-    known = (*BANDITS, "cabs_c")
+    expert_names = (*BANDITS, "cabs_c")
 
 
 LITERAL_D: dict[str, Any] = {

@@ -397,11 +397,11 @@ class HierMix(CompiledPolicy):
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from the realised score of the played arm."""
-        kept, k = outcome.memory, len(self.arms)
+        memory, k = outcome.memory, len(self.arms)
         # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays
         # no part
         places = np.arange(k) if outcome.places is None else outcome.places
-        row = self._row(kept["z"], kept["base"][places], kept["costs"][places], kept["ease"])
+        row = self._row(memory["z"], memory["base"][places], memory["costs"][places], memory["ease"])
         row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
         learn(self.parts(), row, 0, outcome.arm, 0)
 

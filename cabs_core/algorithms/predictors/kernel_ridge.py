@@ -162,7 +162,7 @@ class KernelPredictor(ScorePredictor):
         self.knn_.use(self.lists)
         self.knn_._fit(x, lengths, y, None, seed)
 
-    def _others(self, x: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _ridge_and_knn(self, x: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rotated predictions `[n, K]` of ridge and kNN."""
         ridge = (self.ridge_._predict(x, lengths) - self.mean_) @ self.rotation_
         knn = (self.knn_._predict(x, lengths) - self.mean_) @ self.rotation_
@@ -170,7 +170,7 @@ class KernelPredictor(ScorePredictor):
 
     def _fit_stack(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray) -> None:
         kernel = self._rbf(self._points(x, lengths))
-        parts = [kernel @ w for w in self.nystrom_] + list(self._others(x, lengths))
+        parts = [kernel @ w for w in self.nystrom_] + list(self._ridge_and_knn(x, lengths))
         members = np.stack(parts, axis=-1)
         targets = (y - self.mean_) @ self.rotation_
         self.stack_first_ = nonnegative_weights(members[:, 0], targets[:, 0])
@@ -193,7 +193,7 @@ class KernelPredictor(ScorePredictor):
         out = np.empty((len(x), len(self.mean_)))
         for start in range(0, len(x), 2048):
             rows = slice(start, start + 2048)
-            ridge, knn = self._others(x[rows], lengths[rows])
+            ridge, knn = self._ridge_and_knn(x[rows], lengths[rows])
             rotated = self._rbf(self._points(x[rows], lengths[rows])) @ self.weights_
             rotated += ridge * self.share_[0] + knn * self.share_[1]
             out[rows] = self.mean_ + rotated @ self.rotation_.T

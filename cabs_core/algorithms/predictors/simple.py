@@ -109,7 +109,7 @@ class KnnPredictor(ScorePredictor):
     points_: np.ndarray
     half_: np.ndarray
     scores_: np.ndarray
-    _known = False
+    _in_lists = False
 
     def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
         if (k is not None and k < 1) or not grid or min(grid) < 1:
@@ -149,8 +149,8 @@ class KnnPredictor(ScorePredictor):
         points = getattr(self, "points_", None)
         if lists is None or points is None:
             return
-        self._known = points is lists.points or np.array_equal(points, lists.points)
-        if self._known:
+        self._in_lists = points is lists.points or np.array_equal(points, lists.points)
+        if self._in_lists:
             self.points_, self.half_ = lists.points, lists.half
 
     def share(self, twin: KnnPredictor) -> None:
@@ -172,7 +172,7 @@ class KnnPredictor(ScorePredictor):
 
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
         """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), by the lists if complete."""
-        listed = self.lists.of(x, top) if self.lists is not None and self._known else None
+        listed = self.lists.of(x, top) if self.lists is not None and self._in_lists else None
         if listed is None:
             yield from search(self.points_, self.half_, x, top)
             return

@@ -239,7 +239,7 @@ class ReplayProblem:
                 continue
             shape = tuple(sizes[letter] for letter in spec.shape)
             if len(value.shape) != len(shape) or any(
-                size not in (None, given) for size, given in zip(shape, value.shape, strict=True)
+                size not in (None, length) for size, length in zip(shape, value.shape, strict=True)
             ):
                 raise DataError(
                     f"{where}: {name} has shape {value.shape}, expected {shape} (n={n}, K={self.K}, d={d})"

@@ -88,9 +88,9 @@ def make_workspace(arms: int) -> np.ndarray:
 
 def _own_workspace(arms: int) -> np.ndarray:
     """This thread's workspace for K = `arms`, kept for the next call."""
-    owned = getattr(_local, "kept", None)
+    owned = getattr(_local, "workspace", None)
     if owned is None or owned[0] != (os.getpid(), arms):
-        _local.kept = owned = ((os.getpid(), arms), make_workspace(arms))
+        _local.workspace = owned = ((os.getpid(), arms), make_workspace(arms))
     return owned[1]
 
 

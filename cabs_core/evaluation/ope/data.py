@@ -84,18 +84,18 @@ class LoggedData:
     def __len__(self) -> int:
         return len(self.actions)
 
-    def dependent(self, given: np.ndarray | None = None) -> np.ndarray:
+    def dependent(self, clusters: np.ndarray | None = None) -> np.ndarray:
         """[n] equal for decisions that depend on each other: as given, else `clusters`,
         else those of one prompt.
 
         Raises:
             DataError: what is given does not fit the log.
         """
-        if given is None:
+        if clusters is None:
             return self.groups if self.clusters is None else self.clusters
-        if len(given) != len(self):
-            raise DataError(f"cluster has {len(given)} values, expected {len(self)}")
-        return np.asarray(given)
+        if len(clusters) != len(self):
+            raise DataError(f"cluster has {len(clusters)} values, expected {len(self)}")
+        return np.asarray(clusters)
 
     @cached_property
     def expected_pmf(self) -> np.ndarray:
@@ -202,12 +202,14 @@ def read_table(
         log = read_log(table, columns=columns)
     origin, words = log.receipt.origin, log.receipt.lines()
     log.require("score", "cost")
-    known = (log.frame["score"].notna() & log.frame["cost"].notna()).to_numpy()
-    if not known.any():
+    scored = (log.frame["score"].notna() & log.frame["cost"].notna()).to_numpy()
+    if not scored.any():
         raise DataError(f"{origin}: no call has a score and a cost")
-    if not known.all():
-        words.append(f"{int((~known).sum()):,} calls without a score or a cost are left out of the estimates")
-    frame, details = log.frame[known], log.details[known]
+    if not scored.all():
+        words.append(
+            f"{int((~scored).sum()):,} calls without a score or a cost are left out of the estimates"
+        )
+    frame, details = log.frame[scored], log.details[scored]
     played = [(merged or {}).get(name, name) for name in frame["model"]]
     models = sorted(set(played)) if arms is None else list(arms)
     if unknown := sorted(set(played) - set(models)):
@@ -224,18 +226,18 @@ def read_table(
     pmf = None
     if details["pmf"].notna().any():
         pmf = np.array([_pmf(v, models, row, origin) for row, v in zip(rows, details["pmf"], strict=True)])
-    vectors = None if embeddings is None else embeddings[known]
+    vectors = None if embeddings is None else embeddings[scored]
     if features is None:
-        given = np.zeros((len(frame), 0)) if vectors is None else leading(vectors, components)
+        contexts = np.zeros((len(frame), 0)) if vectors is None else leading(vectors, components)
     else:
-        given = np.asarray(features, dtype=np.float64)[known]
+        contexts = np.asarray(features, dtype=np.float64)[scored]
     prompts, sessions = frame["prompt"], frame["session"]
     return LoggedData(
         arms=models,
         actions=np.array([models.index(m) for m in played]),
         scores=frame["score"].to_numpy(),
         costs=frame["cost"].to_numpy(),
-        features=given,
+        features=contexts,
         groups=prompts.to_numpy(dtype=object),
         propensities=known_propensities(frame["propensity"].to_numpy(), rows, origin),
         pmf=pmf,

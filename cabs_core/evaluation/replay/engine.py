@@ -244,11 +244,11 @@ def _orders(
     if order is None:
         seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
         return [in_time(rows, problem.times) for rows in seeded]
-    given = np.atleast_2d(order)
-    valid = given.dtype.kind in "iu" and given.ndim == 2 and given.size and len(given) == len(trials)
-    if not valid or given.min() < 0 or given.max() >= problem.n:
+    rows = np.atleast_2d(order)
+    valid = rows.dtype.kind in "iu" and rows.ndim == 2 and rows.size and len(rows) == len(trials)
+    if not valid or rows.min() < 0 or rows.max() >= problem.n:
         raise PolicyError(f"replay: order must be whole [{len(trials)}, T] rows in 0..{problem.n - 1}")
-    return list(given.astype(np.int64))
+    return list(rows.astype(np.int64))
 
 
 def _players(
@@ -308,14 +308,14 @@ def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> flo
     return spent
 
 
-def _sessions(given: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
+def _sessions(sessions: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
     """The option `sessions`, checked; PolicyError where it does not apply or is impossible."""
-    if given is not None and condition != "sessions":
+    if sessions is not None and condition != "sessions":
         raise PolicyError(f"replay: sessions is for condition 'sessions'; the condition is {condition!r:.60}")
-    if given is None or isinstance(given, Sessions):
-        return given or Sessions()
+    if sessions is None or isinstance(sessions, Sessions):
+        return sessions or Sessions()
     try:
-        return Sessions.model_validate(given)
+        return Sessions.model_validate(sessions)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "sessions"

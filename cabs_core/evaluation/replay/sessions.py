@@ -201,7 +201,7 @@ class Talk:
         self.costs, self.best, self.random = (np.zeros(rounds) for _ in range(3))
         self.kept = np.zeros(rounds, dtype=bool)
         key = policy.algorithm.reads().static
-        self.shown = stream.static_scores.get(key or "", stream.predicted_scores)
+        self.predicted = stream.static_scores.get(key or "", stream.predicted_scores)
         self.decision: Decision | None = None
         self.answers: list[tuple[int, np.ndarray]] = []
 
@@ -239,7 +239,7 @@ class Talk:
         if not in_tools:
             full_costs = self.stream.predicted_costs[row] + context.context_costs()
             if worth_a_switch(
-                self.shown[row], full_costs, context.last, self.stream.rho, context.cache_worth()
+                self.predicted[row], full_costs, context.last, self.stream.rho, context.cache_worth()
             ):
                 return None
         return context.last

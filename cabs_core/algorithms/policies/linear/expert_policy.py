@@ -158,18 +158,20 @@ class ExpertPolicy(Policy):
                 margins = margin(costs, rho)
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
-    def _request(self, given: Inputs) -> kernel_arrays.LinearData:
+    def _request(self, inputs: Inputs) -> kernel_arrays.LinearData:
         """A request as a table with one row, as far as `decide` reads it."""
         row = self._row
-        row.margins[0], row.affinity[0] = given.margins, given.affinity
+        row.margins[0], row.affinity[0] = inputs.margins, inputs.affinity
         return row
 
-    def _facts(self, given: Inputs, trace: np.ndarray, memory: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    def _facts(
+        self, inputs: Inputs, trace: np.ndarray, memory: Iterable[np.ndarray]
+    ) -> dict[str, np.ndarray]:
         """What a decision remembers, given one slot of the kernels' memory."""
         facts = {
-            "context": given.x.copy(),
-            "affinity": given.affinity,
-            "prices": given.prices,
+            "context": inputs.x.copy(),
+            "affinity": inputs.affinity,
+            "prices": inputs.prices,
             "trace": trace,
         }
         return facts | {

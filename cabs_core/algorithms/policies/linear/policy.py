@@ -164,16 +164,16 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
 
     def choose(self, request: Request) -> Choice:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
-        given = self._inputs(request)
-        if not given.mask.all():
+        inputs = self._inputs(request)
+        if not inputs.mask.all():
             self._unshare()
-        trace, row = self.new_trace(), self._request(given)
-        row.contexts[0] = given.x
-        arm, probability = experts.decide(self.parts(), row, 0, given.mask, self.round, 0, trace)
+        trace, row = self.new_trace(), self._request(inputs)
+        row.contexts[0] = inputs.x
+        arm, probability = experts.decide(self.parts(), row, 0, inputs.mask, self.round, 0, trace)
         memory = [value[0] for value in self._memory]
         pmf = np.eye(len(self.arms))[arm] if self.rules.mixture.greedy else self._memory.mixture[0].copy()
-        facts = self._facts(given, trace, memory)
-        return Choice(int(arm), float(probability), pmf, given.rho, facts, given.surrogate)
+        facts = self._facts(inputs, trace, memory)
+        return Choice(int(arm), float(probability), pmf, inputs.rho, facts, inputs.surrogate)
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """One round of `learn_kernel`."""

@@ -46,7 +46,7 @@ class NeuralCabsDOptions(CabsDRule, NeuralOptions):
     experts: epsilon_greedy, square_cb, neural_ucb, neural_ts and cabs_c.
     """
 
-    known = ("epsilon_greedy", "square_cb", "neural_ucb", "neural_ts", "cabs_c")
+    expert_names = ("epsilon_greedy", "square_cb", "neural_ucb", "neural_ts", "cabs_c")
     experts: tuple[ExpertSpec, ...] = (("neural_ts", {}), ("cabs_c", {}))
 
 

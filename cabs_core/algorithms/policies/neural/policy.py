@@ -174,15 +174,20 @@ class NeuralPolicy(ExpertPolicy):
 
     def choose(self, request: Request) -> Choice:
         """One round; the decision remembers context and probabilities for its update."""
-        given, core = self._inputs(request), self.core
+        inputs, core = self._inputs(request), self.core
         zero = np.zeros(1, dtype=np.int64)
         core.decide(
-            given.x[None], self._request(given), given.mask[None], np.array([self.round]), core.memory, zero
+            inputs.x[None],
+            self._request(inputs),
+            inputs.mask[None],
+            np.array([self.round]),
+            core.memory,
+            zero,
         )
         arm, memory = int(core.arms[0]), [value[0, 0] for value in core.memory]
         pmf = np.eye(len(self.arms))[arm] if self.rules.mixture.greedy else core.memory.mixture[0, 0].copy()
-        facts = self._facts(given, core.traces[0].copy(), memory)
-        return Choice(arm, float(core.chances[0]), pmf, given.rho, facts, given.surrogate)
+        facts = self._facts(inputs, core.traces[0].copy(), memory)
+        return Choice(arm, float(core.chances[0]), pmf, inputs.rho, facts, inputs.surrogate)
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from a decision's outcome and train."""
