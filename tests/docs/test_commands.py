@@ -78,15 +78,15 @@ def test_a_command_in_a_line_exists(page: str, command: str, capsys: pytest.Capt
         return
     script = ""
     if words[:3] == ["python", "-m", "benchmarks.arena"]:
-        rest, known = parameters(words[3:], arena)
+        rest, allowed = parameters(words[3:], arena)
     elif words[0] == "python":
-        script, rest, known = words[2], words[3:], set()
+        script, rest, allowed = words[2], words[3:], set()
         assert importlib.util.find_spec(script), command
     else:
-        rest, known = parameters(words[1:], main if words[0] == "cabs" else router_main)
+        rest, allowed = parameters(words[1:], main if words[0] == "cabs" else router_main)
     options = {w.partition("=")[0] for w in rest if w.startswith("-") and len(w) > 1}
     if script and options:  # its own parser takes them
         with pytest.raises(SystemExit):
             importlib.import_module(script).main(["--help"])
-        known |= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
-    assert options <= known, command
+        allowed |= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
+    assert options <= allowed, command

@@ -56,11 +56,11 @@ def faults(files: dict[str, str]) -> Iterator[str]:
             if isinstance(node, ast.ClassDef):
                 yield from visit(node.body, where, around + text, True)
                 continue
-            known = text + inherited + around
-            if unsaid := sorted(error for error in raised(node) if error not in known):
+            text_around = text + inherited + around
+            if unsaid := sorted(error for error in raised(node) if error not in text_around):
                 yield f"{name} raises {', '.join(unsaid)}, which its docstring does not name"
             arrays = ast.unparse(node.returns) if node.returns else ""
-            if arrays.startswith("np.ndarray") and "kernel" not in decorators and "[" not in known:
+            if arrays.startswith("np.ndarray") and "kernel" not in decorators and "[" not in text_around:
                 yield f"{name} returns an array; its docstring gives no shape"
 
     for name, tree in trees.items():
@@ -87,5 +87,5 @@ def test_public_names_say_what_they_are() -> None:
     ],
 )
 def test_what_is_left_unsaid_is_found(source: str, fault: str) -> None:
-    said = list(faults({"file.py": source}))
-    assert (fault in said[0]) if fault else not said
+    messages = list(faults({"file.py": source}))
+    assert (fault in messages[0]) if fault else not messages

@@ -24,5 +24,5 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     NotebookClient(notebook, timeout=400, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    said = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
-    assert len(said.splitlines()) >= 3
+    output = "".join(o.get("text", "") for c in notebook.cells for o in c.get("outputs", []))
+    assert len(output.splitlines()) >= 3

@@ -29,18 +29,18 @@ def test_it_names_every_field(heading: str, model: type[BaseModel]) -> None:
     _, _, rest = PAGE.partition(f"| {heading} | default | |\n")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", rest.partition("\n\n")[0], re.MULTILINE))
     assert list(rows) == list(model.model_fields)
-    for name, said in rows.items():
+    for name, meaning in rows.items():
         field = model.model_fields[name]
         default = field.get_default(call_default_factory=True)
         if field.is_required():
-            assert said == "required", name
+            assert meaning == "required", name
         elif isinstance(default, bool | int | float):
-            assert said == (str(default).lower() if isinstance(default, bool) else f"{default:g}"), name
+            assert meaning == (str(default).lower() if isinstance(default, bool) else f"{default:g}"), name
         elif isinstance(default, tuple):
-            assert said == (", ".join(default) or "none"), name
+            assert meaning == (", ".join(default) or "none"), name
 
 
 def test_its_example_is_valid() -> None:
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    found = Upstreams.model_validate(yaml.safe_load(text))
-    assert found.models["claude"].speaks == ("chat", "messages") and found.models["local"].free
+    upstreams = Upstreams.model_validate(yaml.safe_load(text))
+    assert upstreams.models["claude"].speaks == ("chat", "messages") and upstreams.models["local"].free

@@ -42,28 +42,28 @@ def test_whatever_a_model_answers_another_one_is_tried(place, write_upstreams, w
         assert {a.status_code for a in answers} == {200}
         assert {a.headers["x-cabs-model"] for a in answers} == {MODELS[0]}
         settle(c)
-        made = log(place).decisions()
-        bad = [d for d in made if d.arm != MODELS[0]]
+        decisions = log(place).decisions()
+        bad = [d for d in decisions if d.arm != MODELS[0]]
         assert {d.status for d in bad} <= {"refused" if word in ("toolarge", "toolong") else "error"}
         assert all(d.reason for d in bad)
-        assert "decided" not in {d.status for d in made}
+        assert "decided" not in {d.status for d in decisions}
         text = c.get("/metrics").text
         what = "refusals" if word in ("toolarge", "toolong") else "failures"
-        assert len(made) == 6 or f"cabs_upstream_{what}_total{{" in text
+        assert len(decisions) == 6 or f"cabs_upstream_{what}_total{{" in text
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     [("early", "ended early"), ("falls", "overloaded"), ("together", "overloaded"), ("breaks", "broke off")],
 )
-def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, write_upstreams, word, told):
+def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, write_upstreams, word, message):
     write_upstreams({m: {"model": word} for m in MODELS})
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
         settle(c)
         row = log(place).decisions()[-1]
         assert (
-            told in answer.text
+            message in answer.text
             and row.status == "error"
             and row.estimated
             and row.cost > 0
@@ -170,9 +170,9 @@ def test_it_lives_and_whether_it_is_ready(place, write_upstreams, monkeypatch):
     with client(place) as c:
         assert c.get("/readyz").json() == {"status": "ready", "problems": []}
         monkeypatch.setattr("cabs_core.router.EventLog.check", lambda self: 1 / 0)
-        found = c.get("/readyz")
-        assert found.status_code == 200 and found.json()["status"] == "degraded"
-        assert "the event log cannot be used" in found.json()["problems"][0]
+        readiness = c.get("/readyz")
+        assert readiness.status_code == 200 and readiness.json()["status"] == "degraded"
+        assert "the event log cannot be used" in readiness.json()["problems"][0]
         assert c.get("/healthz").status_code == 200
     with client(place, fail_closed=True) as c:
         assert c.get("/readyz").status_code == 503

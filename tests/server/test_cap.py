@@ -57,10 +57,10 @@ def spending(place: str, workers: int) -> None:
     """Several processes with four calls at once each spend the cap, and at most one call more."""
     command = [sys.executable, "-c", WORKER, place, str(USD), str(DEAR)]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(workers)]
-    made = [int(p.communicate(timeout=300)[0]) for p in running]
+    counts = [int(p.communicate(timeout=300)[0]) for p in running]
     with closing(EventLog(place)) as log:
         assert USD <= log.spent() < USD + DEAR
-        assert sum(made) == len(log.decisions())
+        assert sum(counts) == len(log.decisions())
         assert log.database.transaction(lambda run: run("SELECT COUNT(*) FROM reserved").fetchone())[0] == 0
 
 

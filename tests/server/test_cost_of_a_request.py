@@ -20,9 +20,9 @@ def test_buckets_are_cumulative(seconds: list[float]) -> None:
         counters.observe("request_seconds", value)
     with closing(EventLog(":memory:")) as log:
         text = metrics_text(log, "b", counters, [])
-    found = re.findall(r'cabs_request_seconds_bucket\{worker="\d+",le="([^"]+)"\} (\d+)', text)
+    buckets = re.findall(r'cabs_request_seconds_bucket\{worker="\d+",le="([^"]+)"\} (\d+)', text)
     expected = [(f"{b:g}", str(sum(s <= b for s in seconds))) for b in BOUNDS]
-    assert found == [*expected, ("+Inf", str(len(seconds)))]
+    assert buckets == [*expected, ("+Inf", str(len(seconds)))]
     assert re.search(rf"cabs_request_seconds_count\{{[^}}]*\}} {len(seconds)}\n", text)
 
 

@@ -49,12 +49,12 @@ def test_a_lease_from_a_clock_that_was_ahead_holds_nobody_off(monkeypatch):
 @pytest.mark.parametrize("odd", ["x" * 5000, "\U0001f600" * 700, "é" * 300, "\udc80" * 200])
 def test_a_very_long_name_is_found_by_itself(router, odd):
     """PostgreSQL takes 2,704 bytes into an index, and a call whose row is refused has no cost."""
-    made = router.route("a question", call_id=odd)
-    router.finish(made.id, status="answered", cost=1e-4, response_id=odd + "r")
-    assert router.log.decision(call_id=odd).id == router.log.decision(response_id=odd + "r").id == made.id
+    decision = router.route("a question", call_id=odd)
+    router.finish(decision.id, status="answered", cost=1e-4, response_id=odd + "r")
+    assert router.log.decision(call_id=odd).id == router.log.decision(response_id=odd + "r").id == decision.id
     assert router.log.decision(response_id=odd + "s") is None
-    assert router.feedback(made.id, score=1.0, key=odd) == "recorded"
-    assert router.feedback(made.id, score=1.0, key=odd) == "duplicate"
+    assert router.feedback(decision.id, score=1.0, key=odd) == "recorded"
+    assert router.feedback(decision.id, score=1.0, key=odd) == "duplicate"
     run = router.log.database.transaction
     longest = "SELECT MAX(MAX(LENGTH(call_id), LENGTH(response_id))) FROM decisions"
     assert run(lambda r: r(longest).fetchone())[0] <= 512
@@ -92,11 +92,11 @@ def test_readiness_knows_log_and_disk(place, monkeypatch):
             assert c.get("/readyz").json() == {"status": "ready"}
             with monkeypatch.context() as patch:
                 patch.setattr("cabs_core.data.events.database.Database.check_disk", full)
-                told = [c.get("/readyz", headers=h) for h in ({}, app, boss)]
-            assert {t.status_code for t in told} == {503 if closed else 200}
-            assert {t.json()["status"] for t in told} == {"not ready" if closed else "degraded"}
-            assert not any("problems" in t.json() for t in told[:2]) and "secret" not in told[1].text
-            assert "No space left" in told[2].json()["problems"][0]
+                answers = [c.get("/readyz", headers=h) for h in ({}, app, boss)]
+            assert {t.status_code for t in answers} == {503 if closed else 200}
+            assert {t.json()["status"] for t in answers} == {"not ready" if closed else "degraded"}
+            assert not any("problems" in t.json() for t in answers[:2]) and "secret" not in answers[1].text
+            assert "No space left" in answers[2].json()["problems"][0]
             assert c.get("/readyz").json() == {"status": "ready"}
 
 
@@ -119,11 +119,11 @@ def test_an_ordinary_key_cannot_tell_anothers_decision_from_none(place):
         name = c.post("/v1/decision", json={"text": "a question"}, headers=one).json()["id"]
         for path in ("/v1/feedback", "/v1/feedback/retract"):
             score = {"score": 1.0} if path == "/v1/feedback" else {}
-            told = [c.post(path, json={"id": n, **score}, headers=two) for n in (name, "nobody")]
+            answers = [c.post(path, json={"id": n, **score}, headers=two) for n in (name, "nobody")]
             texts = {
-                t.json()["error"]["message"].replace(name, "NAME").replace("nobody", "NAME") for t in told
+                t.json()["error"]["message"].replace(name, "NAME").replace("nobody", "NAME") for t in answers
             }
-            assert [t.status_code for t in told] == [404, 404] and len(texts) == 1
+            assert [t.status_code for t in answers] == [404, 404] and len(texts) == 1
             assert str(place) not in texts.pop()
 
 
@@ -225,10 +225,10 @@ def test_a_password_on_the_command_line_is_refused(place):
 def test_the_command_takes_a_password_from_the_environment_alone(make_bundle):
     url = "postgresql://u:hunter22@127.0.0.1:1/d"
     command = [sys.executable, "-c", MAIN, "doctor", "--router", str(make_bundle("carrot"))]
-    shown = subprocess.run([*command, "--log", url], capture_output=True, text=True)
-    assert shown.returncode == 2 and "CABS_LOG" in shown.stderr and "hunter22" not in shown.stderr
-    kept = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CABS_LOG": url})
-    assert "cannot be opened" in kept.stderr or "extra" in kept.stderr
+    result = subprocess.run([*command, "--log", url], capture_output=True, text=True)
+    assert result.returncode == 2 and "CABS_LOG" in result.stderr and "hunter22" not in result.stderr
+    by_variable = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CABS_LOG": url})
+    assert "cannot be opened" in by_variable.stderr or "extra" in by_variable.stderr
 
 
 # -- what is taken back --------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ def test_what_is_taken_back_at_once_is_learnt_again_once(make_bundle, place, mon
         names = [c.post("/v1/decision", json={"text": f"question {i}"}).json()["id"] for i in range(20)]
         for name in names:
             c.post("/v1/feedback", json={"id": name, "score": 1.0})
-        made = []
+        learners = []
         begin = learner.Learner.__init__
         monkeypatch.setattr(
-            learner.Learner, "__init__", lambda self, *a, **k: (made.append(1), begin(self, *a, **k))[1]
+            learner.Learner, "__init__", lambda self, *a, **k: (learners.append(1), begin(self, *a, **k))[1]
         )
         monkeypatch.setattr(c.app.state.keeper, "every", 0.4)
         time.sleep(0.1)
@@ -258,7 +258,7 @@ def test_what_is_taken_back_at_once_is_learnt_again_once(make_bundle, place, mon
         for thread in threads:
             thread.join()
         assert wait(lambda: c.app.state.keeper.router.learner.learnt == 8)
-        assert 1 <= len(made) <= 2
+        assert 1 <= len(learners) <= 2
 
 
 # -- feedback at another worker ------------------------------------------------------------------------------
@@ -266,14 +266,14 @@ def test_what_is_taken_back_at_once_is_learnt_again_once(make_bundle, place, mon
 
 def test_a_score_by_response_id_waits_for_a_row_that_another_worker_writes(place):
     with client(place) as c:
-        made = c.post("/v1/decision", json={"text": "a question"}).json()
+        decision = c.post("/v1/decision", json={"text": "a question"}).json()
         late = threading.Timer(
-            0.15, lambda: log(place).finish(made["id"], status="answered", response_id="resp_1")
+            0.15, lambda: log(place).finish(decision["id"], status="answered", response_id="resp_1")
         )
         late.start()
-        told = c.post("/v1/feedback", json={"response_id": "resp_1", "score": 1.0})
+        answer = c.post("/v1/feedback", json={"response_id": "resp_1", "score": 1.0})
         late.join()
-        assert told.status_code == 200 and told.json()["result"] == "recorded"
+        assert answer.status_code == 200 and answer.json()["result"] == "recorded"
 
 
 # -- upstreams and bundles that change -----------------------------------------------------------------------

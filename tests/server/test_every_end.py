@@ -187,12 +187,12 @@ async def ask(
         "state": {},
     }
     messages: list[dict[str, Any]] = []
-    left, given = asyncio.Event(), False
+    left, was_sent = asyncio.Event(), False
 
     async def receive():
-        nonlocal given
-        if not given:
-            given = True
+        nonlocal was_sent
+        if not was_sent:
+            was_sent = True
             return {"type": "http.request", "body": content, "more_body": False}
         await left.wait()
         return {"type": "http.disconnect"}
@@ -345,7 +345,7 @@ def test_a_large_answer_keeps_others_of_the_key_waiting_until_it_was_sent(served
 
 def _asks() -> set[int]:
     """Ids of the requests that are still in memory; another test's failure may hold some."""
-    return {id(o) for o in gc.get_objects() if isinstance(o, call.Ask)}
+    return {id(o) for o in gc.get_objects() if type(o) is call.Ask}
 
 
 def test_a_request_that_has_ended_is_not_kept(served):

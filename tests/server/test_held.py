@@ -98,12 +98,12 @@ def test_what_nobody_in_the_log_made_is_asked_of_each(keyed):
     place, write = keyed
     write(dict.fromkeys(MODELS[:3], "forgets"))
     with client(place) as c:
-        made = c.post("/v1/responses", json={"input": "x", "model": MODELS[3]})
+        first = c.post("/v1/responses", json={"input": "x", "model": MODELS[3]})
         settle(c)
         c.app.state.keeper.router.log.finish(
             log(place).decisions()[-1].id, status="answered", response_id="another"
         )
-        answer = respond(c, made.json()["id"])
+        answer = respond(c, first.json()["id"])
         rows = log(place).decisions()[1:]
         assert answer.status_code == 200 and rows[-1].arm in (MODELS[0], MODELS[3])
         assert {d.status for d in rows[:-1]} <= {"refused"}
@@ -130,11 +130,11 @@ def test_a_loop_asks_again_and_returns(keyed, monkeypatch):
     place, _ = keyed
     with client(place) as c:
         models, messages = loop(c, 2)
-        own, failing, attempt = models[0], [], forwarding.attempt
+        model_of_loop, failing, attempt = models[0], [], forwarding.attempt
 
         async def unlucky(call, begun):
             """The loop's model fails as often as is left."""
-            if call.model != own or not failing:
+            if call.model != model_of_loop or not failing:
                 return await attempt(call, begun)
             failing.pop()
             call.finish("error")
@@ -142,10 +142,13 @@ def test_a_loop_asks_again_and_returns(keyed, monkeypatch):
 
         monkeypatch.setattr(forwarding, "attempt", unlucky)
         failing[:] = [1]
-        assert loop(c, 1, messages)[0] == [own]  # asked once more
+        assert loop(c, 1, messages)[0] == [model_of_loop]  # asked once more
         failing[:] = [1, 1]
         models, messages = loop(c, 3, messages)
-        assert models[0] != own and models[1:] == [own, own]  # another one answered, and the loop returned
+        assert models[0] != model_of_loop and models[1:] == [
+            model_of_loop,
+            model_of_loop,
+        ]  # another one answered, and the loop returned
 
 
 def test_comments_are_bytes(keyed):

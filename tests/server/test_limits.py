@@ -427,9 +427,9 @@ def test_shares_come_back_whatever_is_raised(calls):
 
 
 @given(texts, texts)
-def test_what_a_model_wrote_is_counted_as_it_came(content, other):
-    answer = {"id": other, "choices": [{"message": {"role": other, "content": content}}], "text": other}
-    assert written_in(json.dumps(answer).encode()) == len(json.dumps(content)) + len(json.dumps(other)) - 4
+def test_what_a_model_wrote_is_counted_as_it_came(content, role):
+    answer = {"id": role, "choices": [{"message": {"role": role, "content": content}}], "text": role}
+    assert written_in(json.dumps(answer).encode()) == len(json.dumps(content)) + len(json.dumps(role)) - 4
 
 
 def test_a_large_answer_is_counted_within_its_size():
@@ -473,9 +473,9 @@ def test_the_page_says_what_the_limits_are():
     page = (ROOT / "SECURITY.md").read_text("utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.,]+(?: (?:KiB|MiB|s))?) \|", page, re.MULTILINE))
     units = {"KiB": 1 << 10, "MiB": 1 << 20, "s": 1.0}
-    shown = {
+    printed = {
         name: float(text.split()[0].replace(",", "")) * units.get(text.split()[-1], 1)
         for name, text in rows.items()
     }
     expected = {n: float(v) for n, v in vars(limits).items() if n.isupper() and not n.startswith("_")}
-    assert shown == expected
+    assert printed == expected

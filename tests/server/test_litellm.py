@@ -40,15 +40,15 @@ def deployments(failing=(), unpriced=()):
 @pytest.fixture(scope="module")
 def logger(make_bundle):
     """One for all tests: LiteLLM keeps the first callback of a class."""
-    found = CabsLogger(make_bundle("carrot", epsilon=0.3))
+    callback = CabsLogger(make_bundle("carrot", epsilon=0.3))
     before = litellm.callbacks
-    litellm.callbacks = [found]
-    yield found
+    litellm.callbacks = [callback]
+    yield callback
     litellm.callbacks = before
 
 
 @pytest.fixture
-def made(logger, make_bundle):
+def plugin(logger, make_bundle):
     logger.router, logger.errors = Router.load(make_bundle("carrot", epsilon=0.3), seed=1), 0
     return logger
 
@@ -59,55 +59,55 @@ def run(work):
 
 async def settled(logger, count):
     for _ in range(100):
-        found = logger.router.log.decisions()
-        if len(found) >= count and all(d.status != "decided" for d in found):
-            return found
+        decisions = logger.router.log.decisions()
+        if len(decisions) >= count and all(d.status != "decided" for d in decisions):
+            return decisions
         await asyncio.sleep(0.05)
     return logger.router.log.decisions()
 
 
-def test_routed_logged_and_priced(made):
+def test_routed_logged_and_priced(plugin):
     async def work():
         router = litellm.Router(model_list=deployments())
         shared = {"user": "same dict for all"}
         answers = [await router.acompletion(model="cabs", messages=ASK, metadata=shared) for _ in range(5)]
-        return answers, await settled(made, 5), shared
+        return answers, await settled(plugin, 5), shared
 
-    answers, found, shared = run(work())
-    assert made.errors == 0 and "cabs" not in shared and len({d.id for d in found}) == 5
-    for answer, d in zip(answers, found, strict=True):
+    answers, decisions, shared = run(work())
+    assert plugin.errors == 0 and "cabs" not in shared and len({d.id for d in decisions}) == 5
+    for answer, d in zip(answers, decisions, strict=True):
         assert answer.choices[0].message.content == f"from {d.arm}"
         assert d.status == "answered" and d.response_id == answer.id and d.cost > 0
-    assert made.router.feedback_by(response_id=answers[0].id, score=1.0) == "recorded"
+    assert plugin.router.feedback_by(response_id=answers[0].id, score=1.0) == "recorded"
 
 
-def test_what_a_provider_holds_stays_with_its_deployment(made):
+def test_what_a_provider_holds_stays_with_its_deployment(plugin):
     def filtered(offered):
         held = {"previous_response_id": "resp_1", "input": "go on", "metadata": {}}
-        return run(made.async_filter_deployments("cabs", offered, None, held))
+        return run(plugin.async_filter_deployments("cabs", offered, None, held))
 
     offered = [
         {**one, "litellm_params": {**one["litellm_params"], "api_base": f"http://{i % 2}"}}
         for i, one in enumerate(deployments())
     ]
-    made.router.log_call(MODELS[0], status="answered", response_id="resp_1")
-    kept = {chosen["model_info"]["id"] for _ in range(8) for chosen in filtered(offered)}
-    assert kept <= {MODELS[0], MODELS[2]} and made.errors == 0
+    plugin.router.log_call(MODELS[0], status="answered", response_id="resp_1")
+    chosen_models = {chosen["model_info"]["id"] for _ in range(8) for chosen in filtered(offered)}
+    assert chosen_models <= {MODELS[0], MODELS[2]} and plugin.errors == 0
     with pytest.raises(
         litellm.ServiceUnavailableError, match="previous_response_id is held by the upstream of"
     ):
         filtered(offered[1::2])
 
 
-def test_the_self_test(made):
+def test_the_self_test(plugin):
     async def passes():
-        await made.check(litellm.Router(model_list=deployments()), "cabs")
+        await plugin.check(litellm.Router(model_list=deployments()), "cabs")
 
     async def unpriced():
-        await made.check(litellm.Router(model_list=deployments(unpriced=MODELS[:1])), "cabs")
+        await plugin.check(litellm.Router(model_list=deployments(unpriced=MODELS[:1])), "cabs")
 
     async def strangers():
-        await made.check(litellm.Router(model_list=deployments()[:3]), "cabs")
+        await plugin.check(litellm.Router(model_list=deployments()[:3]), "cabs")
 
     run(passes())
     with pytest.raises(RouterError, match="knows no price"):
@@ -116,42 +116,42 @@ def test_the_self_test(made):
         run(strangers())
 
 
-def test_a_failed_attempt_is_a_decision_of_its_own(made):
+def test_a_failed_attempt_is_a_decision_of_its_own(plugin):
     async def work():
         router = litellm.Router(
             model_list=deployments(failing=MODELS[:3]), num_retries=6, allowed_fails=0, cooldown_time=60
         )
         answer = await router.acompletion(model="cabs", messages=ASK)
-        return answer, await settled(made, 1)
+        return answer, await settled(plugin, 1)
 
-    answer, found = run(work())
+    answer, decisions = run(work())
     assert answer.choices[0].message.content == f"from {MODELS[3]}"
-    assert found[-1].arm == MODELS[3] and found[-1].status == "answered"
-    assert all(d.status == "error" for d in found[:-1])
+    assert decisions[-1].arm == MODELS[3] and decisions[-1].status == "answered"
+    assert all(d.status == "error" for d in decisions[:-1])
 
 
-def test_a_call_that_it_did_not_route_is_left_alone(made):
+def test_a_call_that_it_did_not_route_is_left_alone(plugin):
     now = datetime.now()
-    run(made.async_log_success_event({}, None, now, now))
-    assert made.router.log.decisions() == [] and made.errors == 0
+    run(plugin.async_log_success_event({}, None, now, now))
+    assert plugin.router.log.decisions() == [] and plugin.errors == 0
 
 
-def test_each_retry_of_the_proxy_is_another_model_and_a_closed_row(made):
+def test_each_retry_of_the_proxy_is_another_model_and_a_closed_row(plugin):
     """The proxy asks again under the same id, offers what has failed, and reports one failure of all."""
 
     async def work():
         tried = []
         for _ in MODELS:
-            (chosen,) = await made.async_filter_deployments(
+            (chosen,) = await plugin.async_filter_deployments(
                 "cabs", deployments(), ASK, {"litellm_call_id": "call-7", "metadata": {}}
             )
             tried.append(chosen["model_info"]["id"])
-        await made.async_post_call_failure_hook({"litellm_call_id": "call-7"}, RuntimeError(), None)
+        await plugin.async_post_call_failure_hook({"litellm_call_id": "call-7"}, RuntimeError(), None)
         return tried
 
-    assert sorted(run(work())) == sorted(MODELS) and made.errors == 0
-    assert [d.status for d in made.router.log.decisions()] == ["error"] * 4
-    assert {d.call_id for d in made.router.log.decisions()} == {"call-7"}
+    assert sorted(run(work())) == sorted(MODELS) and plugin.errors == 0
+    assert [d.status for d in plugin.router.log.decisions()] == ["error"] * 4
+    assert {d.call_id for d in plugin.router.log.decisions()} == {"call-7"}
 
 
 def test_a_folder_is_followed_and_leaves_a_checkpoint(make_bundle, tmp_path):
@@ -161,9 +161,9 @@ def test_a_folder_is_followed_and_leaves_a_checkpoint(make_bundle, tmp_path):
         first = followed.router
         assert default_log(tmp_path / "router").is_file()
         done = first.route("what another process decides and scores").id
-        other = Router.load(tmp_path / "router", log=default_log(tmp_path / "router"))
-        other.feedback(done, score=1.0)
-        other.log.close()
+        second = Router.load(tmp_path / "router", log=default_log(tmp_path / "router"))
+        second.feedback(done, score=1.0)
+        second.log.close()
         assert wait(lambda: followed.router.learner.learnt == 1, 60.0)
         promote(make_bundle("lin_ts", epsilon=0.1), tmp_path / "router")
         assert wait(lambda: followed.router.manifest.policy == "lin_ts", 60.0)
@@ -173,39 +173,39 @@ def test_a_folder_is_followed_and_leaves_a_checkpoint(make_bundle, tmp_path):
     assert list((tmp_path / "router.events.learned").glob("*/learned.json"))
 
 
-def test_an_error_inside_never_stops_a_call(made, monkeypatch):
+def test_an_error_inside_never_stops_a_call(plugin, monkeypatch):
     def broken(*arguments, **keywords):
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(made.router, "route_many", broken)
+    monkeypatch.setattr(plugin.router, "route_many", broken)
 
     async def work():
         return await litellm.Router(model_list=deployments()).acompletion(model="cabs", messages=ASK)
 
     assert run(work()).choices[0].message.content.startswith("from ")
-    assert made.errors == 1
+    assert plugin.errors == 1
 
 
-def test_answers_say_which_decision_they_are(made):
+def test_answers_say_which_decision_they_are(plugin):
     async def work():
-        made._remember(None, "call-1", "decision-1", MODELS[0])
+        plugin._remember(None, "call-1", "decision-1", MODELS[0])
         return [
-            await made.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
-            await made.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
-            await made.async_post_call_response_headers_hook({}, None, None),
+            await plugin.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
+            await plugin.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
+            await plugin.async_post_call_response_headers_hook({}, None, None),
         ]
 
     assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
 
 
-def test_the_bill_is_that_of_the_server(made):
+def test_the_bill_is_that_of_the_server(plugin):
     """Reasoning that stands in the total alone is paid, and the provider's own cost is taken."""
     for usage, usd in (({}, 10 * 1e-5 + 1_005 * 2e-5), ({"cost": 0.25}, 0.25)):
         counts = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1_015, **usage}
         answer = litellm.ModelResponse(usage=litellm.Usage(**counts))
-        routed = made.router.route("What is two plus two?")
+        routed = plugin.router.route("What is two plus two?")
         about = {"metadata": {"cabs": routed.id}, "output_cost_per_token": 2e-5}
         kwargs = {"litellm_params": about, "response_cost": 10 * 1e-5 + 5 * 2e-5}
-        run(made.async_log_success_event(kwargs, answer, datetime.now(), datetime.now()))
-        row = made.router.log.decision(id=routed.id)
+        run(plugin.async_log_success_event(kwargs, answer, datetime.now(), datetime.now()))
+        row = plugin.router.log.decision(id=routed.id)
         assert row.cost == pytest.approx(usd) and (row.tokens_in, row.tokens_out) == (10, 1_005)

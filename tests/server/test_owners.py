@@ -50,22 +50,22 @@ def test_a_key_scores_no_decision_of_another(speaking, keyed):
             assert answer.status_code == 404
     assert keyed.post("/v1/feedback", json={"id": his.id, "score": 0.0}, headers=BOB).status_code == 200
     assert keyed.post("/v1/feedback", json={"id": row.id, "score": 1.0}, headers=ALICE).status_code == 200
-    found = log_of(keyed).rewards()
-    assert [(r.decision_id, r.teaches) for r in found] == [(his.id, True), (row.id, True)]
+    rewards = log_of(keyed).rewards()
+    assert [(r.decision_id, r.teaches) for r in rewards] == [(his.id, True), (row.id, True)]
 
 
 def test_the_same_names_of_two_keys_are_two_decisions(keyed):
-    made = [
+    ids = [
         keyed.post("/v1/decision", json={"text": "a question", "call_id": "same"}, headers=h).json()["id"]
         for h in (ALICE, BOB)
     ]
     for header in (ALICE, BOB, BOSS):  # an admin scores the newest of all
         assert keyed.post("/v1/feedback", json={"call_id": "same", "score": 1.0}, headers=header).is_success
-    found = log_of(keyed).rewards()
-    assert [(r.decision_id, r.source) for r in found] == [
-        (made[0], "alice"),
-        (made[1], "bob"),
-        (made[1], "boss"),
+    rewards = log_of(keyed).rewards()
+    assert [(r.decision_id, r.source) for r in rewards] == [
+        (ids[0], "alice"),
+        (ids[1], "bob"),
+        (ids[1], "boss"),
     ]
     sessions = [
         keyed.post(

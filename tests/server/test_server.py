@@ -47,16 +47,18 @@ def test_forwarded_logged_scored(place):
         model, name = answer.headers["x-cabs-model"], answer.headers["x-cabs-decision"]
         assert answer.json()["choices"][0]["message"]["content"] == f"{model}: What is two plus two?"
         settle(c)
-        made = log(place).decision(id=name)
-        assert (made.arm, made.status, made.response_id) == (model, "answered", answer.json()["id"])
-        assert made.cost == pytest.approx((10 * 100 + 5 * 200) / 1e6) and made.latency > 0
-        said = [c.post("/v1/feedback", json={"response_id": made.response_id, "score": s}) for s in (1, 1, 0)]
-        assert [(r.status_code, r.json()["result"]) for r in said] == [
+        row = log(place).decision(id=name)
+        assert (row.arm, row.status, row.response_id) == (model, "answered", answer.json()["id"])
+        assert row.cost == pytest.approx((10 * 100 + 5 * 200) / 1e6) and row.latency > 0
+        answers = [
+            c.post("/v1/feedback", json={"response_id": row.response_id, "score": s}) for s in (1, 1, 0)
+        ]
+        assert [(r.status_code, r.json()["result"]) for r in answers] == [
             (200, "recorded"),
             (200, "duplicate"),
             (409, "conflict"),
         ]
-        assert [(r.cost, r.source) for r in log(place).rewards()] == [(made.cost, "local")]
+        assert [(r.cost, r.source) for r in log(place).rewards()] == [(row.cost, "local")]
 
 
 def test_an_answer_waits_for_its_decision_in_the_log_and_not_for_its_end(place, monkeypatch, caplog):
@@ -73,13 +75,13 @@ def test_an_answer_waits_for_its_decision_in_the_log_and_not_for_its_end(place, 
     with client(place) as c:
         monkeypatch.setattr(Router, "finish", slow)
         answer = c.post("/v1/chat/completions", json={"model": "cabs", **ASK})
-        made = log(place).decision(id=answer.headers["x-cabs-decision"])
-        assert answer.status_code == 200 and made.status == "decided" and made.cost is None
+        row = log(place).decision(id=answer.headers["x-cabs-decision"])
+        assert answer.status_code == 200 and row.status == "decided" and row.cost is None
         may_end.set()
-        said = c.post("/v1/feedback", json={"response_id": answer.json()["id"], "score": 1})
-        assert said.json()["result"] == "recorded"
-        made = log(place).decision(id=made.id)
-        assert made.status == "answered" and log(place).rewards()[0].cost == made.cost
+        feedback = c.post("/v1/feedback", json={"response_id": answer.json()["id"], "score": 1})
+        assert feedback.json()["result"] == "recorded"
+        row = log(place).decision(id=row.id)
+        assert row.status == "answered" and log(place).rewards()[0].cost == row.cost
         monkeypatch.setattr(Router, "finish", full)
         assert c.post("/v1/chat/completions", json={"model": "cabs", **ASK}).status_code == 200
         settle(c)
@@ -99,8 +101,8 @@ def test_models_rho_and_a_model_by_name(place):
 
 def test_decision_only(place):
     with client(place, upstreams=None) as c:
-        made = c.post("/v1/decision", json={"text": "Hello there", "available": MODELS[:2], "rho": 0})
-        assert made.json()["model"] in MODELS[:2] and set(made.json()["scores"]) == set(MODELS)
+        decided = c.post("/v1/decision", json={"text": "Hello there", "available": MODELS[:2], "rho": 0})
+        assert decided.json()["model"] in MODELS[:2] and set(decided.json()["scores"]) == set(MODELS)
         assert c.post("/v1/chat/completions", json=ASK).status_code == 501
         for bad, words in (
             ({"text": ""}, "empty text"),
@@ -136,11 +138,11 @@ def test_bad_feedback(place):
             assert c.post("/v1/feedback", json=bad).status_code == status, bad
         assert log(place).rewards() == []
         one = {"id": name, "score": 0.5, "idempotency_key": "k"}
-        said = c.post("/v1/feedback", json=one).json()
+        result = c.post("/v1/feedback", json=one).json()
         assert (
-            said["result"] == "recorded"
-            and said["learnt"] is False
-            and "carrot does not learn" in said["note"]
+            result["result"] == "recorded"
+            and result["learnt"] is False
+            and "carrot does not learn" in result["note"]
         )
         assert c.post("/v1/feedback", json=one).json() == {"result": "duplicate"}
 
@@ -152,8 +154,8 @@ def test_timeouts_and_unreachable_upstreams(place, write_upstreams):
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json=ASK)
     assert answer.status_code in (502, 504) and answer.json()["error"]["type"] == "upstream_error"
-    found = {d.arm: d.status for d in log(place).decisions()}
-    assert found == dict(zip(MODELS, ["error", "error", "timeout", "timeout"], strict=True))
+    statuses = {d.arm: d.status for d in log(place).decisions()}
+    assert statuses == dict(zip(MODELS, ["error", "error", "timeout", "timeout"], strict=True))
 
 
 def test_keys_are_asked_for_and_name_the_source(place):
@@ -164,8 +166,8 @@ def test_keys_are_asked_for_and_name_the_source(place):
         app, judge = ({"authorization": f"Bearer secret-of-{n}"} for n in ("app", "judge"))
         name = c.post("/v1/decision", json={"text": "Hi there"}, headers=app).json()["id"]
         for headers, score in ((app, 1), (judge, 0)):
-            said = c.post("/v1/feedback", json={"id": name, "score": score}, headers=headers)
-            assert said.json()["result"] == "recorded"
+            answer = c.post("/v1/feedback", json={"id": name, "score": score}, headers=headers)
+            assert answer.json()["result"] == "recorded"
         assert [r.source for r in log(place).rewards()] == ["app", "judge"]
         assert b"secret-of" not in (place / "log.sqlite").read_bytes()
 
@@ -244,8 +246,8 @@ def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bun
         assert wait(lambda: bundle(c) != first)
         assert bundle(c) == read_manifest(place / "router").id
         assert c.app.state.keeper.router.log is opened  # no second connection
-        made = c.post("/v1/chat/completions", json=ASK)
-        assert log(place).decision(id=made.headers["x-cabs-decision"]).bundle == bundle(c)
+        answer = c.post("/v1/chat/completions", json=ASK)
+        assert log(place).decision(id=answer.headers["x-cabs-decision"]).bundle == bundle(c)
         promote(make_bundle("carrot", epsilon=0.1), place / "router")
         assert wait(lambda: bundle(c) == first)
         header = place / "router" / "router.json"
@@ -276,8 +278,8 @@ def test_the_log_gets_into_its_file_beside_requests(place):
 
     def in_file() -> bool:
         uri = f"{(place / 'log.sqlite').as_uri()}?mode=ro&immutable=1"  # as if there were no write-ahead log
-        with closing(sqlite3.connect(uri, uri=True)) as found, suppress(sqlite3.Error):
-            return found.execute("SELECT COUNT(*) FROM decisions").fetchone() == (1,)
+        with closing(sqlite3.connect(uri, uri=True)) as db, suppress(sqlite3.Error):
+            return db.execute("SELECT COUNT(*) FROM decisions").fetchone() == (1,)
         return False
 
     with client(place) as c:
@@ -288,12 +290,12 @@ def test_the_log_gets_into_its_file_beside_requests(place):
 
 def test_metrics_count_the_log(place):
     with client(place) as c:
-        made = [c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"] for _ in range(5)]
-        c.post("/v1/feedback", json={"id": made[0], "score": 1})
+        ids = [c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"] for _ in range(5)]
+        c.post("/v1/feedback", json={"id": ids[0], "score": 1})
         # numbers have gaps, as after PostgreSQL's rollbacks
         with sqlite3.connect(place / "log.sqlite") as db:
             db.execute("UPDATE sqlite_sequence SET seq = 9 WHERE name = 'rewards'")
-        c.post("/v1/feedback", json={"id": made[1], "score": 1})
+        c.post("/v1/feedback", json={"id": ids[1], "score": 1})
         assert log(place).rewards()[-1].seq == 10
         text = c.get("/metrics").text
     counted = sum(
@@ -352,13 +354,13 @@ def test_a_conversation_keeps_its_model_and_is_scored_as_one(place):
             body["messages"] += tool
         assert len(models) == 1
         settle(c)
-        made = log(place).decisions()
-        assert len(made) == 10 and sum(d.kept is None for d in made) == 1
+        decisions = log(place).decisions()
+        assert len(decisions) == 10 and sum(d.kept is None for d in decisions) == 1
         assert c.post("/v1/feedback", json={"session": "mine", "score": 1.0}).json()["result"] == "recorded"
-        assert [r.decision_id for r in log(place).rewards()] == [made[0].id]
+        assert [r.decision_id for r in log(place).rewards()] == [decisions[0].id]
         fallback = c.app.state.keeper.router.manifest.fallback
         for odd in ([image], [{"role": "system", "content": "rules"}]):
             answer = c.post("/v1/chat/completions", json={"model": "cabs", "messages": odd})
             assert answer.status_code == 200 and answer.headers["x-cabs-model"] == fallback
-        kept = c.post("/v1/decision", json={"messages": [*ASK["messages"], *tool]}, headers=headers).json()
-        assert kept["kept"] == made[0].id and kept["propensity"] == 1.0
+        decided = c.post("/v1/decision", json={"messages": [*ASK["messages"], *tool]}, headers=headers).json()
+        assert decided["kept"] == decisions[0].id and decided["propensity"] == 1.0

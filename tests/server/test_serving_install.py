@@ -64,9 +64,9 @@ def serve(*folders: Path) -> dict[str, str]:
         [sys.executable, "-c", PROGRAM, *map(str, folders)], capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, str] = json.loads(done.stdout)
-    assert len(found) == len(folders)
-    return found
+    listing: dict[str, str] = json.loads(done.stdout)
+    assert len(listing) == len(folders)
+    return listing
 
 
 def listed(folder: Path) -> set[str]:
@@ -95,14 +95,14 @@ def test_a_transformer_serves_with_what_is_listed(tmp_path, bert_pool, bert_arti
 @pytest.mark.slow
 def test_the_oracle_network_serves_without_torch(tmp_path, pool, artifacts_of) -> None:
     oracle = {"kind": "network", "hidden": 16, "max_epochs": 2}
-    said = {
+    fields = {
         **pool.model_dump(mode="json", exclude_unset=True),
         "oracle": oracle,
         "features": {"dim": 8, "kind": "head"},
     }
-    own = ModelPool.model_validate(said)
-    inputs = artifacts_of(tmp_path / "artifacts", own)
-    build_bundle(tmp_path / "r", own, inputs, policy="cabs_c_linear", rho=300.0)
+    network_pool = ModelPool.model_validate(fields)
+    inputs = artifacts_of(tmp_path / "artifacts", network_pool)
+    build_bundle(tmp_path / "r", network_pool, inputs, policy="cabs_c_linear", rho=300.0)
     assert Oracles.load(tmp_path / "r" / "oracles").network is not None
     assert listed(tmp_path / "r").isdisjoint(NEVER)
     serve(tmp_path / "r")

@@ -16,11 +16,11 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 def collector(monkeypatch):
     """Bodies that were posted to a collector on this machine."""
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra [otel]")
-    found: list[bytes] = []
+    bodies: list[bytes] = []
 
     class Collect(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            found.append(self.rfile.read(int(self.headers["content-length"])))
+            bodies.append(self.rfile.read(int(self.headers["content-length"])))
             self.send_response(200)
             self.end_headers()
 
@@ -31,7 +31,7 @@ def collector(monkeypatch):
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield found
+    yield bodies
     server.shutdown()
     thread.join()
     server.server_close()

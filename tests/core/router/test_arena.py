@@ -81,9 +81,9 @@ def test_routerarena_s_own_script_can_ask_it(dataset, make_bundle, test_prompts)
         def _get_prediction(self, query): ...
 
         def get_prediction(self, query):
-            found = self._get_prediction(query)
-            assert found in self.models
-            return found
+            model = self._get_prediction(query)
+            assert model in self.models
+            return model
 
     bundle = make_bundle("ridge")
     chooser = Chooser(bundle, NAMES)
@@ -106,9 +106,9 @@ def test_the_score_is_the_weighted_harmonic_mean(cost, accuracy) -> None:
 
 
 def test_the_figures_of_evaluated_predictions(tmp_path) -> None:
-    def entry(i, model, accuracy, cost, other=False):
-        found = {"global index": f"A_{i}", "prediction": model, "accuracy": accuracy, "cost": cost}
-        return found | ({"for_optimality": True} if other else {})
+    def entry(i, model, accuracy, cost, optimal=False):
+        entry_ = {"global index": f"A_{i}", "prediction": model, "accuracy": accuracy, "cost": cost}
+        return entry_ | ({"for_optimality": True} if optimal else {})
 
     rows = [
         entry(0, "dear", 1.0, 0.004),
@@ -125,21 +125,21 @@ def test_the_figures_of_evaluated_predictions(tmp_path) -> None:
             [{"global index": "A_0", "prediction": "cheap"}, {"global_index": "A_1", "prediction": "cheap"}]
         )
     )
-    found = score(tmp_path / "p.json", tmp_path / "r.json")
-    assert found["accuracy"] == pytest.approx(2 / 3) and found["cost_per_1000"] == pytest.approx(6 / 4)
-    assert found["arena_score"] == pytest.approx(arena_score(1.5, 2 / 3)) and found["robustness"] == 0.5
-    assert found["opt_sel"] == pytest.approx(1 / 3) and found["opt_acc"] == pytest.approx(2 / 3)
-    assert found["opt_cost"] == pytest.approx(0.002 / 0.005) and found["optimality_queries"] == 3
-    shown = CliRunner().invoke(
+    figures = score(tmp_path / "p.json", tmp_path / "r.json")
+    assert figures["accuracy"] == pytest.approx(2 / 3) and figures["cost_per_1000"] == pytest.approx(6 / 4)
+    assert figures["arena_score"] == pytest.approx(arena_score(1.5, 2 / 3)) and figures["robustness"] == 0.5
+    assert figures["opt_sel"] == pytest.approx(1 / 3) and figures["opt_acc"] == pytest.approx(2 / 3)
+    assert figures["opt_cost"] == pytest.approx(0.002 / 0.005) and figures["optimality_queries"] == 3
+    result = CliRunner().invoke(
         arena, ["score", str(tmp_path / "p.json"), "--robustness", str(tmp_path / "r.json")]
     )
-    assert "RouterArena score" in shown.output and "robustness 0.5000" in shown.output
+    assert "RouterArena score" in result.output and "robustness 0.5000" in result.output
     as_json = CliRunner().invoke(arena, ["score", str(tmp_path / "p.json"), "--json"])
     assert json.loads(as_json.output)["queries"] == 4
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "no readable JSON"),
         ("{}", "expected a list of objects"),
@@ -147,9 +147,9 @@ def test_the_figures_of_evaluated_predictions(tmp_path) -> None:
         ('[{"global index": "A_1", "prompt": "x"}, {"global index": "A_1", "prompt": "y"}]', "occurs twice"),
     ],
 )
-def test_files_of_another_form_are_named(tmp_path, text, said) -> None:
+def test_files_of_another_form_are_named(tmp_path, text, message) -> None:
     (tmp_path / "d.json").write_text(text)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         read_dataset(tmp_path / "d.json")
 
 

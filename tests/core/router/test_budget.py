@@ -35,9 +35,9 @@ def test_a_budget_within_reach_is_met(problem, policy):
         for rho in (0, 2000)
     ]
     target = (spent[0] + spent[1]) / 2
-    found = replay_budget(problem, policy, target, rhos=(0.0, 2000.0), trials=2)
-    assert found.row()["spent"] == pytest.approx(target, rel=0.02)
-    assert found.costs.mean() == pytest.approx(problem.costs[found.order, found.actions].mean())
+    result = replay_budget(problem, policy, target, rhos=(0.0, 2000.0), trials=2)
+    assert result.row()["spent"] == pytest.approx(target, rel=0.02)
+    assert result.costs.mean() == pytest.approx(problem.costs[result.order, result.actions].mean())
 
 
 def test_it_starts_where_validation_spent_the_target(problem):
@@ -101,19 +101,19 @@ def test_ports_price_is_the_minimum_of_the_dual():
 def test_port_learns_its_price_once_and_plays_by_it(problem):
     spent = problem.costs.mean(axis=0)
     target = float(0.5 * (spent.min() + spent.max()))
-    found = replay_port(problem, target, limit=1e6, trials=2, seed=4)
+    result = replay_port(problem, target, limit=1e6, trials=2, seed=4)
     first = int(np.ceil(0.025 * problem.n))
     scores, costs = problem.static_scores["knn"], problem.predicted_costs
-    for order, actions, prices in zip(found.order, found.actions, found.rhos, strict=True):
+    for order, actions, prices in zip(result.order, result.actions, result.rhos, strict=True):
         seen = order[:first]
         price = port_price(scores[seen], costs[seen], target, 1e6)
         assert not prices[:first].any() and (prices[first:] == price).all()
         for row, arm in zip(order[first : first + 200], actions[first : first + 200], strict=True):
             assert arm == max(range(problem.K), key=lambda j: scores[row, j] - price * costs[row, j])
     np.testing.assert_array_equal(
-        found.order, replay_budget(problem, "knn", target, rhos=(0, 1000), trials=2, seed=4).order
+        result.order, replay_budget(problem, "knn", target, rhos=(0, 1000), trials=2, seed=4).order
     )
-    assert len(np.unique(found.actions[:, :first])) > 1
+    assert len(np.unique(result.actions[:, :first])) > 1
     (row,) = replay_budgets(problem, "knn", [target], rhos=(0.0, 2000.0), trials=2, seed=4)
     port = replay_port(problem, target, limit=100.0 / problem.offline_costs.mean(), trials=2, seed=4).row()
     assert (row["score port"], row["off port"]) == (port["score"], port["off"])

@@ -49,9 +49,9 @@ def test_a_bundle_that_decides_otherwise_is_found_out(make_bundle, problem, tmp_
 
 
 def test_another_problem_is_refused(make_bundle, artifacts):
-    other = ReplayProblem.load(artifacts["replay_problem"] / "validation")
+    validation = ReplayProblem.load(artifacts["replay_problem"] / "validation")
     with pytest.raises(ProvenanceError, match="compare it with the problem that it was made from"):
-        check_bundle_matches_replay(make_bundle("carrot"), other)
+        check_bundle_matches_replay(make_bundle("carrot"), validation)
 
 
 def _resign(folder):
@@ -114,10 +114,10 @@ def _resigned_with(folder, data):
     write_text(folder / HEADER, json.dumps(data | {"id": draft.digest()}))
 
 
-@pytest.mark.parametrize(("found", "words"), [(99, "update this software"), (0, "export the router again")])
-def test_other_formats(copy, found, words):
+@pytest.mark.parametrize(("version", "words"), [(99, "update this software"), (0, "export the router again")])
+def test_other_formats(copy, version, words):
     data = json.loads((copy / HEADER).read_text())
-    (copy / HEADER).write_text(json.dumps(data | {"format": found}))
+    (copy / HEADER).write_text(json.dumps(data | {"format": version}))
     with pytest.raises(ProvenanceError, match=words):
         Router.load(copy)
 
@@ -251,7 +251,7 @@ def with_gaps(problem, champion_plays: np.ndarray, unknown: tuple[str, ...] = ()
 
 
 def test_predictions_do_not_promote(make_bundle, problem, test_prompts):
-    """Biased predictions turn the comparison round where they count as outcomes, and change little where they
+    """Biased predictions turn the verdict round where they count as outcomes, and change little where they
     do not."""
     champion, challenger = make_bundle("kernel_ridge"), make_bundle("random")
     full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.2)
@@ -263,28 +263,30 @@ def test_predictions_do_not_promote(make_bundle, problem, test_prompts):
     )
     assert full.difference < -0.05 and not full.promote
     assert naive.difference > 0.05 and naive.promote  # what was done before
-    found = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.2)
-    assert found.difference < 0 and not found.promote and "from real answers" in found.reason
-    assert abs(found.difference - full.difference) < 3 * found.se
-    assert found.se > full.se and (gaps.observed[rows, played] > 0).any()
+    verdict = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.2)
+    assert verdict.difference < 0 and not verdict.promote and "from real answers" in verdict.reason
+    assert abs(verdict.difference - full.difference) < 3 * verdict.se
+    assert verdict.se > full.se and (gaps.observed[rows, played] > 0).any()
 
 
 def test_what_nobody_can_know_is_not_told(make_bundle, problem, test_prompts):
     champion, challenger = make_bundle("kernel_ridge"), make_bundle("carrot")
     full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.9)
     gaps = with_gaps(problem, played_arms(champion, test_prompts, problem, 0.0), tuple(problem.arms))
-    found = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.02)
-    assert full.promote and not found.promote
-    assert found.low < found.difference - 1.96 * found.se and found.high > found.difference + 1.96 * found.se
-    assert "cannot tell" in found.reason and "ask these models on the prompts that lack them" in found.reason
+    verdict = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.02)
+    assert full.promote and not verdict.promote
+    spread = 1.96 * verdict.se
+    assert verdict.low < verdict.difference - spread and verdict.high > verdict.difference + spread
+    assert "cannot tell" in verdict.reason
+    assert "ask these models on the prompts that lack them" in verdict.reason
 
 
 def test_both_learn_from_real_answers_alone(make_bundle, problem, test_prompts):
     bundle = make_bundle("lin_ts")
     nothing = replace(problem, observed=np.zeros(problem.scores.shape))
-    other = replace(nothing, scores=1.0 - problem.scores)
+    mirror = replace(nothing, scores=1.0 - problem.scores)
     assert (
-        played_arms(bundle, test_prompts, nothing, 0.0) == played_arms(bundle, test_prompts, other, 0.0)
+        played_arms(bundle, test_prompts, nothing, 0.0) == played_arms(bundle, test_prompts, mirror, 0.0)
     ).all()
     assert (
         played_arms(bundle, test_prompts, problem, 0.0) != played_arms(bundle, test_prompts, nothing, 0.0)
@@ -306,7 +308,7 @@ def test_what_a_hub_adds_is_no_damage(make_bundle, tmp_path):
 
 
 def test_latency_is_measured(make_bundle, test_prompts):
-    found = measure_latency(make_bundle("carrot"), test_prompts, decisions=5, warmup=1)
-    assert 0 < found.encoder_p50 <= found.encoder_p99 and found.total_p50 > found.rest_p50 > 0
+    latency = measure_latency(make_bundle("carrot"), test_prompts, decisions=5, warmup=1)
+    assert 0 < latency.encoder_p50 <= latency.encoder_p99 and latency.total_p50 > latency.rest_p50 > 0
     with pytest.raises(RouterError):
         measure_latency(make_bundle("carrot"), [])

@@ -53,19 +53,21 @@ def test_prices_split_what_is_known():
 
 
 def shares(router: Router, n: int = 200) -> dict[str, float]:
-    made = [router.route(f"{TEXT} {i % 50}").model for i in range(n)]
-    return {arm: made.count(arm) / n for arm in router.arms}
+    models = [router.route(f"{TEXT} {i % 50}").model for i in range(n)]
+    return {arm: models.count(arm) / n for arm in router.arms}
 
 
 def played(router: Router, n: int) -> str:
     """The model of the largest share after n honest outcomes."""
     for i in range(n):
-        made = router.route(f"{TEXT} {i % 50}", tokens=12.0)
+        decision = router.route(f"{TEXT} {i % 50}", tokens=12.0)
         router.feedback(
-            made.id, score=float(made.model == "mistralai_mistral-7b-chat"), cost=made.costs[made.model]
+            decision.id,
+            score=float(decision.model == "mistralai_mistral-7b-chat"),
+            cost=decision.costs[decision.model],
         )
-    found = shares(router)
-    return max(found, key=lambda arm: found[arm])
+    share = shares(router)
+    return max(share, key=lambda arm: share[arm])
 
 
 @pytest.mark.parametrize("priced", [True, False])
@@ -82,8 +84,8 @@ def test_one_outcome_drives_no_model_out_of_play(make_bundle, priced, tokens, co
     model = played(router, 150)
     before = shares(router)[model]
     assert before > 0.6
-    made = router.route(TEXT, available=[model], tokens=tokens)
-    router.feedback(made.id, score=1.0, cost=cost)
+    decision = router.route(TEXT, available=[model], tokens=tokens)
+    router.feedback(decision.id, score=1.0, cost=cost)
     assert shares(router)[model] > before - 0.15
 
 
@@ -92,12 +94,12 @@ def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle,
     prices = dict.fromkeys(Router.load(folder).arms, 0.1)
     router = Router.load(folder, log=tmp_path / "log.sqlite", prices=prices)
     for i in range(5):
-        made = router.route(f"{TEXT} {i}", tokens=1_000.0)
-        row = router.log.decision(id=made.id)
-        assert row.expected_cost == pytest.approx(made.costs[made.model]) and row.input_cost == pytest.approx(
-            1e-4
-        )
-        router.feedback(made.id, score=1.0, cost=10 * made.costs[made.model])
+        decision = router.route(f"{TEXT} {i}", tokens=1_000.0)
+        row = router.log.decision(id=decision.id)
+        assert row.expected_cost == pytest.approx(
+            decision.costs[decision.model]
+        ) and row.input_cost == pytest.approx(1e-4)
+        router.feedback(decision.id, score=1.0, cost=10 * decision.costs[decision.model])
     factors = router.learner.charges.factors
     assert (factors > 1).any()
     router.save(tmp_path / "saved")

@@ -28,10 +28,10 @@ MODELS = {
 @given(st.lists(st.floats(0, 1e3), min_size=1, max_size=8))
 @example([0.0, 5e-324])
 def test_the_prior_rises_with_the_price_and_stays_in_range(prices) -> None:
-    found = prior_scores(np.array(prices))
-    assert ((found >= LOWEST) & (found <= HIGHEST)).all()
+    priors = prior_scores(np.array(prices))
+    assert ((priors >= LOWEST) & (priors <= HIGHEST)).all()
     order = np.argsort(prices, kind="stable")
-    assert (np.diff(found[order]) >= -1e-12).all()
+    assert (np.diff(priors[order]) >= -1e-12).all()
 
 
 @pytest.fixture(scope="module")

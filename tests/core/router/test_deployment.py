@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory):
+def finished(tmp_path_factory: pytest.TempPathFactory):
     """A home with the finished stages of the tiny pool."""
     home = tmp_path_factory.mktemp("home")
     with home_with(TINY, home):
@@ -42,9 +42,9 @@ def made(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of it."""
-    shutil.copytree(made, tmp_path / "home")
+    shutil.copytree(finished, tmp_path / "home")
     monkeypatch.setenv("CABS_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("CABS_POOLS_DIR", raising=False)
     return tmp_path / "home"
@@ -64,12 +64,12 @@ def test_the_stage_chooses_checks_and_times(home: Path) -> None:
     record = chain_of().store.record(("router", "tiny"))
     summary = RouterSummary.of(record)
     assert summary.policy == read_manifest(bundle(home)).policy and summary.same["rounds"] > 50
-    found = verdicts(summary)
-    assert found["same_decisions"][0] and found["size"][0]
+    results = verdicts(summary)
+    assert results["same_decisions"][0] and results["size"][0]
     slow = {**summary.latency, "total_p99": 41.0}
     assert not verdicts(replace(summary, latency=slow))["latency"][0]
-    other = {**summary.same, "different": 1, "first": 7}
-    assert not verdicts(replace(summary, same=other))["same_decisions"][0]
+    different = {**summary.same, "different": 1, "first": 7}
+    assert not verdicts(replace(summary, same=different))["same_decisions"][0]
     assert examine_again(chain_of()).same["different"] == 0
     assert {row["policy"] for row in summary.decisions} == set(chain_of().pool.policies)
 
@@ -148,8 +148,8 @@ def test_the_champion_is_compared_with_what_it_learnt_on_prompts_that_nobody_saw
     router.route(held_out[2])  # never scored, so nothing was learnt from it
     router.close()
     set_pool(home, "router: {policy: lin_ucb, epsilon: 0.3}")
-    found = deploy(chain_of())
-    assert found["comparison"]["queries"] == len(held_out) - 2 >= 30
+    record = deploy(chain_of())
+    assert record["comparison"]["queries"] == len(held_out) - 2 >= 30
     assert not set(prompt_hashes(held_out).tolist()) & set(seen_prompts(bundle(home)).tolist())
     # a champion that was trained on them is not compared on them
     seen = np.unique(np.concatenate([seen_prompts(place), prompt_hashes(held_out[:5])]))
@@ -164,9 +164,9 @@ def test_too_few_unseen_prompts_leave_the_champion(home: Path, monkeypatch: pyte
     deploy(chain_of())
     set_pool(home, "router: {epsilon: 0.2}")
     monkeypatch.setattr("cabs_core.pipeline.stages.deployment.FEWEST", 10_000)
-    found = deploy(chain_of())
-    assert not found["passed"] and "10000 are needed" in found["reason"]
-    not_worse, comparable = deployment_results(found)
+    record = deploy(chain_of())
+    assert not record["passed"] and "10000 are needed" in record["reason"]
+    not_worse, comparable = deployment_results(record)
     assert (
         not not_worse.passed and not comparable.passed and comparable.severity == dg.AssetCheckSeverity.ERROR
     )
@@ -188,16 +188,16 @@ def test_traffic_that_repeats_the_tables_prompts_is_an_alert(home: Path, tmp_pat
     (home / "pools" / "tiny.yaml").write_text(TINY + "router: {epsilon: 0.2}\n", encoding="utf-8")
     again = cabs("deploy", "--pool", "tiny", "--json")
     assert again.exit_code == 1
-    found = json.loads(again.stdout[again.stdout.index("{") :])
+    record = json.loads(again.stdout[again.stdout.index("{") :])
     assert (
-        not found["passed"]
-        and not found["comparable"]
-        and "prompts 0 were seen by neither" in found["reason"]
+        not record["passed"]
+        and not record["comparable"]
+        and "prompts 0 were seen by neither" in record["reason"]
     )
     with open_instance() as instance:
         run = instance.get_runs(limit=1)[0]
-        said = dict(problems_of(instance, run))
-    assert any(key.endswith("comparable:ERROR") for key in said) and run.is_success
+        problems = dict(problems_of(instance, run))
+    assert any(key.endswith("comparable:ERROR") for key in problems) and run.is_success
 
 
 def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
@@ -207,23 +207,23 @@ def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
     champion = read_manifest(place)
     router = Router.load(place, log=default_log(place))
     texts = [*held_out[:3], *(f"Sort these {i} numbers" for i in range(40))]
-    for made in router.route_many(texts[:20]):
-        router.feedback(made.id, score=1.0, cost=1e-4)
+    for decision in router.route_many(texts[:20]):
+        router.feedback(decision.id, score=1.0, cost=1e-4)
     few = deploy(chain_of())
     assert few["reason"] == "it is deployed already"
     assert "17 scored decisions on prompts that are not in the table; 30 are needed" in few["log"]
-    for made in router.route_many(texts[20:]):
-        router.feedback(made.id, score=1.0, cost=1e-4)
+    for decision in router.route_many(texts[20:]):
+        router.feedback(decision.id, score=1.0, cost=1e-4)
     router.close()
-    found = deploy(chain_of())
-    assert found["log"] == "learnt from 40 decisions" and found["challenger"] != champion.id
-    assert found["comparison"]["queries"] == len(held_out) - 3  # the champion learnt from these
-    assert found["passed"], found["reason"]
+    record = deploy(chain_of())
+    assert record["log"] == "learnt from 40 decisions" and record["challenger"] != champion.id
+    assert record["comparison"]["queries"] == len(held_out) - 3  # the champion learnt from these
+    assert record["passed"], record["reason"]
     now = read_manifest(place)
-    assert now.id == found["challenger"] and now.provenance["log"] == {"decisions": 40, "prompts": 40}
+    assert now.id == record["challenger"] and now.provenance["log"] == {"decisions": 40, "prompts": 40}
     # a prompt that was learnt from stays out of comparisons, though the log keeps its hash alone
     assert held_out_rows([*held_out[:2], *texts[-2:]], place).tolist() == [0, 1]
     before, after = (Oracles.load(folder / "oracles") for folder in (bundle(home), place))
     assert before.predictors["ridge"].mean_.mean() < after.predictors["ridge"].mean_.mean()
     again = deploy(chain_of())
-    assert again["reason"] == "it is deployed already" and again["log"] == found["log"]
+    assert again["reason"] == "it is deployed already" and again["log"] == record["log"]

@@ -20,32 +20,32 @@ from cabs_core.router.doctor_cli import doctor
 def used(make_bundle, test_prompts, tmp_path):
     folder, log = make_bundle("carrot", epsilon=0.3), tmp_path / "events.sqlite"
     router = Router.load(folder, log=log)
-    made = [router.route(test_prompts[i % 20]) for i in range(60)]
-    for i, d in enumerate(made[:40]):
+    decisions = [router.route(test_prompts[i % 20]) for i in range(60)]
+    for i, d in enumerate(decisions[:40]):
         router.feedback(d.id, score=(i % 5) / 4, cost=1e-4)
-    router.finish(made[0].id, status="timeout")
+    router.finish(decisions[0].id, status="timeout")
     router.close()
-    return folder, log, made
+    return folder, log, decisions
 
 
 def test_counts_and_curves(used):
-    folder, log, made = used
-    found = examine(folder, log)
-    assert (found["decisions"], found["rewards"], found["unscored"], found["failed"]) == (60, 40, 20, 1)
-    for arm in found["arms"]:
-        mine = [(i % 5) / 4 for i, d in enumerate(made[:40]) if d.model == arm["model"]]
+    folder, log, decisions = used
+    facts = examine(folder, log)
+    assert (facts["decisions"], facts["rewards"], facts["unscored"], facts["failed"]) == (60, 40, 20, 1)
+    for arm in facts["arms"]:
+        mine = [(i % 5) / 4 for i, d in enumerate(decisions[:40]) if d.model == arm["model"]]
         assert arm["scored"] == len(mine)
         assert arm["mean_score"] == (pytest.approx(np.mean(mine)) if mine else None)
-        assert arm["decisions"] == sum(d.model == arm["model"] for d in made)
-    assert len(found["curve"]["score"]) == 10 and found["curve"]["score"][0] == pytest.approx(0.375)
-    assert found["checkpoint"]["applied"] == 40 and found["problems"] == []
+        assert arm["decisions"] == sum(d.model == arm["model"] for d in decisions)
+    assert len(facts["curve"]["score"]) == 10 and facts["curve"]["score"][0] == pytest.approx(0.375)
+    assert facts["checkpoint"]["applied"] == 40 and facts["problems"] == []
 
 
 def test_a_stale_lease_with_rewards_waiting(used, monkeypatch):
-    folder, log, made = used
+    folder, log, decisions = used
     router = Router.load(folder, log=log)
     router.log.take_lease("dead", 5.0)
-    router.feedback(made[50].id, score=1.0)  # in the log, in no checkpoint
+    router.feedback(decisions[50].id, score=1.0)  # in the log, in no checkpoint
     router.log.close()
     assert examine(folder, log)["problems"] == []
     later = time.time() + 60
@@ -66,9 +66,9 @@ def test_never_scored_and_failing(make_bundle, test_prompts, tmp_path):
 def test_rewards_of_another_bundle_do_not_count(used, make_bundle, test_prompts):
     _, log, _ = used
     folder = make_bundle("ridge", epsilon=0.3)
-    found = examine(folder, log)
-    assert (found["decisions"], found["rewards"], found["unscored"], found["other_bundles"]) == (0, 0, 0, 60)
-    assert found["problems"] == []
+    facts = examine(folder, log)
+    assert (facts["decisions"], facts["rewards"], facts["unscored"], facts["other_bundles"]) == (0, 0, 0, 60)
+    assert facts["problems"] == []
     router = Router.load(folder, log=log)
     router.route(test_prompts[0])
     router.close()
@@ -88,21 +88,21 @@ def test_why_calls_failed_and_what_was_saved(make_bundle, test_prompts, tmp_path
     folder, log = make_bundle("carrot", epsilon=0.3), tmp_path / "events.sqlite"
     router = Router.load(folder, log=log)
     assert examine(folder, log)["saved"] is None
-    made = [router.route(test_prompts[i]) for i in range(6)]
-    for d in made[:4]:
+    decisions = [router.route(test_prompts[i]) for i in range(6)]
+    for d in decisions[:4]:
         router.finish(d.id, status="answered", cost=1e-4)
-    router.finish(made[4].id, status="timeout", cost=3e-4, reason="no answer within 60 s")
-    router.finish(made[5].id, status="error", reason="HTTP 401: refuses the router's key, or the model")
+    router.finish(decisions[4].id, status="timeout", cost=3e-4, reason="no answer within 60 s")
+    router.finish(decisions[5].id, status="error", reason="HTTP 401: refuses the router's key, or the model")
     fixed = sum(d.fixed_cost for d in router.log.decisions()[:4])
     router.close()
-    found = examine(folder, log)
-    assert {(f["model"], f["reason"].split(":")[0], f["calls"]) for f in found["failures"]} == {
-        (made[4].model, "no answer within 60 s", 1),
-        (made[5].model, "HTTP 401", 1),
+    facts = examine(folder, log)
+    assert {(f["model"], f["reason"].split(":")[0], f["calls"]) for f in facts["failures"]} == {
+        (decisions[4].model, "no answer within 60 s", 1),
+        (decisions[5].model, "HTTP 401", 1),
     }
-    assert any(f"1 calls of {made[5].model} failed: HTTP 401" in p for p in found["problems"])
-    assert found["saved"]["calls"] == 4 and found["saved"]["model"] == router.manifest.fallback
-    assert found["saved"]["usd"] == pytest.approx(7e-4) and found["saved"]["fixed_usd"] == pytest.approx(
+    assert any(f"1 calls of {decisions[5].model} failed: HTTP 401" in p for p in facts["problems"])
+    assert facts["saved"]["calls"] == 4 and facts["saved"]["model"] == router.manifest.fallback
+    assert facts["saved"]["usd"] == pytest.approx(7e-4) and facts["saved"]["fixed_usd"] == pytest.approx(
         fixed
     )
 
@@ -137,13 +137,13 @@ def test_all_answered_calls_count_and_a_kept_turn_is_compared_by_its_decision(
     router.finish(failed.id, status="error", cost=0.01)
     drawn = router.log.decision(id=first.id)
     router.close()
-    found = examine(folder, log)
-    assert found["answered"]["calls"] == 5 and found["answered"]["usd"] == pytest.approx(1.04)
-    assert found["answered"]["kept"] == {"calls": 3, "usd": pytest.approx(0.6)}
-    assert found["answered"]["named"] == {"calls": 1, "usd": pytest.approx(0.03)}
-    assert found["saved"]["calls"] == 4 and found["saved"]["usd"] == pytest.approx(1.01)
+    facts = examine(folder, log)
+    assert facts["answered"]["calls"] == 5 and facts["answered"]["usd"] == pytest.approx(1.04)
+    assert facts["answered"]["kept"] == {"calls": 3, "usd": pytest.approx(0.6)}
+    assert facts["answered"]["named"] == {"calls": 1, "usd": pytest.approx(0.03)}
+    assert facts["saved"]["calls"] == 4 and facts["saved"]["usd"] == pytest.approx(1.01)
     ratio = drawn.fixed_cost / drawn.expected_cost
-    assert found["saved"]["fixed_usd"] == pytest.approx(drawn.fixed_cost + 0.6 * ratio)
+    assert facts["saved"]["fixed_usd"] == pytest.approx(drawn.fixed_cost + 0.6 * ratio)
 
 
 def _bill(path, *lines: str):
@@ -152,12 +152,12 @@ def _bill(path, *lines: str):
 
 
 def test_an_invoice_is_compared_by_day_and_model(used, tmp_path):
-    folder, log, made = used
+    folder, log, decisions = used
     router, day = Router.load(folder, log=log), time.strftime("%Y-%m-%d", time.gmtime())
-    for d in made:
+    for d in decisions:
         router.finish(d.id, status="answered", cost=0.01, tokens_in=10, tokens_out=5)
     router.log.close()
-    calls = {m: sum(d.model == m for d in made) for m in {d.model for d in made}}
+    calls = {m: sum(d.model == m for d in decisions) for m in {d.model for d in decisions}}
     one, *rest = sorted(calls, key=calls.get)
     lines = [
         f'{day}T10:00:00Z,{m},{n * 0.01 / 2},{n * 15 / 2},""' for m, n in calls.items() for _ in range(2)
@@ -169,23 +169,23 @@ def test_an_invoice_is_compared_by_day_and_model(used, tmp_path):
         and agrees["problems"] == []
     )
     dearer = [*lines, f"{day},{one},$0.5,0,", "2026-01-01,elsewhere,2,100,"]
-    found = examine(folder, log, invoice=_bill(tmp_path / "b.csv", *dearer))
-    rows = {(r["day"], r["model"]): r for r in found["invoice"]["rows"]}
-    assert set(rows) == {(day, one), ("2026-01-01", "elsewhere")} and found["invoice"]["matched"] == len(rest)
+    facts = examine(folder, log, invoice=_bill(tmp_path / "b.csv", *dearer))
+    rows = {(r["day"], r["model"]): r for r in facts["invoice"]["rows"]}
+    assert set(rows) == {(day, one), ("2026-01-01", "elsewhere")} and facts["invoice"]["matched"] == len(rest)
     assert rows[day, one]["usd_invoice"] - rows[day, one]["usd_log"] == pytest.approx(0.5)
     assert (
         "tokens agree" in rows[day, one]["why"] and "no call of it" in rows["2026-01-01", "elsewhere"]["why"]
     )
-    assert f"differ on 2 of {len(calls) + 1} days and models" in found["problems"][0]
+    assert f"differ on 2 of {len(calls) + 1} days and models" in facts["problems"][0]
     renamed = _bill(tmp_path / "c.csv", *(line.replace(one, "its name there") for line in lines))
     assert examine(folder, log, invoice=renamed, names={one: "its name there"})["problems"] == []
-    shown = CliRunner().invoke(
+    result = CliRunner().invoke(
         doctor, ["--router", str(folder), "--log", str(log), "--invoice", str(tmp_path / "b.csv")]
     )
     assert (
-        shown.exit_code == 1
-        and f"{day} {one}: log" in shown.output
-        and "60 calls answered, 0.6000 USD" in shown.output
+        result.exit_code == 1
+        and f"{day} {one}: log" in result.output
+        and "60 calls answered, 0.6000 USD" in result.output
     )
 
 
@@ -213,16 +213,16 @@ def test_an_odd_invoice_is_refused_in_words(tmp_path, text, words):
 def test_a_new_bundle_beside_an_old_log_is_shown_as_it_is(used, make_bundle, tmp_path):
     _, log, _ = used
     folder = promote_to(tmp_path / "router", make_bundle("ridge", epsilon=0.3))
-    found = examine(folder, log)
-    assert found["decisions"] == 0 and found["problems"] == [] and found["bundles"][0]["calls"] == 60
-    shown = CliRunner().invoke(doctor, ["--router", str(folder), "--log", str(log)]).output
-    assert "has decided nothing yet" in shown and f"bundle {found['bundles'][0]['bundle']}: 60 calls" in shown
+    facts = examine(folder, log)
+    assert facts["decisions"] == 0 and facts["problems"] == [] and facts["bundles"][0]["calls"] == 60
+    page = CliRunner().invoke(doctor, ["--router", str(folder), "--log", str(log)]).output
+    assert "has decided nothing yet" in page and f"bundle {facts['bundles'][0]['bundle']}: 60 calls" in page
     run = EventLog(
         log
     ).database.transaction  # calls by the old bundle, a minute after the new one was put there
     run(lambda r: r("UPDATE decisions SET ts = ts + 60 WHERE seq > 50"), append=True)
     (problem,) = examine(folder, log)["problems"]
-    assert f"10 calls were decided by bundle {found['bundles'][0]['bundle']}" in problem
+    assert f"10 calls were decided by bundle {facts['bundles'][0]['bundle']}" in problem
 
 
 def promote_to(place, bundle):
@@ -238,22 +238,22 @@ def test_a_model_whose_scores_left_what_is_expected_is_named(
 ):
     folder, log = make_bundle(policy, epsilon=1.0), tmp_path / "events.sqlite"
     router = Router.load(folder, log=log, seed=3)
-    made = [d for _ in range(3) for d in router.route_many(test_prompts)]
+    decisions = [d for _ in range(3) for d in router.route_many(test_prompts)]
     rng, (worse, better) = np.random.default_rng(0), router.arms[:2]
-    for d in made:
+    for d in decisions:
         shift = {worse: -0.3, better: 0.3}.get(d.model, 0.0)
         score = np.clip(d.scores[d.model] + shift + rng.normal(0, 0.05), 0, 1)
         router.log.add_reward(d.id, float(score), 1e-4, "judge", d.id)
     router.log.close()
-    found = examine(folder, log)
-    told = {g["model"]: g for g in found["gaps"] if g["left"]}
+    facts = examine(folder, log)
+    named = {g["model"]: g for g in facts["gaps"] if g["left"]}
     expected = {a["name"]: a["mean_score"] for a in router.manifest.arms}
-    assert set(told) <= {worse, better} and told[worse]["mean"] < 0, expected
-    (line,) = [p for p in found["problems"] if p.startswith(worse)]
+    assert set(named) <= {worse, better} and named[worse]["mean"] < 0, expected
+    (line,) = [p for p in facts["problems"] if p.startswith(worse)]
     assert (
         "worse than the bundle expects" in line
         and follows in line
-        and found["learns"] == (policy == "hier_mix")
+        and facts["learns"] == (policy == "hier_mix")
     )
 
 

@@ -19,8 +19,8 @@ def test_a_policy_that_fails_is_an_error_of_its_own(monkeypatch, pool, artifacts
     monkeypatch.setattr(Carrot, "values", broken)
     monkeypatch.setattr(Carrot, "table", broken)
     problem = ReplayProblem.load(artifacts["replay_problem"] / "validation")
-    found = choose_policy(problem, ["carrot", "ridge"], 300.0)
-    assert found.policy == "ridge" and "carrot cannot be played" in found.failed["carrot"]
+    choice = choose_policy(problem, ["carrot", "ridge"], 300.0)
+    assert choice.policy == "ridge" and "carrot cannot be played" in choice.failed["carrot"]
     with pytest.raises(RouterError, match="no policy could be played"):
         choose_policy(problem, ["carrot"], 300.0)
 

@@ -83,12 +83,12 @@ def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
     log."""
     place = tmp_path / "log.sqlite"
     seen = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
-    other = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
+    second = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
     for i in range(10):
         for status, cost in (("error", None), ("timeout", 2e-4), ("answered", 5e-4)):
             seen.finish(seen.route(f"question {i}").id, status=status, cost=cost)
-    other.follow_budget()
-    for router in (seen, other):
+    second.follow_budget()
+    for router in (seen, second):
         pacer = router.pacer
         assert (pacer.calls, pacer.spent, pacer.allowed) == (10, pytest.approx(7e-3), pytest.approx(1e-2))
     assert seen.follow_budget()[1] == pytest.approx(7e-3) and seen.pacer.calls == 10
@@ -138,8 +138,8 @@ def test_what_a_bundle_can_reach_is_in_it(make_bundle):
     assert curve["rhos"][-1] == highest_rho(min(manifest.rhos), max(manifest.rhos)) == 1800.0
 
     def least_of(**options):
-        given = RouterOptions(budget_per_request=1e-9, **options).of(manifest)
-        return Pacer.of(manifest, given, any_rho=True).least
+        resolved = RouterOptions(budget_per_request=1e-9, **options).of(manifest)
+        return Pacer.of(manifest, resolved, any_rho=True).least
 
     least = {e: least_of(epsilon=e) for e in (0.0, 0.5, 1.0)}
     assert least[0.0] == pytest.approx(min(curve["usd"])) and least[0.0] < least[0.5] < least[1.0]

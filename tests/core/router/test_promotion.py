@@ -17,15 +17,17 @@ from cabs_core.router.promotion import judge
 
 @given(st.floats(-0.3, 0.3), st.floats(1e-4, 0.2), st.integers(10, 100_000), st.floats(0.001, 0.2))
 def test_the_interval_decides(difference: float, se: float, n: int, margin: float) -> None:
-    found = judge(0.5, 0.5 + difference, difference, se, n, margin)
-    assert found.promote == (found.low > -margin and found.high >= 0)
-    said = [word in found.reason for word in ("not worse by more than", "worse beyond noise", "cannot tell")]
-    assert said[0] == found.promote and sum(said) == 1
-    assert "more scored decisions are needed" in found.reason or not said[2]
+    verdict = judge(0.5, 0.5 + difference, difference, se, n, margin)
+    assert verdict.promote == (verdict.low > -margin and verdict.high >= 0)
+    reasons = [
+        word in verdict.reason for word in ("not worse by more than", "worse beyond noise", "cannot tell")
+    ]
+    assert reasons[0] == verdict.promote and sum(reasons) == 1
+    assert "more scored decisions are needed" in verdict.reason or not reasons[2]
     # so many decisions of the same spread make the interval of two equal routers narrow enough in nine of ten
     # cases
     sd = se * n**0.5
-    assert margin / (sd / found.needed**0.5) >= 1.96 + 1.2815
+    assert margin / (sd / verdict.needed**0.5) >= 1.96 + 1.2815
 
 
 def test_what_is_needed_by_a_sequence_is_more() -> None:
@@ -42,10 +44,10 @@ def log(rng, n: int, worse: float):
     `worse` a request."""
     base = rng.random((n, 4))
     champion = base.argmax(axis=1)
-    other = rng.random(n) < 0.5
-    challenger = np.where(other, (champion + 1) % 4, champion)
+    differs = rng.random(n) < 0.5
+    challenger = np.where(differs, (champion + 1) % 4, champion)
     mean = np.full((n, 4), 0.6)
-    mean[np.arange(n)[other], challenger[other]] -= 2.0 * worse
+    mean[np.arange(n)[differs], challenger[differs]] -= 2.0 * worse
     pmf = np.full((n, 4), 0.3 / 4) + 0.7 * np.eye(4)[champion]
     actions = (rng.random((n, 1)) > pmf.cumsum(axis=1)).sum(axis=1).clip(0, 3)
     scores = (rng.random(n) < mean[np.arange(n), actions]).astype(float)

@@ -25,8 +25,8 @@ def state(router: Router) -> tuple:
     """All that a router has learnt, as bytes."""
     router.follow()
     arrays, values = router.learner.policy.algorithm.state()
-    found = {k: np.ascontiguousarray(v).tobytes() for k, v in arrays.items()}
-    return found, json.dumps(values), router.learner.policy.round, vars(router.learner.evidence)
+    content = {k: np.ascontiguousarray(v).tobytes() for k, v in arrays.items()}
+    return content, json.dumps(values), router.learner.policy.round, vars(router.learner.evidence)
 
 
 @pytest.mark.slow
@@ -43,11 +43,11 @@ def state(router: Router) -> tuple:
 def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path_factory, steps, name):
     folder, place = make_bundle(name, epsilon=0.3), tmp_path_factory.mktemp("retract")
     router = Router.load(folder, log=place / "log.sqlite", seed=1)
-    made = [d.id for d in router.route_many(test_prompts[:12])]
+    ids = [d.id for d in router.route_many(test_prompts[:12])]
     never = EventLog(place / "never.sqlite")
     events, gone = [], set()
     for what, number, score in steps:
-        target = made[number % len(made)]
+        target = ids[number % len(ids)]
         if target in gone:
             with pytest.raises(RouterError, match="unknown decision"):
                 router.feedback(target, score=1.0)
@@ -59,27 +59,27 @@ def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path
         elif router.feedback(target, score=score / 10, source=what) == "recorded":
             events.append((target, score / 10, what))
     rows = {d.id: d for d in router.log.decisions()}
-    assert set(rows) == set(made) - gone
-    never.add_decisions([vars(rows[i]) for i in made if i in rows])
+    assert set(rows) == set(ids) - gone
+    never.add_decisions([vars(rows[i]) for i in ids if i in rows])
     for target, score, source in events:
         cost = next(r.cost for r in router.log.rewards() if (r.decision_id, r.source) == (target, source))
         assert never.add_reward(target, score, cost, source, f"{target}:{source}") == "recorded"
     never.close()
-    other = Router.load(folder, log=place / "never.sqlite", learned=place / "elsewhere")
-    assert state(router) == state(other)
+    untouched = Router.load(folder, log=place / "never.sqlite", learned=place / "elsewhere")
+    assert state(router) == state(untouched)
     assert [(r.decision_id, r.score, r.teaches) for r in router.log.rewards()] == [
-        (r.decision_id, r.score, r.teaches) for r in other.log.rewards()
+        (r.decision_id, r.score, r.teaches) for r in untouched.log.rewards()
     ]
     # a checkpoint from before, or none: the same
     router.close()
     again = Router.load(folder, log=place / "log.sqlite")
-    assert state(again) == state(other)
+    assert state(again) == state(untouched)
     if events:
-        one, two = (read_events(r.log, r.arms, components=4) for r in (again, other))
+        one, two = (read_events(r.log, r.arms, components=4) for r in (again, untouched))
         assert all(
             np.array_equal(getattr(one, n), getattr(two, n)) for n in ("actions", "scores", "pmf", "groups")
         )
-    for r in (again, other):
+    for r in (again, untouched):
         r.close()
 
 
@@ -87,37 +87,37 @@ def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path
 def test_a_checkpoint_of_another_worker_is_not_used_after_a_retraction(make_bundle, test_prompts, tmp_path):
     folder, place = make_bundle("lin_ucb", epsilon=0.1), tmp_path / "log.sqlite"
     one = Router.load(folder, log=place)
-    other = Router.load(folder, log=place)
-    made = one.route_many(test_prompts[:6])
-    for d in made:
+    two = Router.load(folder, log=place)
+    decisions = one.route_many(test_prompts[:6])
+    for d in decisions:
         one.feedback(d.id, score=1.0)
-    other.follow()
-    other.checkpoint()
-    assert one.retract(made[2].id) == 1 and one.retract(made[2].id) == 0
-    assert other.learner.learnt == 6 and one.learner.learnt == 5
-    other.feedback(
-        made[2].id, score=0.0, source="user"
+    two.follow()
+    two.checkpoint()
+    assert one.retract(decisions[2].id) == 1 and one.retract(decisions[2].id) == 0
+    assert two.learner.learnt == 6 and one.learner.learnt == 5
+    two.feedback(
+        decisions[2].id, score=0.0, source="user"
     )  # may be scored again; nothing old is learnt on the way
-    other.follow()
-    assert other.learner.learnt == 6 and [r.score for r in other.log.rewards()].count(0.0) == 1
+    two.follow()
+    assert two.learner.learnt == 6 and [r.score for r in two.log.rewards()].count(0.0) == 1
     one.follow()
-    assert state(one) == state(other)
+    assert state(one) == state(two)
     assert one.checkpoint() is not None  # it takes the place of the one that holds what was taken back
     fresh = Router.load(folder, log=place)
     assert state(fresh) == state(one)
-    for router in (one, other, fresh):
+    for router in (one, two, fresh):
         router.log.close()
 
 
 def test_a_bundle_saved_after_it_had_learnt_cannot_forget(make_bundle, test_prompts, tmp_path):
     router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
-    made = router.route_many(test_prompts[:3])
-    router.feedback(made[0].id, score=1.0)
+    decisions = router.route_many(test_prompts[:3])
+    router.feedback(decisions[0].id, score=1.0)
     router.save(tmp_path / "next")
     router.close()
     later = Router.load(tmp_path / "next", log=tmp_path / "log.sqlite")
     with pytest.raises(RouterError, match="was saved after it"):
-        later.retract(made[0].id)
+        later.retract(decisions[0].id)
     new = later.route(test_prompts[4])
     later.feedback(new.id, score=1.0)
     assert later.retract(new.id) == 1
@@ -146,8 +146,8 @@ def test_compacting_changes_nothing_that_is_learnt_or_estimated(
             compact(router.log, cut)
     before = state(router)
     calls = router.log.counts()
-    made = compact(router.log, 1e12)
-    assert made["left"] == len(scored) == len(router.log.decisions())
+    counts = compact(router.log, 1e12)
+    assert counts["left"] == len(scored) == len(router.log.decisions())
     assert router.log.counts() == calls and sum(n for _, _, n in calls) == len(asked)
     if scored:
         assert len(read_events(router.log, router.arms, components=4)) == len(scored)
@@ -161,16 +161,16 @@ def test_compacting_changes_nothing_that_is_learnt_or_estimated(
 
 def test_a_compacted_file_is_smaller_and_late_scores_say_why(make_bundle, test_prompts, tmp_path):
     router = Router.load(make_bundle("carrot", epsilon=0.1), log=tmp_path / "log.sqlite")
-    made = [d for _ in range(20) for d in router.route_many(test_prompts)]
-    router.feedback(made[0].id, score=1.0)
+    decisions = [d for _ in range(20) for d in router.route_many(test_prompts)]
+    router.feedback(decisions[0].id, score=1.0)
     router.log.close()
     size = (tmp_path / "log.sqlite").stat().st_size
     log = EventLog(tmp_path / "log.sqlite")
-    assert compact(log, 1e12) == {"removed": len(made) - 1, "left": 1}
+    assert compact(log, 1e12) == {"removed": len(decisions) - 1, "left": 1}
     with pytest.raises(RouterError, match="unknown decision"):
-        retract(log, made[1].id)
+        retract(log, decisions[1].id)
     with pytest.raises(RouterError, match="unknown decision"):
-        log.add_reward(made[1].id, 1.0, 0.0, "user", "k")
+        log.add_reward(decisions[1].id, 1.0, 0.0, "user", "k")
     log.close()
     assert (tmp_path / "log.sqlite").stat().st_size < size / 3
 
@@ -178,12 +178,12 @@ def test_a_compacted_file_is_smaller_and_late_scores_say_why(make_bundle, test_p
 def test_sums_are_kept_not_counted(make_bundle, test_prompts, tmp_path, monkeypatch):
     """What /metrics shows comes from sums: no query reads the table of decisions."""
     router = Router.load(make_bundle("carrot", epsilon=0.1), log=tmp_path / "log.sqlite")
-    made = router.route_many(test_prompts[:9])
-    for d in made[:6]:
+    decisions = router.route_many(test_prompts[:9])
+    for d in decisions[:6]:
         router.finish(d.id, status="answered", cost=0.25)
-    router.finish(made[0].id, status="answered", cost=0.5)  # said twice, counted once
-    router.finish(made[1].id, status="error")
-    router.feedback(made[0].id, score=1.0)
+    router.finish(decisions[0].id, status="answered", cost=0.5)  # said twice, counted once
+    router.finish(decisions[1].id, status="error")
+    router.feedback(decisions[0].id, score=1.0)
     by_hand: dict = {}
     for d in router.log.decisions():
         by_hand[d.arm, d.status] = by_hand.get((d.arm, d.status), 0) + 1
@@ -212,7 +212,7 @@ def test_from_the_shell(make_bundle, test_prompts, tmp_path):
     folder = make_bundle("lin_ucb", epsilon=0.1)
     place = ["--router", str(folder), "--log", str(tmp_path / "log.sqlite")]
     router = Router.load(folder, log=tmp_path / "log.sqlite")
-    made = [router.route(text, call_id=f"call {i}").id for i, text in enumerate(test_prompts[:4])]
+    ids = [router.route(text, call_id=f"call {i}").id for i, text in enumerate(test_prompts[:4])]
     router.close()
 
     def cabs(*words: str) -> str:
@@ -221,10 +221,10 @@ def test_from_the_shell(make_bundle, test_prompts, tmp_path):
         return ran.output
 
     assert cabs("feedback", "call 0", "--by", "call_id", "--score", "1") == "recorded\n"
-    assert cabs("feedback", made[0], "--retract") == "scores taken back: 1\n"
-    assert cabs("feedback", made[0], "--score", "0.5") == "recorded\n"
-    assert cabs("feedback", made[1], "--retract", "--row") == "scores taken back: 0, and the decision\n"
+    assert cabs("feedback", ids[0], "--retract") == "scores taken back: 1\n"
+    assert cabs("feedback", ids[0], "--score", "0.5") == "recorded\n"
+    assert cabs("feedback", ids[1], "--retract", "--row") == "scores taken back: 0, and the decision\n"
     assert cabs("log", "compact", "--older-than", "1") == "0 rows removed, 4 left\n"
     assert cabs("log", "compact", "--older-than", "0") == "3 rows removed, 1 left\n"
     for words in (["--score", "1", "--retract"], ["--row", "--score", "1"], []):
-        assert CliRunner().invoke(main, ["feedback", made[0], *words, *place]).exit_code == 2
+        assert CliRunner().invoke(main, ["feedback", ids[0], *words, *place]).exit_code == 2

@@ -40,13 +40,13 @@ def test_a_decision(router, test_prompts):
 
 
 def test_feedback_now_later_twice_never(router, test_prompts):
-    made = router.route_many(test_prompts[:5])
-    assert router.feedback(made[3].id, score=1.0) == "recorded"
-    assert router.feedback(made[0].id, score=0.5, cost=1e-4) == "recorded"
+    decisions = router.route_many(test_prompts[:5])
+    assert router.feedback(decisions[3].id, score=1.0) == "recorded"
+    assert router.feedback(decisions[0].id, score=0.5, cost=1e-4) == "recorded"
     before = state(router.learner.policy)
-    assert router.feedback(made[0].id, score=0.5) == "duplicate"
-    assert router.feedback(made[0].id, score=0.6) == "conflict"
-    assert router.feedback(made[0].id, score=0.9, source="judge") == "recorded"
+    assert router.feedback(decisions[0].id, score=0.5) == "duplicate"
+    assert router.feedback(decisions[0].id, score=0.6) == "conflict"
+    assert router.feedback(decisions[0].id, score=0.9, source="judge") == "recorded"
     assert router.learner.learnt == 2 and router.learner.passed == 1
     assert same(before, state(router.learner.policy))
     assert [r.teaches for r in router.log.rewards()] == [True, True, False]
@@ -144,27 +144,27 @@ def test_batches_decide_as_single_calls(make_bundle, test_prompts):
 
 def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
     router = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
-    made = [router.route(test_prompts[i % 20]) for i in range(800)]
-    explored = np.mean([d.explored for d in made])
+    decisions = [router.route(test_prompts[i % 20]) for i in range(800)]
+    explored = np.mean([d.explored for d in decisions])
     assert abs(explored - 0.2) < 4 * np.sqrt(0.16 / 800)
-    for d in made:
+    for d in decisions:
         assert d.propensity == pytest.approx(0.8 * (d.model == d.chosen) + 0.2 / 4)
         assert d.explored or d.model == d.chosen
     # what was drawn can be drawn again from the log
     again = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
-    assert {d.explored for d in made} == {True, False} and again.route(test_prompts[0]).chosen == made[
-        0
-    ].chosen
+    assert {d.explored for d in decisions} == {True, False} and again.route(
+        test_prompts[0]
+    ).chosen == decisions[0].chosen
 
 
 def test_shadow_answers_with_the_fallback_and_logs_what_it_wanted(make_bundle, test_prompts):
     router = Router.load(make_bundle("carrot", epsilon=0.2), mode="shadow", fallback="claude-v1")
-    made = router.route_many(test_prompts[:40])
-    assert {d.model for d in made} == {"claude-v1"} and all(d.propensity == 1.0 for d in made)
-    assert {d.chosen for d in made} - {"claude-v1"}
+    decisions = router.route_many(test_prompts[:40])
+    assert {d.model for d in decisions} == {"claude-v1"} and all(d.propensity == 1.0 for d in decisions)
+    assert {d.chosen for d in decisions} - {"claude-v1"}
     assert router.route(test_prompts[0], available=["gpt-4-1106-preview"]).model == "gpt-4-1106-preview"
     logged = router.log.decisions()[0]
-    assert logged.target.max() == 1.0 and router.arms[int(logged.target.argmax())] == made[0].chosen
+    assert logged.target.max() == 1.0 and router.arms[int(logged.target.argmax())] == decisions[0].chosen
 
 
 @pytest.mark.slow
@@ -196,13 +196,13 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
 
 def test_explain(router, test_prompts):
     d = router.route(test_prompts[0])
-    found = router.explain(d, neighbours=3)
-    assert [row["model"] for row in found["models"]] == router.arms
-    assert sum(row["probability"] for row in found["models"]) == pytest.approx(1.0)
-    assert all(row["bonus"] > 0 for row in found["models"])
-    distances = [n["distance"] for n in found["neighbours"]]
+    explanation = router.explain(d, neighbours=3)
+    assert [row["model"] for row in explanation["models"]] == router.arms
+    assert sum(row["probability"] for row in explanation["models"]) == pytest.approx(1.0)
+    assert all(row["bonus"] > 0 for row in explanation["models"])
+    distances = [n["distance"] for n in explanation["neighbours"]]
     assert len(distances) == 3 and distances == sorted(distances)
-    assert json.dumps(found)
+    assert json.dumps(explanation)
     assert router.explain(d.id)["id"] == d.id
     with pytest.raises(RouterError, match="unknown decision"):
         router.explain("nobody")
@@ -231,27 +231,29 @@ def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_
             request = router.heads.requests(router.embed([text]), np.array([float(len(text))]))[0]
             if request.predicted_costs is not None:
                 request = replace(request, predicted_costs=np.array(list(d.costs.values())))
-            own = bare.decide(request)
-            assert own.arm_name == d.model
+            choice = bare.decide(request)
+            assert choice.arm_name == d.model
             router.feedback(d.id, score=float(i % 3 == 0), cost=1e-4)
-            bare.update(own, float(i % 3 == 0), d.costs[d.model] if bare.algorithm.corrects_costs else 1e-4)
+            bare.update(
+                choice, float(i % 3 == 0), d.costs[d.model] if bare.algorithm.corrects_costs else 1e-4
+            )
         bare_state = state(bare)
         for key, value in state(router.learner.policy).items():
             assert np.allclose(value, bare_state[key], atol=1e-12), (name, key)
 
 
 def test_saved_and_loaded_it_goes_on(router, test_prompts, tmp_path):
-    made = router.route_many(test_prompts[:10])
-    for d in made[:5]:
+    decisions = router.route_many(test_prompts[:10])
+    for d in decisions[:5]:
         router.feedback(d.id, score=1.0)
     router.save(tmp_path / "next")
     again = Router.load(tmp_path / "next")
     assert same(state(again.learner.policy), state(router.learner.policy))
     assert again.learner.policy.round == 10
     # decisions that waited for their reward still do, and what was rewarded is not learnt again
-    assert again.feedback(made[0].id, score=1.0) == "duplicate"
-    assert again.feedback(made[7].id, score=1.0) == "recorded" and again.learner.learnt == 1
-    router.feedback(made[7].id, score=1.0)
+    assert again.feedback(decisions[0].id, score=1.0) == "duplicate"
+    assert again.feedback(decisions[7].id, score=1.0) == "recorded" and again.learner.learnt == 1
+    router.feedback(decisions[7].id, score=1.0)
     assert same(state(again.learner.policy), state(router.learner.policy))
 
 
@@ -270,16 +272,16 @@ def test_whatever_happens_the_state_follows_from_the_log(
     folder = make_bundle(name, epsilon=0.3)
     place = tmp_path_factory.mktemp("log") / "events.sqlite"
     router = Router.load(folder, log=place, seed=1)
-    made, scored = [], {}
+    ids, scored = [], {}
     for what, number in steps:
         if what in ("route", "mask"):
             available = router.arms[: 1 + number % 4] if what == "mask" else None
-            made.append(router.route(test_prompts[number % len(test_prompts)], available=available).id)
+            ids.append(router.route(test_prompts[number % len(test_prompts)], available=available).id)
         elif what == "reopen":
             router.close()
             router = Router.load(folder, log=place, seed=number)
-        elif made:
-            name_ = made[number % len(made)]
+        elif ids:
+            name_ = ids[number % len(ids)]
             score = scored.get(name_, (number % 11) / 10) if what == "again" else (number % 11) / 10
             expected = (
                 "recorded" if name_ not in scored else "duplicate" if scored[name_] == score else "conflict"
@@ -287,7 +289,7 @@ def test_whatever_happens_the_state_follows_from_the_log(
             assert router.feedback(name_, score=score) == expected
             scored.setdefault(name_, score)
     router.follow()
-    assert router.learner.learnt == len(scored) and router.learner.counted == len(made)
+    assert router.learner.learnt == len(scored) and router.learner.counted == len(ids)
     fresh = Router.load(folder, log=place, learned=place.with_name("elsewhere"))
     assert same(state(fresh.learner.policy), state(router.learner.policy))
     assert fresh.learner.policy.round == router.learner.policy.round
@@ -301,9 +303,9 @@ def test_a_checkpoint_beside_feedback_is_whole(make_bundle, test_prompts, tmp_pa
     folder, log = make_bundle("cabs_c_linear", epsilon=0.1), tmp_path / "log.sqlite"
     with ThreadPoolExecutor(1) as teacher:
         router = Router.load(folder, log=log)
-        made = router.route_many((test_prompts * 4)[:300])
+        decisions = router.route_many((test_prompts * 4)[:300])
         taught = teacher.submit(
-            lambda: [router.feedback(d.id, score=i % 11 / 10) for i, d in enumerate(made)]
+            lambda: [router.feedback(d.id, score=i % 11 / 10) for i, d in enumerate(decisions)]
         )
         copies = []
         while not taught.done() or len(copies) < 2:
@@ -314,13 +316,16 @@ def test_a_checkpoint_beside_feedback_is_whole(make_bundle, test_prompts, tmp_pa
     for copy in copies:
         resumed = Router.load(folder, log=log, learned=copy.parent)
         resumed.follow()
-        assert resumed.learner.learnt == len(made)
+        assert resumed.learner.learnt == len(decisions)
         assert same(state(resumed.learner.policy), state(router.learner.policy))
         resumed.log.close()
 
 
 def test_the_example_of_the_docstring(make_bundle) -> None:
-    found = doctest.DocTestFinder(recurse=False).find(
+    examples = doctest.DocTestFinder(recurse=False).find(
         Router, "Router", globs={"bundle": make_bundle("carrot")}
     )
-    assert found[0].examples and doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(found[0]).failed == 0
+    assert (
+        examples[0].examples
+        and doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(examples[0]).failed == 0
+    )

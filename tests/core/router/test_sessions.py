@@ -23,7 +23,7 @@ CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "t", "type":
 RESULT = {"role": "tool", "tool_call_id": "t", "content": "42"}
 
 
-def said(text: str) -> dict:
+def message(text: str) -> dict:
     return {"role": "user", "content": text}
 
 
@@ -36,10 +36,10 @@ def said(text: str) -> dict:
     ],
 )
 def test_the_text_that_a_request_is_routed_by(route_by, text):
-    body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, said("make it shorter")]}
-    found = Request.read(body, route_by=route_by)
-    assert found.text == text and found.continued and not found.in_tools
-    long = Request.read({"messages": [said("x" * 5_000_000)]}, route_by=route_by)
+    body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, message("make it shorter")]}
+    request = Request.read(body, route_by=route_by)
+    assert request.text == text and request.continued and not request.in_tools
+    long = Request.read({"messages": [message("x" * 5_000_000)]}, route_by=route_by)
     assert len(long.text) == LONGEST  # cut before anything reads it
     image = Request.read({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
     assert image.text is None  # not the text of an older turn
@@ -58,20 +58,22 @@ def test_the_text_that_a_request_is_routed_by(route_by, text):
     ],
 )
 def test_no_text(messages):
-    found = Request.read({"messages": messages})
-    assert found.text is None and not found.in_tools
+    request = Request.read({"messages": messages})
+    assert request.text is None and not request.in_tools
 
 
 def test_dialects_and_tool_loops():
     assert Request.read({"messages": [USER, CALL, RESULT]}).in_tools
-    assert not Request.read({"messages": [USER, CALL, RESULT, ANSWER, said("more")]}).in_tools
+    assert not Request.read({"messages": [USER, CALL, RESULT, ANSWER, message("more")]}).in_tools
     claude = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "42"}]}
-    found = Request.read({"system": [{"type": "text", "text": "rules"}], "messages": [USER, ANSWER, claude]})
-    assert found.in_tools and found.text == "an SQL question"
+    request = Request.read(
+        {"system": [{"type": "text", "text": "rules"}], "messages": [USER, ANSWER, claude]}
+    )
+    assert request.in_tools and request.text == "an SQL question"
     answered = {"type": "function_call_output", "call_id": "t", "output": "42"}
     asked = {"type": "function_call", "name": "f", "arguments": "{}"}
-    found = Request.read({"instructions": "rules", "input": [USER, asked, answered]})
-    assert found.in_tools and found.continued and found.text == "an SQL question"
+    request = Request.read({"instructions": "rules", "input": [USER, asked, answered]})
+    assert request.in_tools and request.continued and request.text == "an SQL question"
     assert Request.read({"input": "just this"}).text == "just this"
     assert Request.read({"prompt": ["one", "two"]}).text == "two"
 
@@ -92,7 +94,7 @@ def test_the_key_of_a_session():
     assert claude.key == session_key("0123-abcd-ef")
     assert key(headers={"x-session-id": "s1"}, caller="bob").key != session_key("s1")
     # derived: the same later in the conversation, another one with other rules or another cache key
-    later = key({"messages": [USER, ANSWER, said("more")]})
+    later = key({"messages": [USER, ANSWER, message("more")]})
     assert key().derived and later.key == key().key and later.continued and not key().continued
     assert key({"prompt_cache_key": "k"}).key != key().key
     assert key({"messages": [{"role": "system", "content": "rules"}, USER]}).key != key().key
@@ -127,29 +129,29 @@ def test_the_key_of_a_session():
 )
 def test_no_body_is_too_odd(body):
     for route_by in options.ROUTE_BY:
-        found = Request.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
-        assert found.text is None or found.text.strip()
-        assert found.tokens >= found.earlier >= 0
+        request = Request.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
+        assert request.text is None or request.text.strip()
+        assert request.tokens >= request.earlier >= 0
 
 
 def play(router: Router, turns: int, **options) -> list:
     """A conversation of so many user turns, each answered."""
-    messages, made = [], []
+    messages, decisions = [], []
     for i in range(turns):
-        messages.append(said(f"Question {i}: translate this into Spanish, please."))
-        made.append(route_conversation(router, Request.read({"messages": messages}), **options))
+        messages.append(message(f"Question {i}: translate this into Spanish, please."))
+        decisions.append(route_conversation(router, Request.read({"messages": messages}), **options))
         messages.append({"role": "assistant", "content": "hola " * 20})
-    return made
+    return decisions
 
 
 def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
-    for sticky, kept in (("off", 0), ("tools", 1)):
+    for sticky, turns_kept in (("off", 0), ("tools", 1)):
         router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
         play(router, 3)
         body = {"messages": [USER, CALL]}
         route_conversation(router, Request.read({"messages": [USER]}))
         route_conversation(router, Request.read({"messages": [*body["messages"], RESULT]}))
-        assert sum(d.kept is not None for d in router.log.decisions()) == kept
+        assert sum(d.kept is not None for d in router.log.decisions()) == turns_kept
     with pytest.raises(RouterError, match="sticky 'often'"):
         Router.load(make_bundle("carrot"), sticky="often")
     with pytest.raises(RouterError, match="route_by"):
@@ -169,8 +171,10 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
         named = {"metadata": {"session_id": f"s{i}"}}
         route_conversation(router, Request.read({"messages": [USER], **named}), available=[arm])
         history = [USER, {"role": "assistant", "content": "x" * (4 * int(tokens) - len(USER["content"]))}]
-        made = route_conversation(router, Request.read({"messages": [*history, said("and now?")], **named}))
-        assert (made.kept is not None) is stays
+        decision = route_conversation(
+            router, Request.read({"messages": [*history, message("and now?")], **named})
+        )
+        assert (decision.kept is not None) is stays
 
 
 def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle, monkeypatch):
@@ -182,7 +186,7 @@ def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle,
     assert route_conversation(router, Request.read({"messages": [USER, CALL, RESULT], **named})).kept
     monkeypatch.setattr(time, "time", lambda: later + sessions.IDLE + 1)
     assert (
-        route_conversation(router, Request.read({"messages": [USER, ANSWER, said("hm")], **named})).kept
+        route_conversation(router, Request.read({"messages": [USER, ANSWER, message("hm")], **named})).kept
         is None
     )
 
@@ -201,12 +205,12 @@ def test_a_response_that_follows_another(make_bundle):
 
 def test_without_text_the_fallback_answers(make_bundle):
     router = Router.load(make_bundle("carrot", epsilon=0.3), fallback="claude-v1")
-    made = route_conversation(router, Request.read({"messages": [{"role": "user", "content": [IMAGE]}]}))
-    assert made.model == "claude-v1" and made.kept is None
-    assert router.feedback(made.id, score=1.0) == "recorded"
+    decision = route_conversation(router, Request.read({"messages": [{"role": "user", "content": [IMAGE]}]}))
+    assert decision.model == "claude-v1" and decision.kept is None
+    assert router.feedback(decision.id, score=1.0) == "recorded"
     assert router.learner.learnt == 0  # no text, nothing to learn from
-    other = route_conversation(router, Request.read({"messages": []}), available=["gpt-4-1106-preview"])
-    assert other.model == "gpt-4-1106-preview"
+    fallback = route_conversation(router, Request.read({"messages": []}), available=["gpt-4-1106-preview"])
+    assert fallback.model == "gpt-4-1106-preview"
     assert compact(router.log, 1e12)["left"] == 0
 
 
@@ -239,9 +243,9 @@ def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     router = Router.load(make_bundle("carrot", epsilon=0.5), sticky="off")
     for s in range(4):
         for turn in range(3):
-            body = {"messages": [said(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}
-            made = route_conversation(router, Request.read(body))
-            router.feedback(made.id, score=float(turn == s), cost=1e-4)
+            body = {"messages": [message(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}
+            decision = route_conversation(router, Request.read(body))
+            router.feedback(decision.id, score=float(turn == s), cost=1e-4)
     alone = router.route("alone")
     router.feedback(alone.id, score=1.0, cost=1e-4)
     data = read_events(router.log, router.arms, components=4)
@@ -258,7 +262,7 @@ def test_what_the_fallback_would_have_cost_counts_kept_turns(place):
         for _ in range(3):
             assert c.post("/v1/chat/completions", json=body).status_code == 200
             settle(c)
-            body["messages"] = [*body["messages"], ANSWER, said("and then?")]
+            body["messages"] = [*body["messages"], ANSWER, message("and then?")]
         rows = log(place).decisions()
         counters = c.app.state.forwarder.counters
         assert any(row.kept for row in rows)

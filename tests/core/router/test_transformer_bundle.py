@@ -17,8 +17,13 @@ from cabs_core.router import Router, build_bundle, check_bundle_matches_replay, 
 def test_it_decides_from_text_as_the_replay_does(tmp_path, bert_pool, bert_artifacts, test_prompts) -> None:
     build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="ridge", rho=300.0)
     problem = ReplayProblem.load(bert_artifacts["replay_problem"] / "test")
-    found = check_bundle_matches_replay(tmp_path / "r", problem, prompts=test_prompts)
-    assert found.passed and found.text_rounds > 50 and found.text_different == 0 and found.embedding <= 1e-6
+    comparison = check_bundle_matches_replay(tmp_path / "r", problem, prompts=test_prompts)
+    assert (
+        comparison.passed
+        and comparison.text_rounds > 50
+        and comparison.text_different == 0
+        and comparison.embedding <= 1e-6
+    )
 
 
 @pytest.mark.slow

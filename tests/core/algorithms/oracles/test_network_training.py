@@ -163,10 +163,10 @@ def test_two_arms_and_graded_scores_train(data):
     inputs, scores = rng.normal(size=(7, 5)), rng.random((7, 2))
     whole = network(torch.tensor(inputs, dtype=torch.float32), torch.tensor(scores, dtype=torch.float32))
     for head in ("scores", "costs", "features", "surrogates"):
-        found = network.freeze().outputs(inputs, head, scores)
-        assert np.isfinite(found).all()
-        np.testing.assert_allclose(found, getattr(whole, head).detach().numpy(), atol=1e-6)
-    assert found.shape == (7, 2, 2)
+        outputs = network.freeze().outputs(inputs, head, scores)
+        assert np.isfinite(outputs).all()
+        np.testing.assert_allclose(outputs, getattr(whole, head).detach().numpy(), atol=1e-6)
+    assert outputs.shape == (7, 2, 2)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2049])
@@ -177,10 +177,10 @@ def test_the_frozen_network_is_torchs_for_any_number_of_rows(n):
         whole = network(x, y)
     frozen = network.freeze()
     for head in ("scores", "costs", "features", "surrogates"):
-        found = frozen.outputs(x.numpy(), head, y.numpy())
+        outputs = frozen.outputs(x.numpy(), head, y.numpy())
         expected = getattr(whole, head).numpy()
-        assert found.dtype == np.float32 and found.shape == expected.shape
-        np.testing.assert_allclose(found, expected, atol=5e-6)
+        assert outputs.dtype == np.float32 and outputs.shape == expected.shape
+        np.testing.assert_allclose(outputs, expected, atol=5e-6)
 
 
 def test_a_network_of_another_shape_is_refused(tmp_path):
@@ -205,7 +205,7 @@ def test_l1_fits_medians_and_huber_means():
         return Rows(np.zeros((n, 3)), (rng.random((n, 2)) < 0.3).astype(float), np.zeros((n, 2)))
 
     train, validation = part(400), part(200)
-    found = {}
+    accuracy = {}
     for loss in ("huber", "l1"):
         _, log = train_network(
             train,
@@ -218,7 +218,7 @@ def test_l1_fits_medians_and_huber_means():
             loss=loss,
         )
         # one epoch of Adam jitters by how the processor rounds; the middle of the last ones does not
-        found[loss] = np.median([epoch["accuracy"] for epoch in log.epochs[-12:]])
+        accuracy[loss] = np.median([epoch["accuracy"] for epoch in log.epochs[-12:]])
     mean, median = (((validation.scores - value) ** 2).mean() for value in (0.3, 0.0))
-    assert abs(found["huber"] - mean) < 0.3 * (median - mean)
-    assert abs(found["l1"] - median) < 0.3 * (median - mean)
+    assert abs(accuracy["huber"] - mean) < 0.3 * (median - mean)
+    assert abs(accuracy["l1"] - median) < 0.3 * (median - mean)

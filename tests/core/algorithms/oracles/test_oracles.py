@@ -238,19 +238,22 @@ def test_problems_of_a_log_say_which_cells_are_measured_and_how_likely_they_were
         data.split == "train",
         data.pool.model_copy(update={"source": Source(kind="logs", path="l")}),
     )
-    made = build_problems(log, data.split, data.embeddings, auto, pool)["test"]
-    np.testing.assert_array_equal(made.offline_answered, answered[train])
-    np.testing.assert_array_equal(made.offline_propensities, 0.3 * answered[train])
-    offline = make_stream(made, 300.0).offline
-    assert offline.answered is made.offline_answered and offline.propensities is made.offline_propensities
+    problem_of_log = build_problems(log, data.split, data.embeddings, auto, pool)["test"]
+    np.testing.assert_array_equal(problem_of_log.offline_answered, answered[train])
+    np.testing.assert_array_equal(problem_of_log.offline_propensities, 0.3 * answered[train])
+    offline = make_stream(problem_of_log, 300.0).offline
+    assert (
+        offline.answered is problem_of_log.offline_answered
+        and offline.propensities is problem_of_log.offline_propensities
+    )
     unknown = build_problems(replace(log, propensities=None), data.split, data.embeddings, auto, pool)["test"]
     assert unknown.offline_propensities is None
     for table in (
         data.outcomes,
         log,
     ):  # a whole table, and one with gaps, where several models answer a prompt
-        made = build_problems(table, data.split, data.embeddings, auto, data.pool)["test"]
-        assert made.offline_answered is None and made.offline_propensities is None
+        test_problem = build_problems(table, data.split, data.embeddings, auto, data.pool)["test"]
+        assert test_problem.offline_answered is None and test_problem.offline_propensities is None
 
 
 def test_problems_hold_what_the_oracles_say(auto, data):
@@ -278,16 +281,18 @@ def test_of_many_validation_queries_a_sample_is_learned_from_and_played(data, mo
     monkeypatch.setattr(splits, "DECIDING", 30)
     rows = splits.validation_rows(data.split)
     oracles = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(kind="ridge"))
-    found = oracles.predict_scores(data.embeddings[rows], data.outcomes.prompt_lengths[rows])
+    predicted = oracles.predict_scores(data.embeddings[rows], data.outcomes.prompt_lengths[rows])
     recorded = oracles.metrics["validation"]["accuracy"]["ridge"]
-    assert recorded == pytest.approx(((found - data.outcomes.scores[rows]) ** 2).mean(), rel=1e-12)
+    assert recorded == pytest.approx(((predicted - data.outcomes.scores[rows]) ** 2).mean(), rel=1e-12)
     problems = build_problems(data.outcomes, data.split, data.embeddings, oracles, data.pool)
     np.testing.assert_array_equal(problems["validation"].query_ids, data.outcomes.query_ids[rows])
     assert problems["test"].n == (data.split == "test").sum()
-    own = problems_from_arrays(
+    from_arrays = problems_from_arrays(
         data.outcomes.scores, data.outcomes.costs, contexts=data.embeddings, split=data.split.tolist()
     )
-    np.testing.assert_array_equal(own["validation"].contexts, data.embeddings[rows].astype(np.float64))
+    np.testing.assert_array_equal(
+        from_arrays["validation"].contexts, data.embeddings[rows].astype(np.float64)
+    )
 
 
 def test_oracles_of_other_arms_are_refused(auto, data):

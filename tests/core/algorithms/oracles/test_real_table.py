@@ -18,8 +18,8 @@ def table(data_dir, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CABS_DATA_DIR", str(data_dir))
         patch.setenv("CABS_HOME", str(tmp_path_factory.mktemp("home")))
-        found = find_pool("routerbench_sub3")
-        return compare(set_up(found.pool, Setup(encoder="tfidf-svd")), load_outcomes(found), [0])
+        pool = find_pool("routerbench_sub3")
+        return compare(set_up(pool.pool, Setup(encoder="tfidf-svd")), load_outcomes(pool), [0])
 
 
 @pytest.mark.slow

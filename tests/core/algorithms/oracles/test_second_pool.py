@@ -26,7 +26,7 @@ models: {models}
 PROMPTS, MODELS = 400, ["a", "b", "c", "d"]
 
 
-def made(folder: Path, name: str, models: list[str]) -> dict:
+def records_of(folder: Path, name: str, models: list[str]) -> dict:
     """{stage: record} of a pool with these models."""
     (folder / f"{name}.yaml").write_text(POOL.format(name=name, models=models), encoding="utf-8")
     chain = Chain(ArtifactStore(), read_pool_file(folder / f"{name}.yaml"))
@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 @pytest.mark.slow
 def test_one_more_model_embeds_and_searches_nothing_again(folder, monkeypatch) -> None:
     monkeypatch.setenv("CABS_HOME", str(folder / "one"))
-    first = made(folder, "first", MODELS[:3])
+    first = records_of(folder, "first", MODELS[:3])
     assert first["prompt_embeddings"].record.summary["encoding"]["embedded"] == PROMPTS
     searched = list((folder / "one" / "embeddings" / "neighbours").iterdir())
     assert len(searched) == 1  # for oracles and replay problem together
@@ -62,14 +62,14 @@ def test_one_more_model_embeds_and_searches_nothing_again(folder, monkeypatch) -
     with monkeypatch.context() as patch:
         patch.setattr(neighbour_lists, "search", None)
         patch.setattr("cabs_core.algorithms.predictors.simple.search", None)
-        second = made(folder, "second", MODELS)
+        second = records_of(folder, "second", MODELS)
     assert second["splits"].record.content == first["splits"].record.content
     assert second["prompt_embeddings"].record.content == first["prompt_embeddings"].record.content
     assert second["prompt_embeddings"].record.summary["encoding"]["embedded"] == 0
 
     # nothing that was taken over changes a result
     monkeypatch.setenv("CABS_HOME", str(folder / "two"))
-    alone = made(folder, "second", MODELS)
+    alone = records_of(folder, "second", MODELS)
     for stage, artifact in second.items():
         assert artifact.record.content == alone[stage].record.content, stage
 

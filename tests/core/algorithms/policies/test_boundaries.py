@@ -64,11 +64,11 @@ def fresh(name: str, k: int = ARMS, d: int = DIM) -> Policy:
 
 def feedback(policy: Policy, row: int, decision: Decision) -> dict:
     s = stream(len(decision.arms), policy.algorithm.dim)
-    found = {"score": float(s.scores[row, decision.arm]), "cost": float(s.costs[row, decision.arm])}
-    found["deltas"] = s.deltas[row, decision.arm]
+    outcome = {"score": float(s.scores[row, decision.arm]), "cost": float(s.costs[row, decision.arm])}
+    outcome["deltas"] = s.deltas[row, decision.arm]
     if policy.algorithm.full_feedback:
-        found |= {"all_scores": s.scores[row], "all_costs": s.costs[row]}
-    return found
+        outcome |= {"all_scores": s.scores[row], "all_costs": s.costs[row]}
+    return outcome
 
 
 def learned(policy: Policy) -> dict[str, bytes]:
@@ -84,10 +84,10 @@ def test_a_decision_of_another_router_is_refused(name):
     """The same policy with more features, and a twin: neither reaches the model."""
     policy, wide, twin = fresh(name), fresh(name, ARMS, 7), fresh(name)
     before = learned(policy)
-    for other in (wide, twin):
-        decision = other.decide(stream(ARMS, other.algorithm.dim).request(0, 0))
+    for maker in (wide, twin):
+        decision = maker.decide(stream(ARMS, maker.algorithm.dim).request(0, 0))
         with pytest.raises(PolicyError, match="made by router"):
-            policy.update(decision, **feedback(other, 0, decision))
+            policy.update(decision, **feedback(maker, 0, decision))
     assert learned(policy) == before
 
 
@@ -197,13 +197,13 @@ def test_altered_memory_is_refused(name):
     policy = fresh(name)
     decision = policy.decide(stream().request(0, 0))
     before = learned(policy)
-    shown = {"trace"}  # recorded, never learnt from
+    never_learnt = {"trace"}  # recorded, never learnt from
     for key, value in decision.memory.items():
         wrong = [np.zeros(99), np.zeros((*value.shape, 2)), None, "text"]
-        if key not in shown:
+        if key not in never_learnt:
             wrong += [np.full(value.shape, v) for v in (np.nan, np.inf, 1e20)]
-        for other in wrong:
-            broken = dataclasses.replace(decision, memory={**decision.memory, key: other})
+        for bad in wrong:
+            broken = dataclasses.replace(decision, memory={**decision.memory, key: bad})
             with pytest.raises(PolicyError, match=key):
                 policy.update(broken, **feedback(policy, 0, decision))
     for memory in ({}, {**decision.memory, "more": np.zeros(2)}):
@@ -331,8 +331,8 @@ def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
     policy, twin, sound = fresh(name), fresh(name), stream().request(0, 0)
     twin.algorithm.keys[:] = policy.algorithm.keys
     parts = ("context", "predicted_scores", "predicted_costs", "static_costs")
-    other = dataclasses.replace(sound, **{part: layout(getattr(sound, part)) for part in parts})
-    assert policy.decide(other).arm == twin.decide(sound).arm
+    relaid = dataclasses.replace(sound, **{part: layout(getattr(sound, part)) for part in parts})
+    assert policy.decide(relaid).arm == twin.decide(sound).arm
 
 
 def test_what_a_decision_remembers_is_its_own():
@@ -396,19 +396,19 @@ def test_policies_are_neither_pickled_nor_copied(name):
 
 def test_threads_take_turns():
     """Every decision of four threads is valid, and every reward learnt once."""
-    policy, found = fresh("cabs_c_linear"), []
+    policy, results = fresh("cabs_c_linear"), []
 
     def work(row):
         for _ in range(25):
             decision = policy.decide(stream().request(row, row))
-            found.append((decision, policy.update(decision, **feedback(policy, row, decision))))
+            results.append((decision, policy.update(decision, **feedback(policy, row, decision))))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert sorted(d.round for d, _ in found) == list(range(100)) and all(ok for _, ok in found)
+    assert sorted(d.round for d, _ in results) == list(range(100)) and all(ok for _, ok in results)
     assert len(policy.learnt) == 100 == policy.round
 
 
@@ -525,7 +525,7 @@ def test_problems_are_checked(field):
     for value in wrong:
         changed = {f.name: getattr(it, f.name) for f in dataclasses.fields(it)} | {field: value}
         try:
-            made = ReplayProblem(**changed)
+            changed_problem = ReplayProblem(**changed)
         except DataError as error:
             assert len(str(error)) < 700
         else:
@@ -544,7 +544,9 @@ def test_problems_are_checked(field):
                 "tasks",
             )
             assert field in allowed, f"{field} = {str(value)[:60]}"
-            assert field in ("name", "pool") or replay(made, "cabs_c_linear", trials=1).actions.shape == (
+            assert field in ("name", "pool") or replay(
+                changed_problem, "cabs_c_linear", trials=1
+            ).actions.shape == (
                 1,
                 60,
             )

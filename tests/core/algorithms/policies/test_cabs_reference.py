@@ -105,13 +105,13 @@ def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem,
     drawn = 0
     for t in range(150):
         asked = request(problem, t)
-        decision, other = policy.decide(asked), twin.decide(asked)
+        decision, by_twin = policy.decide(asked), twin.decide(asked)
         q = decision.memory["mixture"]
-        np.testing.assert_array_equal(q, other.memory["mixture"])
+        np.testing.assert_array_equal(q, by_twin.memory["mixture"])
         assert decision.arm == q.argmax() and decision.probability == 1.0
         np.testing.assert_array_equal(decision.pmf, np.eye(K)[decision.arm])
-        assert other.probability == q[other.arm]
-        drawn += other.arm != decision.arm
+        assert by_twin.probability == q[by_twin.arm]
+        drawn += by_twin.arm != decision.arm
         outcome = float(problem.scores[t, decision.arm]), float(problem.costs[t, decision.arm])
         # the twin is told of the arm that was played, so that both learn from the same rounds
         policy.update(decision, *outcome)
@@ -144,12 +144,12 @@ def test_published_learns_plain_targets(problem):
     ("name", "standard"), [("cabs_d_linear", "lin_ucb"), ("cabs_d_neural", "neural_ucb")]
 )
 def test_lin_ucb_expert_is_literal_but_for_the_standard_expert(problem, name, standard):
-    own, printed = (
+    expert_preset, printed = (
         build_policy(f"{name}@{preset}", arms=problem.arms, dim=D, rho=RHO).settings
         for preset in ("lin_ucb_expert", "literal")
     )
-    assert [e for e, _ in own.experts] == [standard, "cabs_c"]
-    assert own.model_copy(update={"experts": printed.experts}) == printed
+    assert [e for e, _ in expert_preset.experts] == [standard, "cabs_c"]
+    assert expert_preset.model_copy(update={"experts": printed.experts}) == printed
 
 
 @pytest.mark.parametrize("name", ["cabs_d_linear", "cabs_d_neural"])

@@ -45,10 +45,10 @@ def test_the_ranking_loss_pair_by_pair(pairs):
             total += np.dot(terms, weights) / (sum(weights) if pairs == "equal" else 3)
     loss, gradient = ranking_loss(scores, utilities, costs, pairs)
     assert loss == pytest.approx(total) and not gradient[0].any()
-    found = approx_fprime(
+    slopes = approx_fprime(
         scores.ravel(), lambda s: ranking_loss(s.reshape(5, 4), utilities, costs, pairs)[0], 1e-7
     )
-    np.testing.assert_allclose(gradient.ravel(), found, atol=1e-5)
+    np.testing.assert_allclose(gradient.ravel(), slopes, atol=1e-5)
 
 
 def test_the_weighted_log_loss_row_by_row_and_its_minimum():
@@ -60,8 +60,8 @@ def test_the_weighted_log_loss_row_by_row_and_its_minimum():
         total -= sum((u[a] - min(u)) * np.log(chance[a]) for a in range(3))
     loss, gradient = weighted_log_loss(scores, targets)
     assert loss == pytest.approx(total)
-    found = approx_fprime(scores.ravel(), lambda s: weighted_log_loss(s.reshape(6, 3), targets)[0], 1e-7)
-    np.testing.assert_allclose(gradient.ravel(), found, atol=1e-5)
+    slopes = approx_fprime(scores.ravel(), lambda s: weighted_log_loss(s.reshape(6, 3), targets)[0], 1e-7)
+    np.testing.assert_allclose(gradient.ravel(), slopes, atol=1e-5)
     # one context: the arm of largest mean target gets the largest score, though another is best more often
     targets = np.array([[0.5, 0.4, 0.0]] * 3 + [[0.0, 1.0, 0.2]])
     w = fit_linear(
@@ -93,8 +93,10 @@ def test_the_fit_is_a_minimum_and_one_that_separates_what_can_be_separated():
         played = np.argmax(points @ w[:-1] + w[-1], axis=1)
         assert utilities[every, played].mean() > 0.98 * utilities.max(axis=1).mean()
         # the units of the steps do not move the minimum, nor does the point where they begin
-        other = fit_linear(points, loss, every, 1e-4, rng.uniform(0.05, 2.0, (6, 3)), rng.normal(size=(6, 3)))
-        assert value(other) == pytest.approx(value(w), rel=1e-4)
+        from_elsewhere = fit_linear(
+            points, loss, every, 1e-4, rng.uniform(0.05, 2.0, (6, 3)), rng.normal(size=(6, 3))
+        )
+        assert value(from_elsewhere) == pytest.approx(value(w), rel=1e-4)
 
 
 def logged(problem, seed=0):
@@ -113,18 +115,18 @@ def test_doubly_robust_targets_read_the_played_cell_alone_and_are_right_on_avera
     total, every = np.zeros(4), np.arange(len(points))
     for seed in range(30):
         played, chance, answered = logged(problem, seed)
-        found = doubly_robust(points, utility, answered > 0, answered * chance)
+        estimates = doubly_robust(points, utility, answered > 0, answered * chance)
         hidden = np.where(answered > 0, utility, -7.0)
         if seed == 0:
             np.testing.assert_array_equal(
-                doubly_robust(points, hidden, answered > 0, answered * chance), found
+                doubly_robust(points, hidden, answered > 0, answered * chance), estimates
             )
-            others = np.ones_like(found, dtype=bool)
+            others = np.ones_like(estimates, dtype=bool)
             others[every, played] = False
-            q = found[every, played] * chance[every, played] - utility[every, played]
+            q = estimates[every, played] * chance[every, played] - utility[every, played]
             q = q / (chance[every, played] - 1.0)  # solved for q
-            assert (q > -0.01).all() and (q < 1.01).all() and (found[others] <= 1.0).all()
-        total += found.mean(axis=0) / 30
+            assert (q > -0.01).all() and (q < 1.01).all() and (estimates[others] <= 1.0).all()
+        total += estimates.mean(axis=0) / 30
     np.testing.assert_allclose(total, utility.mean(axis=0), atol=0.02)
 
 
@@ -190,8 +192,8 @@ def test_a_later_arm_needs_few_outcomes_and_no_training(problem, tmp_path):
     labels = nearest_center(unit_rows(problem.offline_embeddings[few]), policy.algorithm.predictor.centers_)
     means = policy.algorithm.predictor.means_
     for cluster in range(6):
-        own = best[few][labels == cluster]
-        assert means[cluster, 4] == pytest.approx(own.mean() if len(own) else best[few].mean())
+        of_cluster = best[few][labels == cluster]
+        assert means[cluster, 4] == pytest.approx(of_cluster.mean() if len(of_cluster) else best[few].mean())
     assert policy.decide(request).arm == 4
     policy.save(tmp_path / "saved")
     np.testing.assert_array_equal(load_policy(tmp_path / "saved").algorithm.values(request), values)

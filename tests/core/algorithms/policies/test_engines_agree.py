@@ -115,16 +115,16 @@ def test_arms_come_and_go(problem, name):
 def test_rho_per_request(problem):
     stream = make_stream(problem, RHO)
     request = stream.request(0, 0)
-    other = Request(**{**request.__dict__, "rho": 900.0})
+    dearer = Request(**{**request.__dict__, "rho": 900.0})
     with pytest.raises(PolicyError, match="cannot serve rho = 900"):
-        build_policy("lin_ucb", arms=problem.arms, dim=problem.dim, rho=RHO).decide(other)
+        build_policy("lin_ucb", arms=problem.arms, dim=problem.dim, rho=RHO).decide(dearer)
     decision = build_policy("lin_ucb", arms=problem.arms, dim=problem.dim, rho=RHO, target="score").decide(
-        other
+        dearer
     )
     assert decision.rho == 900.0
     cheap = build_policy("carrot", arms=problem.arms, rho=RHO)
     margin = np.clip(1 - 900 * problem.predicted_costs[0], 0, 1)
-    assert cheap.decide(other).arm == np.argmax(np.clip(problem.predicted_scores[0], 0, 1) * margin)
+    assert cheap.decide(dearer).arm == np.argmax(np.clip(problem.predicted_scores[0], 0, 1) * margin)
 
 
 def test_a_surrogate_that_is_missing_is_named(problem):

@@ -81,10 +81,10 @@ def test_another_arm_redrawn_is_the_one_that_learns(name, stream):
         decision = policy.decide(stream.request(row, row))
         arm = (decision.arm + 1) % 4
         pmf = 0.9 * decision.pmf + 0.1 / 4
-        other = policy.redraw(decision, arm, pmf)
-        assert (other.arm, other.probability) == (arm, pmf[arm])
-        assert np.array_equal(other.pmf, pmf)
-        learn(policy, stream, row, other)
+        redrawn = policy.redraw(decision, arm, pmf)
+        assert (redrawn.arm, redrawn.probability) == (arm, pmf[arm])
+        assert np.array_equal(redrawn.pmf, pmf)
+        learn(policy, stream, row, redrawn)
     assert all(np.isfinite(v).all() for v in arrays(policy).values())
 
 
@@ -128,13 +128,13 @@ def test_a_copy_that_only_learns_holds_what_the_decider_learns(name, stream, tmp
 def test_reseeding_equals_being_built_with_the_keys(name, stream):
     if "neural" in name:
         pytest.skip("the keys of a neural policy also draw its first weights")
-    policy, other = fresh(name, stream, seed=0), fresh(name, stream, seed=9)
+    policy, reseeded = fresh(name, stream, seed=0), fresh(name, stream, seed=9)
     policy.algorithm.reseed(9, random_key(name))
     for row in range(30):
-        a, b = policy.decide(stream.request(row, row)), other.decide(stream.request(row, row))
+        a, b = policy.decide(stream.request(row, row)), reseeded.decide(stream.request(row, row))
         assert a.arm == b.arm
         learn(policy, stream, row, a)
-        learn(other, stream, row, b)
+        learn(reseeded, stream, row, b)
 
 
 def test_reseeding_reaches_what_a_neural_policy_draws_with(stream):

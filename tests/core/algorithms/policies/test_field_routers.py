@@ -179,8 +179,8 @@ def test_neighbours_are_looked_up_once_for_all_rhos_and_anew_for_what_was_learnt
         ]
     assert len(calls) == 1
     assert (tables[0] != tables[1]).any()
-    other = synthetic_problem(n=120, K=4, d=6, offline=90, seed=5)
-    learnt, _ = built(name, other)
+    small_problem = synthetic_problem(n=120, K=4, d=6, offline=90, seed=5)
+    learnt, _ = built(name, small_problem)
     loaded = load_policy(learnt.save(tmp_path / name)).algorithm
     _, here = built(name, problem)
     loaded_values = [loaded.values(here.request(i, i)) for i in range(120)]
@@ -278,14 +278,14 @@ class SlowPareto:
 @pytest.mark.parametrize("gamma", [1.0, 0.97])
 def test_pareto_bandit_plays_the_slow_rule(gamma):
     problem = synthetic_problem(n=400, K=4, d=6, offline=60, seed=4)
-    found = replay(problem, "pareto_bandit", 300.0, trials=1, gamma=gamma, alpha=0.3, prior_rounds=40.0)
+    result = replay(problem, "pareto_bandit", 300.0, trials=1, gamma=gamma, alpha=0.3, prior_rounds=40.0)
     slow = SlowPareto(problem.offline_contexts, problem.offline_scores, 0.3, gamma, 1.0, 40.0)
-    for t, row in enumerate(found.order[0]):
+    for t, row in enumerate(result.order[0]):
         x = np.append(problem.contexts[row, :-1], 1.0)
         arm = slow.select(x, 300.0 * problem.static_costs[row])
-        assert arm == found.actions[0, t], t
+        assert arm == result.actions[0, t], t
         slow.update(arm, x, problem.scores[row, arm])
-    assert len(set(found.actions[0])) > 1
+    assert len(set(result.actions[0])) > 1
 
 
 def test_the_prior_counts_the_rounds_that_it_says():
@@ -315,17 +315,17 @@ def test_the_prior_counts_the_rounds_that_it_says():
 def test_pareto_bandit_plays_as_the_package_does():
     package = pytest.importorskip("pareto_bandit.policy")
     problem = synthetic_problem(n=300, K=4, d=6, offline=60, seed=5)
-    found = replay(problem, "pareto_bandit@cold", 300.0, trials=1, gamma=0.99)
+    result = replay(problem, "pareto_bandit@cold", 300.0, trials=1, gamma=0.99)
     names = [str(j) for j in range(4)]
     peer = package.DisjointLinUCBPolicy(
         names, dim=6, alpha=0.05, init_lambda=1.0, forgetting_factor=0.99, seed=0
     )
     same = 0
-    for t, row in enumerate(found.order[0]):
+    for t, row in enumerate(result.order[0]):
         x, costs = np.append(problem.contexts[row, :-1], 1.0), 300.0 * problem.static_costs[row]
         arm, _ = peer.select_arm(x, cost_penalties=dict(zip(names, costs.tolist(), strict=True)))
-        same += int(arm) == found.actions[0, t]
-        arm = str(found.actions[0, t])
+        same += int(arm) == result.actions[0, t]
+        arm = str(result.actions[0, t])
         peer.mark_selected(arm)
         peer.update(arm, x, float(problem.scores[row, int(arm)]), advance_time=False)
     assert same == 300

@@ -89,11 +89,11 @@ def test_propensities_count_the_coin():
         decision = policy.decide(request)
         policy.update(decision, float(problem.scores[t, decision.arm]), 0.0)
     arrays, values = policy.algorithm.state()
-    kept = {name: value.copy() for name, value in arrays.items()}
-    kept["c_purse"][:] = 0.9  # whatever the best probe costs, it can be paid
+    before = {name: value.copy() for name, value in arrays.items()}
+    before["c_purse"][:] = 0.9  # whatever the best probe costs, it can be paid
     counts, draws = np.zeros(K), 4000
     for n in range(draws):
-        policy.algorithm.set_state({name: value.copy() for name, value in kept.items()}, values)
+        policy.algorithm.set_state({name: value.copy() for name, value in before.items()}, values)
         policy.algorithm.round = 50 + n  # other draws
         choice = policy.algorithm.choose(stream[55][1])
         counts[choice.arm] += 1

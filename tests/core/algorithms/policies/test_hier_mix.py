@@ -63,12 +63,12 @@ def dense_models(policy, K, d, ridge_deviations):
     anchored = Dense([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d, *[o.anchor_arm] * K], o.noise)
     cold = (o.cold_level, o.cold_context, o.cold_arm, o.cold_arm_context)
     sds = [(c.level, c.context, c.arm, c.arm_context) for c in o.corrections] + [cold]
-    own = [
+    deviations = [
         ridge_deviations if c.offset == "ridge" else [c.arm] + [c.arm_context] * d for c in o.corrections
     ] + [[o.cold_arm] + [o.cold_arm_context] * d]
     return [anchored] + [
         Dense([level, *[context] * d, *list(arm) * K], o.noise)
-        for (level, context, *_), arm in zip(sds, own, strict=True)
+        for (level, context, *_), arm in zip(sds, deviations, strict=True)
     ]
 
 
@@ -85,9 +85,9 @@ def rows_of(z, base, level, K, offsets, ridge):
         residual[j, (1 + d) * (1 + j) : (1 + d) * (2 + j)] = x
     ease = (base - level).mean()
     parallel = level + ease
-    known = {"none": np.full(K, 0.5), "mean": level, "static": base, "parallel": parallel}
-    known |= {"shrunk": 0.5 * (parallel + base), "ease": np.full(K, 0.5 + ease), "ridge": ridge @ x}
-    return [(anchored, base), *((residual, known[o]) for o in offsets)]
+    offset_of = {"none": np.full(K, 0.5), "mean": level, "static": base, "parallel": parallel}
+    offset_of |= {"shrunk": 0.5 * (parallel + base), "ease": np.full(K, 0.5 + ease), "ridge": ridge @ x}
+    return [(anchored, base), *((residual, offset_of[o]) for o in offsets)]
 
 
 CORRECTIONS = [
@@ -166,8 +166,8 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
         decision = policy.decide(stream.request(t, t))
         values = []
         for model in range(policy.algorithm.experts):
-            kept = [decision.memory[name] for name in ("z", "base", "costs")]
-            fill_values(model, *kept, np.ones(K, bool), policy.algorithm.parts())
+            inputs = [decision.memory[name] for name in ("z", "base", "costs")]
+            fill_values(model, *inputs, np.ones(K, bool), policy.algorithm.parts())
             values.append(policy.algorithm.work.mean.copy())
         values = np.array(values)
         average = weights[trusting] @ values[trusting] / weights[trusting].sum()
@@ -271,8 +271,8 @@ def test_wrong_anchor_is_found_out_and_a_right_one_kept(name):
     right = replay(problem, name, 0.0, trials=3)
     bad = replay(wrong, name, 0.0, trials=3)
     static = replay(wrong, "kernel_ridge", 0.0, trials=3)
-    kept, left = (1.0 - np.median(r.meta_weights[:, -1, -1]) for r in (right, bad))
-    assert kept > 0.5 and left < 0.2
+    weight_if_right, weight_if_wrong = (1.0 - np.median(r.meta_weights[:, -1, -1]) for r in (right, bad))
+    assert weight_if_right > 0.5 and weight_if_wrong < 0.2
     assert bad.utilities().mean() > static.utilities().mean() + 0.03
     assert right.utilities().mean() > bad.utilities().mean() + 0.03
 
@@ -283,13 +283,13 @@ def test_costs_are_learnt_as_a_shrunk_ratio():
     problem = with_kernel(synthetic_problem(n=800, K=3, d=4, offline=200, seed=2))
     scores = np.tile([0.8, 0.6, 0.1], (800, 1))
     charged = np.tile([6e-3, 5e-4, 5e-4], (800, 1))
-    told = np.tile([1e-3, 5e-4, 5e-4], (800, 1))
+    predicted = np.tile([1e-3, 5e-4, 5e-4], (800, 1))
     dear = replace(
         problem,
         scores=scores,
         costs=charged,
-        predicted_costs=told,
-        static_costs=told,
+        predicted_costs=predicted,
+        static_costs=predicted,
         static_scores={"kernel_ridge": scores},
         offline_scores=np.tile(scores[:1], (200, 1)),
     )
@@ -303,13 +303,13 @@ def test_costs_are_learnt_as_a_shrunk_ratio():
     for t in range(40):
         decision = policy.decide(stream.request(t, t))
         policy.update(decision, scores[t, decision.arm], charged[t, decision.arm])
-        sums[:, decision.arm] += 1.0, charged[t, decision.arm], told[t, decision.arm]
+        sums[:, decision.arm] += 1.0, charged[t, decision.arm], predicted[t, decision.arm]
     np.testing.assert_allclose(policy.algorithm.paid, sums)
     out = np.empty(3)
-    calibrate_costs(told[0], policy.algorithm.paid, 10.0, out)
+    calibrate_costs(predicted[0], policy.algorithm.paid, 10.0, out)
     n, paid, expected = sums
     ratio = np.where(n > 0, (10.0 + n * paid / np.maximum(expected, 1e-12)) / (10.0 + n), 1.0)
-    np.testing.assert_allclose(out, told[0] * ratio)
+    np.testing.assert_allclose(out, predicted[0] * ratio)
 
 
 def test_sampled_propensities_change_no_play():
@@ -330,11 +330,11 @@ def test_a_new_level_does_not_undo_what_is_known_of_the_arms():
     problem = synthetic_problem(n=n, K=K, d=6, offline=300, seed=7)
     strength = np.linspace(0.9, 0.3, K)
     scores = (rng.random((n, K)) < strength - 0.35).astype(float)
-    told = np.tile(strength, (n, 1))
+    predicted = np.tile(strength, (n, 1))
     shifted = replace(
         problem,
         scores=scores,
-        static_scores={"kernel_ridge": told},
+        static_scores={"kernel_ridge": predicted},
         offline_scores=(rng.random((300, K)) < strength).astype(float),
     )
     new, old, static = (
@@ -354,9 +354,9 @@ def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
         arm, y = decision.arm, 1.0 - problem.scores[t, decision.arm]  # not what was predicted
         predicted = []
         for model in range(policy.algorithm.experts):
-            kept = [decision.memory[name] for name in ("z", "base")]
+            inputs = [decision.memory[name] for name in ("z", "base")]
             parts = policy.algorithm.parts(rho=0.0)
-            fill_values(model, *kept, np.zeros(3), np.ones(3, bool), parts)
+            fill_values(model, *inputs, np.zeros(3), np.ones(3, bool), parts)
             predicted.append(parts.work.fit.f[arm])  # scores, before they are cut to [0, 1]
         p = np.clip(policy.algorithm.weights() @ np.array(predicted), 0.02, 0.98)
         loss = -y * np.log(p) - (1 - y) * np.log(1 - p)

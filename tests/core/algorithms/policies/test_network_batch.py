@@ -67,16 +67,16 @@ def test_training_is_autograd_with_torch_adam(seed, n, d, h, k):
 
 
 def test_inactive_networks_do_not_move():
-    nets, other = batch(), batch()
+    nets, twins = batch(), batch()
     rng = np.random.default_rng(0)
     x, y = torch.as_tensor(rng.normal(size=(3, 4, 4))), torch.as_tensor(rng.random((3, 4, 2)))
     w, seen = torch.ones_like(y), torch.full((3,), 9.0, dtype=torch.float64)
     nets.step(x, y, w, 0.01, 0.1, seen)
-    other.step(x, y, w, 0.01, 0.1, seen, active=torch.tensor([True, False, True]))
+    twins.step(x, y, w, 0.01, 0.1, seen, active=torch.tensor([True, False, True]))
     start = batch().flat
-    torch.testing.assert_close(other.flat[[0, 2]], nets.flat[[0, 2]], atol=0, rtol=0)
-    torch.testing.assert_close(other.flat[1], start[1], atol=0, rtol=0)
-    assert other.steps.tolist() == [1, 0, 1] and float(other.first[1].abs().sum()) == 0.0
+    torch.testing.assert_close(twins.flat[[0, 2]], nets.flat[[0, 2]], atol=0, rtol=0)
+    torch.testing.assert_close(twins.flat[1], start[1], atol=0, rtol=0)
+    assert twins.steps.tolist() == [1, 0, 1] and float(twins.first[1].abs().sum()) == 0.0
 
 
 def test_last_layer_width_is_that_of_the_full_matrix():
@@ -139,12 +139,12 @@ def test_arms_keep_what_they_learnt_when_others_come_and_go(widths):
     hidden = nets.forward(x[:, None])[0][:, 0]
     spread.observe(x, hidden, torch.tensor([0, 2]), nets)
     out, before = nets.forward(x[:, None])[1][:, 0], spread.squared_widths(x, hidden, nets)
-    other = nets.resize_arms([0, 2], added=1, output=0.7)
+    resized = nets.resize_arms([0, 2], added=1, output=0.7)
     spread.resize([0, 2], 1, 3, 4)
-    changed = other.forward(x[:, None])[1][:, 0]
+    changed = resized.forward(x[:, None])[1][:, 0]
     torch.testing.assert_close(changed[:, :2], out[:, [0, 2]])
     torch.testing.assert_close(changed[:, 2], torch.full((2,), 0.7, dtype=torch.float64))
-    torch.testing.assert_close(spread.squared_widths(x, hidden, other)[:, :2], before[:, [0, 2]])
+    torch.testing.assert_close(spread.squared_widths(x, hidden, resized)[:, :2], before[:, [0, 2]])
 
 
 def test_parameters_must_fit_the_shape():

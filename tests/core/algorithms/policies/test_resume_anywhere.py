@@ -46,8 +46,8 @@ def plan(dim: int, condition: str):
     it = problem(dim)
     stream = make_stream(it, RHO)
     order = query_order(0, "resume", 0, it.n)
-    found = stream_condition(condition, it, stream, [order], [0], seed=0, pool="resume")
-    return stream, found.orders[0], found.arrivals[0]
+    conditioned = stream_condition(condition, it, stream, [order], [0], seed=0, pool="resume")
+    return stream, conditioned.orders[0], conditioned.arrivals[0]
 
 
 def fresh(name: str, dim: int, stream):

@@ -29,9 +29,9 @@ FIXED = ["0x1.37c897eaaabfdp-1", "0x1.cc793f1d021e1p-1"]
 def test_keys_depend_on_every_part():
     base = (0, "pool", "lin_ts", "300", 1)
     seen = {stream_key(*base).tobytes()}
-    for i, other in enumerate((1, "pool2", "lin_ucb", "350", 2)):
+    for i, part in enumerate((1, "pool2", "lin_ucb", "350", 2)):
         changed = list(base)
-        changed[i] = other
+        changed[i] = part
         seen.add(stream_key(*changed).tobytes())
     assert len(seen) == 6
 

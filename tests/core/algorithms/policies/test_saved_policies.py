@@ -36,9 +36,9 @@ def rewrite(folder, change=None, header=None):
         change(arrays)
         np.savez(folder / "state.npz", **arrays)
     if header:
-        found = json.loads((folder / "policy.json").read_text())
-        header(found)
-        (folder / "policy.json").write_text(json.dumps(found))
+        content = json.loads((folder / "policy.json").read_text())
+        header(content)
+        (folder / "policy.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("name", all_policies())
@@ -60,8 +60,8 @@ def test_altered_arrays_are_refused(name, tmp_path):
     used(name).save(tmp_path / "sound")
     with np.load(tmp_path / "sound" / "state.npz") as stored:
         arrays = {k: stored[k] for k in stored.files}
-    own = [k for k in arrays if not k.startswith("learnt_")]
-    for key in own:
+    keys = [k for k in arrays if not k.startswith("learnt_")]
+    for key in keys:
         value = arrays[key]
         wrong = [
             value[:-1] if value.size else value[None],
@@ -78,15 +78,15 @@ def test_altered_arrays_are_refused(name, tmp_path):
                     np.full_like(value, -1),
                     np.full_like(value, 2**60) if key != "steps" else value[:0],
                 ]
-        for other in wrong:
+        for bad in wrong:
             folder = tmp_path / "broken"
             shutil.copytree(tmp_path / "sound", folder, dirs_exist_ok=True)
-            rewrite(folder, lambda a, key=key, other=other: a.update({key: other}))
-            if key.startswith("history") and other.shape == value[:-1].shape:
+            rewrite(folder, lambda a, key=key, bad=bad: a.update({key: bad}))
+            if key.startswith("history") and bad.shape == value[:-1].shape:
                 continue  # fewer rows in one of three arrays, refused below
             with pytest.raises(ProvenanceError):
                 load_policy(folder)
-    for key in own:
+    for key in keys:
         shutil.copytree(tmp_path / "sound", tmp_path / "broken", dirs_exist_ok=True)
         rewrite(tmp_path / "broken", lambda a, key=key: a.pop(key))
         with pytest.raises(ProvenanceError):

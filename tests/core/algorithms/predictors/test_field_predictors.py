@@ -281,8 +281,8 @@ def test_tasks_are_guessed_from_the_prompt_and_beat_the_means(tmp_path):
     assert (names[probabilities.argmax(axis=1)] == tasks[rest]).mean() > 0.8
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     for i, name in enumerate(names):
-        own = y[seen][tasks[seen] == name]
-        shrunk = (own.sum(axis=0) + 10.0 * y[seen].mean(axis=0)) / (len(own) + 10.0)
+        of_task = y[seen][tasks[seen] == name]
+        shrunk = (of_task.sum(axis=0) + 10.0 * y[seen].mean(axis=0)) / (len(of_task) + 10.0)
         np.testing.assert_allclose(fitted.means_[i], shrunk)
     predicted = fitted.predict(x[rest], lengths[rest])
     means = make_score_predictor("mean").fit(x[seen], lengths[seen], y[seen]).predict(x[rest], lengths[rest])

@@ -28,8 +28,8 @@ def test_lists_are_the_nearest_in_order(vectors, tmp_path):
     points, rows = vectors
     near = NeighbourLists.cached(points, rows, tmp_path).near
     distance = np.linalg.norm(rows[:, None].astype(np.float64) - points, axis=2)
-    found = np.take_along_axis(distance, near, axis=1)
-    np.testing.assert_allclose(found, np.sort(distance, axis=1)[:, :LENGTH], rtol=1e-5)
+    distances = np.take_along_axis(distance, near, axis=1)
+    np.testing.assert_allclose(distances, np.sort(distance, axis=1)[:, :LENGTH], rtol=1e-5)
     assert all(len(set(row)) == LENGTH for row in near.tolist())
 
 
@@ -57,9 +57,13 @@ def test_predictions_from_lists_are_those_of_a_search(name, vectors, tmp_path, m
     searched = make_score_predictor(name).fit(points, lengths, y, validation=held_out)
     expected = searched.predict(rows, lengths[:90])
     lists = NeighbourLists.cached(points, rows, tmp_path)
-    other = make_score_predictor(name)
-    other.use(NeighbourLists(points[1:], rows, lists.near - 1))  # of other train prompts: they are no use
-    assert (other.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected).all()
+    without_lists = make_score_predictor(name)
+    without_lists.use(
+        NeighbourLists(points[1:], rows, lists.near - 1)
+    )  # of other train prompts: they are no use
+    assert (
+        without_lists.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected
+    ).all()
     predictor = make_score_predictor(name)
     predictor.use(lists)
     alone = predictor.fit(points, lengths, y, validation=held_out).predict(

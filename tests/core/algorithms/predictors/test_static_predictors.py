@@ -103,9 +103,9 @@ def test_knn_with_another_k_is_the_one_fitted_with_it():
     x, lengths, y = rng.normal(size=(60, 5)), np.full(60, 9.0), rng.random((60, 3))
     one = KnnPredictor(k=20).fit(x, lengths, y)
     again = KnnPredictor.restore(*one.state())
-    other = KnnPredictor(k=3).fit(x, lengths, y).predict(x, lengths)
-    assert np.array_equal(one.with_k(3).predict(x, lengths), other)
-    assert np.array_equal(again.with_k(3).predict(x, lengths), other)
+    by_three = KnnPredictor(k=3).fit(x, lengths, y).predict(x, lengths)
+    assert np.array_equal(one.with_k(3).predict(x, lengths), by_three)
+    assert np.array_equal(again.with_k(3).predict(x, lengths), by_three)
     assert one.k_ == 20 and one.with_k(1000).k_ == 60
 
 
@@ -146,11 +146,11 @@ def test_kernel_stack_weights_are_non_negative_and_fitted_on_validation_only():
     validation = (x[300:400], lengths[300:400], y[300:400])
     one = small("kernel_ridge").fit(x[:300], lengths[:300], y[:300], validation=validation)
     assert one.stack_first_.min() >= 0 and one.stack_rest_.min() >= 0 and one.stack_first_.max() > 0
-    other = small("kernel_ridge").fit(
+    refitted = small("kernel_ridge").fit(
         x[:300], lengths[:300], y[:300], validation=(*validation[:2], 1 - validation[2])
     )
-    np.testing.assert_array_equal(one.fixed_, other.fixed_)
-    assert not np.array_equal(one.stack_first_, other.stack_first_)
+    np.testing.assert_array_equal(one.fixed_, refitted.fixed_)
+    assert not np.array_equal(one.stack_first_, refitted.stack_first_)
 
 
 @pytest.mark.parametrize("n, e, arms", [(2, 1, 1), (3, 40, 2), (40, 3, 1)])
@@ -237,6 +237,6 @@ def test_the_nearest_of_many_are_those_of_a_whole_search(top):
     distance[0] = np.sort(distance[0])  # the nearest side by side
     distance[1, ::16] -= 10.0  # a bound that lets too few through
     distance[2] = 0.0
-    found = np.take_along_axis(distance, nearest(distance, top), axis=1)
-    assert (np.sort(found, axis=1) == np.sort(distance, axis=1)[:, :top]).all()
+    distances = np.take_along_axis(distance, nearest(distance, top), axis=1)
+    assert (np.sort(distances, axis=1) == np.sort(distance, axis=1)[:, :top]).all()
     assert all(len(set(row)) == top for row in nearest(distance, top).tolist())

@@ -17,10 +17,10 @@ def test_it_agrees_with_the_kernels_within_what_both_prove(arms: int) -> None:
     losses, graph = rng.random(arms), (rng.random((arms, arms)) < 0.6).astype(float)
     np.fill_diagonal(graph, 1.0)
     kernel = solve_exploration(losses, graph, 10.0)
-    found = solve_exploration(losses, graph, 10.0, method="cvxpy", tol=1e-5)
-    assert found.certified and found.iterations > 0
-    assert abs(found.objective - kernel.objective) <= found.gap + kernel.gap + 1e-12
-    assert found.objective == pytest.approx(objective(found.p, losses, graph, 10.0))
+    solution = solve_exploration(losses, graph, 10.0, method="cvxpy", tol=1e-5)
+    assert solution.certified and solution.iterations > 0
+    assert abs(solution.objective - kernel.objective) <= solution.gap + kernel.gap + 1e-12
+    assert solution.objective == pytest.approx(objective(solution.p, losses, graph, 10.0))
 
 
 def test_the_certificate_is_true_whether_or_not_clarabel_succeeds() -> None:
@@ -29,16 +29,16 @@ def test_the_certificate_is_true_whether_or_not_clarabel_succeeds() -> None:
     unproven = 0
     for f, G, gamma in zip(losses, graphs, np.maximum(gammas, 100.0), strict=True):
         try:
-            found = solve_exploration(f, G, gamma, method="cvxpy")
+            solution = solve_exploration(f, G, gamma, method="cvxpy")
         except SolverError as error:
             assert "found no point" in str(error)
             unproven += 1
             continue
-        assert found.p.sum() == pytest.approx(1) and (found.p >= 0).all()
-        assert found.gap == pytest.approx(float(certificate(found.p, found.q, f, G, gamma)))
-        assert found.certified == (found.gap <= 1e-8)
-        assert found.objective - solve_exploration(f, G, gamma).objective <= found.gap + 1e-9
-        unproven += not found.certified
+        assert solution.p.sum() == pytest.approx(1) and (solution.p >= 0).all()
+        assert solution.gap == pytest.approx(float(certificate(solution.p, solution.q, f, G, gamma)))
+        assert solution.certified == (solution.gap <= 1e-8)
+        assert solution.objective - solve_exploration(f, G, gamma).objective <= solution.gap + 1e-9
+        unproven += not solution.certified
     assert unproven > 0  # otherwise the kernels would not be needed
 
 

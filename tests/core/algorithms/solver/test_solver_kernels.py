@@ -42,10 +42,12 @@ def test_the_fast_kernel_and_the_fallback_agree(instances):
     p, certified = _run(f, G, gammas, make_workspace(K))
     slow = make_workspace(K)
     slow[layout.PRIMARY] = slow[layout.FALLBACK]
-    other, also = _run(f, G, gammas, slow)
-    assert certified.all() and also.all()
-    assert np.abs(p - other).max() < 1e-3  # both within 1e-8 of the optimum; the objective is flat around it
-    assert not np.array_equal(p, other)
+    by_fallback, fallback_certified = _run(f, G, gammas, slow)
+    assert certified.all() and fallback_certified.all()
+    assert (
+        np.abs(p - by_fallback).max() < 1e-3
+    )  # both within 1e-8 of the optimum; the objective is flat around it
+    assert not np.array_equal(p, by_fallback)
 
 
 def test_the_fallback_takes_over(instances):
@@ -162,7 +164,7 @@ def test_a_cache_in_a_read_only_image_is_used(tmp_path):
         "NUMBA_CACHE_DIR": str(image),
         "TMPDIR": str(tmp_path / "tmp"),
     }
-    found = []
+    outputs = []
     for kind in ("writable", "read-only"):
         done = subprocess.run(
             [sys.executable, "-c", code, str(image), kind],
@@ -172,8 +174,8 @@ def test_a_cache_in_a_read_only_image_is_used(tmp_path):
             text=True,
         )
         assert done.returncode == 0, done.stderr
-        found.append(done.stdout.split())
-    (built, folder), (started, copy) = found
+        outputs.append(done.stdout.split())
+    (built, folder), (started, copy) = outputs
     # kernels of one signature compile when they are imported, the others when they are called
     assert float(started) > float(built) and folder == str(image) != copy
     assert not list((tmp_path / "tmp").iterdir())  # the copy goes with the process

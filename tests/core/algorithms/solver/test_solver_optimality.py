@@ -148,8 +148,8 @@ def test_properties(seed, K, graph, losses, log_gamma, tol):
     f, G, gamma = random_losses(rng, K, losses), random_graph(rng, K, graph), 10.0**log_gamma
     solution = solve_exploration(f, G, gamma, tol=tol)
     check(solution, f, G, gamma, tol)
-    other = rng.dirichlet(np.ones(K))
-    assert float(objective(other, f, G, gamma)) >= solution.objective - tol - 1e-12
+    random_p = rng.dirichlet(np.ones(K))
+    assert float(objective(random_p, f, G, gamma)) >= solution.objective - tol - 1e-12
     order = rng.permutation(K)
     permuted = solve_exploration(f[order], G[np.ix_(order, order)], gamma, tol=tol)
     assert permuted.objective == pytest.approx(solution.objective, abs=2.1 * tol)

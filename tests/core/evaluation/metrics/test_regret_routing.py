@@ -45,6 +45,6 @@ def test_arm_shares_switching_and_effective_arms():
 
 
 def test_latency_percentiles():
-    found = metrics.latency_percentiles(np.arange(101.0))
-    assert found == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
+    percentiles = metrics.latency_percentiles(np.arange(101.0))
+    assert percentiles == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
     assert np.isnan(metrics.latency_percentiles([np.nan])["p50"])

@@ -68,17 +68,17 @@ def read(tmp_path: Path, frame: pd.DataFrame, columns: str = "") -> Outcomes:
 def test_the_column_becomes_part_of_the_outcomes(tmp_path: Path, cabs_home: Path) -> None:
     frame = calls(240)
     frame.loc[:9, "session"] = ["", "null", "NaN", "  ", "none", "7", "7", "s 1", "s 1", ""]
-    found = read(tmp_path, frame)
-    assert found.sessions.tolist() == ["", "", "", "", "", "7", "7", "s 1", "s 1", "", *frame["session"][10:]]
-    back = Outcomes.load(found.save(tmp_path / "saved"))
-    assert back.sessions.tolist() == found.sessions.tolist()
-    assert found.take(np.array([8, 5])).sessions.tolist() == ["s 1", "7"]
+    outcomes = read(tmp_path, frame)
+    assert outcomes.sessions.tolist() == [*[""] * 5, "7", "7", "s 1", "s 1", "", *frame["session"][10:]]
+    back = Outcomes.load(outcomes.save(tmp_path / "saved"))
+    assert back.sessions.tolist() == outcomes.sessions.tolist()
+    assert outcomes.take(np.array([8, 5])).sessions.tolist() == ["s 1", "7"]
     without = read(tmp_path, frame.drop(columns="session"))
     assert without.sessions is None and Outcomes.load(without.save(tmp_path / "plain")).sessions is None
-    assert without.content_hash() != found.content_hash()
-    assert replace(without, sessions=found.sessions).content_hash() != without.content_hash()
+    assert without.content_hash() != outcomes.content_hash()
+    assert replace(without, sessions=outcomes.sessions).content_hash() != without.content_hash()
     renamed = read(tmp_path, frame.rename(columns={"session": "thread"}), "session: thread")
-    assert renamed.sessions.tolist() == found.sessions.tolist()
+    assert renamed.sessions.tolist() == outcomes.sessions.tolist()
     assert read(tmp_path, frame, "session: null").sessions is None
 
 
@@ -121,15 +121,15 @@ def test_a_users_table_is_clustered_too_and_so_is_the_comparison() -> None:
     data, plain = read_table(frame), read_table(frame.drop(columns="session"))
     assert len(np.unique(data.dependent())) == 100 and plain.clusters is None
     old, new = np.tile([1.0, 0.0], (len(data), 1)), np.tile([0.0, 1.0], (len(data), 1))
-    found, apart = compare_policies(data, old, new, 0.0), compare_policies(plain, old, new, 0.0)
-    assert found.difference == pytest.approx(apart.difference, abs=0.02) and found.high > found.low
-    assert found.high - found.low != apart.high - apart.low
+    joint, apart = compare_policies(data, old, new, 0.0), compare_policies(plain, old, new, 0.0)
+    assert joint.difference == pytest.approx(apart.difference, abs=0.02) and joint.high > joint.low
+    assert joint.high - joint.low != apart.high - apart.low
 
 
 def test_one_conversation_is_no_sample() -> None:
     frame = calls().assign(session="the only one")
-    found = evaluate(read_table(frame), np.tile([0.0, 1.0], (len(frame), 1)), 0.0)
-    assert "of one prompt or conversation" in found.refused and not found.rows
+    evaluation = evaluate(read_table(frame), np.tile([0.0, 1.0], (len(frame), 1)), 0.0)
+    assert "of one prompt or conversation" in evaluation.refused and not evaluation.rows
 
 
 def test_few_conversations_have_wide_intervals() -> None:
@@ -194,8 +194,8 @@ def test_a_trace_hands_its_conversations_on(tmp_path: Path, cabs_home: Path) -> 
     (tmp_path / "tiny.yaml").write_text(POOL.replace("path: calls.csv", "format: openai, path: log.jsonl"))
     raw = read_logged(read_pool_file(tmp_path / "tiny.yaml"))
     assert raw.sessions.tolist() == [f"t{i // 4}" for i in range(40)]
-    found = read_log(path, "openai", {"session": "about.thread"}).frame
-    assert found["session"].tolist() == [f"x{i // 2}" for i in range(40)]
+    frame = read_log(path, "openai", {"session": "about.thread"}).frame
+    assert frame["session"].tolist() == [f"x{i // 2}" for i in range(40)]
     assert read_log(path, "openai", {"session": None}).frame["session"].isna().all()
     with pytest.raises(
         DataError, match=r"no record has 'about\.topic', which source\.columns\.session names"
@@ -211,7 +211,7 @@ def test_a_trace_hands_its_conversations_on(tmp_path: Path, cabs_home: Path) -> 
 def test_a_cluster_is_what_prompts_and_conversations_link(rows) -> None:
     """Against links followed one by one."""
     prompts, sessions = [p for p, _ in rows], [s for _, s in rows]
-    found = clusters_of(prompts, sessions)
+    clusters = clusters_of(prompts, sessions)
     linked = [
         [a == b or bool(s and s == t) for b, t in zip(prompts, sessions, strict=True)]
         for a, s in zip(prompts, sessions, strict=True)
@@ -219,7 +219,7 @@ def test_a_cluster_is_what_prompts_and_conversations_link(rows) -> None:
     reached = np.array(linked, dtype=bool).reshape(len(rows), len(rows))
     for _ in rows:
         reached = reached @ reached
-    assert ((found[:, None] == found) == reached).all()
+    assert ((clusters[:, None] == clusters) == reached).all()
 
 
 def test_a_greeting_links_no_conversations() -> None:

@@ -89,11 +89,11 @@ def test_the_logging_policy_itself_is_estimated_by_its_mean(seed):
     """w = 1 for every row: SNIPS is the mean, its difference to what was played 0 without error."""
     rng = np.random.default_rng(seed)
     data, _ = simulated(rng, table(rng, 300), 200)
-    found = evaluate(data, data.pmf, RHO)
-    row = found.row("snips", "score")
+    evaluation = evaluate(data, data.pmf, RHO)
+    row = evaluation.row("snips", "score")
     assert row.value == pytest.approx(data.scores.mean())
     assert (row.difference_low, row.difference_high) == pytest.approx((0.0, 0.0), abs=1e-12)
-    assert found.mean_weight == pytest.approx(1.0) and found.n_eff == pytest.approx(200.0)
+    assert evaluation.mean_weight == pytest.approx(1.0) and evaluation.n_eff == pytest.approx(200.0)
 
 
 @pytest.mark.slow
@@ -108,9 +108,9 @@ def test_intervals_cover_the_truth():
     inside = {name: [0, 0] for name in ("snips", "dr", "switch_dr")}
     for _ in range(300):
         data, pi = simulated(rng, full, 800)
-        found = evaluate(data, pi, RHO)
+        evaluation = evaluate(data, pi, RHO)
         for name, count in inside.items():
-            row = found.row(name)
+            row = evaluation.row(name)
             count[0] += row.low <= truth <= row.high
             count[1] += row.difference_low <= truth - logged <= row.difference_high
     assert all(276 <= c <= 294 for pair in inside.values() for c in pair), inside  # 92 to 98 %
@@ -146,24 +146,27 @@ def test_a_log_is_judged_by_its_probabilities_not_by_what_happened_to_be_drawn()
     lucky = replace(data, actions=np.zeros(1000, dtype=int), propensities=half[:, 0])
     w = weights(target, lucky.actions, lucky.propensities)
     assert effective_size(w) > 800  # of the weights that happened
-    found = evaluate(lucky, target, RHO)
+    evaluation = evaluate(lucky, target, RHO)
     expected = 1000 / (target**2 / half).sum(axis=1).mean()
-    assert found.n_eff == pytest.approx(expected) and expected < 30 and not found.rows
-    assert "more scored decisions" in found.refused
+    assert evaluation.n_eff == pytest.approx(expected) and expected < 30 and not evaluation.rows
+    assert "more scored decisions" in evaluation.refused
     # without the other arms' probabilities, the mean weight gives it away
     blind = replace(lucky, actions=np.where(np.arange(1000) == 5, 1, 0), pmf=None)
     assert evaluate(blind, target, RHO).refused
     # propensities of something else show in the mean weight
     data, target = simulated(rng, table(rng, 3000), 3000)
-    found = evaluate(replace(data, propensities=data.propensities / 2.0, pmf=None), target, RHO)
-    assert "importance weights have mean" in found.refused
+    evaluation = evaluate(replace(data, propensities=data.propensities / 2.0, pmf=None), target, RHO)
+    assert "importance weights have mean" in evaluation.refused
 
 
 def test_what_it_takes_is_said_in_decisions():
     rng = np.random.default_rng(1)
     data, target, _ = seldom(rng, 1000)
-    found = evaluate(data, target, RHO)
-    assert found.n_eff == pytest.approx(1000 * 0.02 / 7) and "17,000 more scored decisions" in found.refused
+    evaluation = evaluate(data, target, RHO)
+    assert (
+        evaluation.n_eff == pytest.approx(1000 * 0.02 / 7)
+        and "17,000 more scored decisions" in evaluation.refused
+    )
 
 
 def test_no_interval_where_one_would_not_hold():
@@ -171,11 +174,11 @@ def test_no_interval_where_one_would_not_hold():
     a value, and why there is no more."""
     rng = np.random.default_rng(2)
     data, target, _ = seldom(rng, 1000, epsilon=0.5)
-    found = evaluate(data, target, RHO, switch=5.0)
+    evaluation = evaluate(data, target, RHO, switch=5.0)
     for estimator, words in (("switch_dr", "weights over 5 are cut"), ("dm", "as wrong as the model")):
-        row = found.row(estimator)
+        row = evaluation.row(estimator)
         assert (row.low, row.high, row.difference_low) == (None, None, None) and words in row.no_interval
-    assert found.row("dr").no_interval == "" and found.row("dr").low < found.row("dr").high
+    assert evaluation.row("dr").no_interval == "" and evaluation.row("dr").low < evaluation.row("dr").high
     assumed = evaluate(replace(data, propensities=None, pmf=None), target, RHO)
     assert assumed.row("dr").low is None and "were estimated" in assumed.row("dr").no_interval
 
@@ -191,8 +194,8 @@ def test_decisions_of_one_session_are_one_piece_of_evidence():
     ten = evaluate(again, np.repeat(target, 10, axis=0), RHO, cluster=sessions).row("snips")
     assert ten.value == pytest.approx(one.value)
     assert ten.high - ten.low == pytest.approx(one.high - one.low, rel=0.02)
-    told = replace(again, clusters=sessions)  # as the log of a router says it
-    assert evaluate(told, np.repeat(target, 10, axis=0), RHO).row("snips") == ten
+    clustered = replace(again, clusters=sessions)  # as the log of a router says it
+    assert evaluate(clustered, np.repeat(target, 10, axis=0), RHO).row("snips") == ten
     apart = evaluate(
         replace(again, groups=np.arange(6000).astype(str)), np.repeat(target, 10, axis=0), RHO
     ).row("snips")
@@ -239,17 +242,17 @@ def test_intervals_of_a_learning_policys_log_hold_at_every_length():
         played = np.eye(3)[(data.features[:, 0] > 0).astype(int)]
         looks = []
         for n in (200, 300, 400, 600, 800, 1200, 1600):
-            made = evaluate(data.take(np.arange(n)), played[:n], RHO)
-            if made.rows:  # refused: nothing is claimed
-                row = made.row("dr")
+            evaluation = evaluate(data.take(np.arange(n)), played[:n], RHO)
+            if evaluation.rows:  # refused: nothing is claimed
+                row = evaluation.row("dr")
                 looks.append(row.low <= truth <= row.high)
         assert len(looks) >= 3
         missed += not all(looks)
     assert missed <= 8, missed  # of 100 at a rate of 5 % or less
-    found = evaluate(data, played, RHO)
-    assert found.anytime and "learning policy" in found.row("snips").no_interval
+    whole = evaluate(data, played, RHO)
+    assert whole.anytime and "learning policy" in whole.row("snips").no_interval
     fixed = evaluate(data, played, RHO, anytime=False).row("dr")
-    assert found.row("dr").high - found.row("dr").low > 1.3 * (fixed.high - fixed.low)
+    assert whole.row("dr").high - whole.row("dr").low > 1.3 * (fixed.high - fixed.low)
 
 
 def test_a_model_of_earlier_rows_knows_no_later_one():
@@ -351,8 +354,8 @@ def test_it_is_the_slow_reference(cap, with_prior):
     prior = rng.random((60, 3)) if with_prior else None
     for outcomes in (data.scores, data.costs):
         q = cross_fitted(data, outcomes) if prior is None else prior
-        found = pseudo_outcomes(data, outcomes, q, cap=cap)
-        assert np.allclose(found, slow(data, outcomes, prior, cap), rtol=0, atol=1e-9)
+        outcomes_of_arms = pseudo_outcomes(data, outcomes, q, cap=cap)
+        assert np.allclose(outcomes_of_arms, slow(data, outcomes, prior, cap), rtol=0, atol=1e-9)
 
 
 def test_no_propensity_is_refused():
@@ -379,10 +382,10 @@ def test_refusals_say_why():
     rng = np.random.default_rng(4)
     data, target = simulated(rng, table(rng, 500), 400)
     sure = replace(data, propensities=np.ones(400), pmf=np.eye(3)[data.actions])
-    found = evaluate(sure, target, RHO)
-    assert "deterministic" in found.refused and found.rows == []
+    evaluation = evaluate(sure, target, RHO)
+    assert "deterministic" in evaluation.refused and evaluation.rows == []
     with pytest.raises(DataError, match="deterministic"):
-        found.row("dr")
+        evaluation.row("dr")
     few = LoggedData(
         ARMS,
         data.actions[:20],
@@ -427,16 +430,16 @@ def test_what_is_never_played_widens_the_interval_by_all_that_it_may_earn(worth)
             np.arange(600).astype(str),
             pmf=pmf,
         )
-        found = evaluate(data, np.tile([0.5, 0.0, 0.5], (600, 1)), 0.0)
+        evaluation = evaluate(data, np.tile([0.5, 0.0, 0.5], (600, 1)), 0.0)
         truth, played = 0.5 * 0.6 + 0.5 * worth, 0.2 * worth + 0.8 * 0.6
         for name in ("snips", "dr"):
-            row = found.row(name, "score")
+            row = evaluation.row(name, "score")
             assert row.manski_width == pytest.approx(0.25) and row.high - row.low > 0.25
             held.append(
                 (row.low <= truth <= row.high, row.difference_low <= truth - played <= row.difference_high)
             )
     assert np.mean(held, axis=0).min() > 0.9
-    assert "no largest value" in found.row("dr", "cost").no_interval
+    assert "no largest value" in evaluation.row("dr", "cost").no_interval
 
 
 def test_without_propensities_it_is_an_assumption_and_not_far_off():
@@ -445,18 +448,20 @@ def test_without_propensities_it_is_an_assumption_and_not_far_off():
     _, pi = policies(full[0])
     truth = (pi * full[1]).sum(axis=1).mean()
     data, target = simulated(rng, full, 3000)
-    found = evaluate(replace(data, propensities=None, pmf=None), target, RHO)
-    assert found.assumed and abs(found.row("dr", "score").value - truth) < 0.05
-    assert {r.estimator for r in found.rows} >= {"dm", "dr"} and found.coverage == pytest.approx(1.0)
+    evaluation = evaluate(replace(data, propensities=None, pmf=None), target, RHO)
+    assert evaluation.assumed and abs(evaluation.row("dr", "score").value - truth) < 0.05
+    assert {r.estimator for r in evaluation.rows} >= {"dm", "dr"} and evaluation.coverage == pytest.approx(
+        1.0
+    )
 
 
 def test_without_propensities_a_model_that_was_never_played_is_not_covered():
     rng = np.random.default_rng(8)
     data, _ = simulated(rng, table(rng, 500), 400)
     unknown = replace(data, actions=np.where(data.actions == 2, 1, data.actions), propensities=None, pmf=None)
-    found = evaluate(unknown, np.tile([0.3, 0.2, 0.5], (400, 1)), RHO)
-    assert found.assumed and found.coverage == pytest.approx(0.5)
-    assert "50.0% of its probability to models that the log never plays" in found.refused
+    evaluation = evaluate(unknown, np.tile([0.3, 0.2, 0.5], (400, 1)), RHO)
+    assert evaluation.assumed and evaluation.coverage == pytest.approx(0.5)
+    assert "50.0% of its probability to models that the log never plays" in evaluation.refused
 
 
 def test_a_users_table(tmp_path):

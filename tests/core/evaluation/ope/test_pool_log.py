@@ -55,11 +55,11 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         router = Router.load(bundle, log=place, seed=3)
         rows = []
         for _ in range(4):
-            for i, made in enumerate(router.route_many(prompts)):
-                arm = problem.arms.index(made.model)
+            for i, decision in enumerate(router.route_many(prompts)):
+                arm = problem.arms.index(decision.model)
                 score, cost = float(problem.scores[i, arm]), float(problem.costs[i, arm])
-                router.feedback(made.id, score=score, cost=cost)
-                rows.append((prompts[i], made.model, score, cost, made.propensity))
+                router.feedback(decision.id, score=score, cost=cost)
+                rows.append((prompts[i], decision.model, score, cost, decision.propensity))
         router.close()
         table = pd.DataFrame(rows, columns=["prompt", "model", "score", "cost", "propensity"])
         table.to_csv(home / "log.csv", index=False)
@@ -69,10 +69,10 @@ def world(tmp_path_factory: pytest.TempPathFactory):
 def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
     home, problem = world
     assert "off_policy" not in chain_of().stages  # made on request: the pool's source is a table
-    made = make_artifact(chain_of(), chain_of().stage("off_policy"))
-    rows = pq.read_table(made.folder / ESTIMATES).to_pylist()
-    assert len(rows) == made.record.summary["rows"] and set(made.record.inputs) >= {"log", "router"}
-    assert not made.record.summary["refused"]
+    artifact = make_artifact(chain_of(), chain_of().stage("off_policy"))
+    rows = pq.read_table(artifact.folder / ESTIMATES).to_pylist()
+    assert len(rows) == artifact.record.summary["rows"] and set(artifact.record.inputs) >= {"log", "router"}
+    assert not artifact.record.summary["refused"]
     inputs = chain_of().require(chain_of().stage("router"))
     data = read_decisions(
         default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle"
@@ -126,9 +126,9 @@ def test_embeddings_of_another_encoder_are_left_out(world, tmp_path) -> None:
 
 def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
     home, _ = world
-    own, rows = estimates(), estimates(home / "log.csv")
-    assert len(rows) == len(own) == 12
-    for a, b in zip(own, rows, strict=True):
+    of_router, rows = estimates(), estimates(home / "log.csv")
+    assert len(rows) == len(of_router) == 12
+    for a, b in zip(of_router, rows, strict=True):
         # the models behind the others are fitted on other folds
         close = 1e-9 if a["estimator"] == "snips" else 0.05
         assert b["value"] == pytest.approx(a["value"], abs=close)
@@ -203,10 +203,10 @@ def test_the_command(world) -> None:
     home, _ = world
     pd.read_csv(home / "log.csv").assign(propensity=1.0).to_csv(home / "certain.csv", index=False)
     arguments = ["--pool", "tiny", "--log", str(home / "log.csv"), "--policies", "ridge", "--rho", "500"]
-    said = CliRunner().invoke(command, arguments)
-    assert said.exit_code == 0 and "ridge" in said.output and "n_eff" in said.output, said.output
-    found = json.loads(CliRunner().invoke(command, [*arguments, "--json"]).output)
-    assert {r["estimator"] for r in found} == {"snips", "dr", "switch_dr", "dm"}
+    result = CliRunner().invoke(command, arguments)
+    assert result.exit_code == 0 and "ridge" in result.output and "n_eff" in result.output, result.output
+    estimates_ = json.loads(CliRunner().invoke(command, [*arguments, "--json"]).output)
+    assert {r["estimator"] for r in estimates_} == {"snips", "dr", "switch_dr", "dm"}
     refused = CliRunner().invoke(
         command, [*arguments[:2], "--log", str(home / "certain.csv"), *arguments[4:]]
     )

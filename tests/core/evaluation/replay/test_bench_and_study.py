@@ -166,8 +166,8 @@ def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
     costs = {(c["condition"], c["policy"]): c for c in figures["costs"]}
     assert set(costs) == {(c, p) for c in conditions[1:] for p in ("best_single", "lin_ts")}
     for condition in conditions[1:]:
-        found = costs[condition, "lin_ts"]
-        assert found["cost"] == pytest.approx(values["clean"] - values[condition]) and found["se"] > 0
+        figure = costs[condition, "lin_ts"]
+        assert figure["cost"] == pytest.approx(values["clean"] - values[condition]) and figure["se"] > 0
     for condition in ("drift", "delayed_rewards"):
         # the same queries, each once: what learns nothing loses nothing
         assert costs[condition, "best_single"]["cost"] == pytest.approx(0.0, abs=1e-12)
@@ -184,11 +184,11 @@ def test_ranking_is_that_of_the_means(work):
         "short",
     )
     run(plan, work, threads=1)
-    found = study_ranking.ranking(plan, work, simple=("best_single", "ridge"), reference="best_single")
+    ranks = study_ranking.ranking(plan, work, simple=("best_single", "ridge"), reference="best_single")
     values = table(plan, work)["values"]["toy"]
-    assert [c["condition"] for c in found["cells"]] == ["clean", "corrupted"] == list(found["conditions"])
-    for cell in found["cells"]:
-        policies = found["conditions"][cell["condition"]]
+    assert [c["condition"] for c in ranks["cells"]] == ["clean", "corrupted"] == list(ranks["conditions"])
+    for cell in ranks["cells"]:
+        policies = ranks["conditions"][cell["condition"]]
         assert set(policies) == {"best_single", "ridge", "lin_ts"}, "a bound and chance have no rank"
         means = {p: values[cell["condition"]][p]["mean"] for p in policies}
         order = sorted(means, key=means.__getitem__, reverse=True)
@@ -203,7 +203,7 @@ def test_ranking_is_that_of_the_means(work):
     assert study_ranking.ranking(plan, work, simple=("stack",), reference="ridge")["cells"] == [], (
         "no rival, no cell"
     )
-    text = "\n".join(study_ranking.lines(found))
+    text = "\n".join(study_ranking.lines(ranks))
     assert "#### clean" in text and "#### corrupted" in text
     assert "| toy, clean | 2 |" in text
 

@@ -43,15 +43,15 @@ def counted(problem):
     )
 
 
-def talk(problem, policy, **given):
-    options = {name: given.pop(name) for name in list(given) if name in Sessions.model_fields}
-    return replay(problem, policy, rho=RHO, condition="sessions", sessions=options, **{"trials": 2} | given)
+def talk(problem, policy, **more):
+    options = {name: more.pop(name) for name in list(more) if name in Sessions.model_fields}
+    return replay(problem, policy, rho=RHO, condition="sessions", sessions=options, **{"trials": 2} | more)
 
 
 def by_hand(problem, result, options: Sessions):
     """(costs of what was played, all read anew, all earlier turns cached), `[trials, T]`, by the formula."""
     tokens = tokens_of(problem, options)
-    found = np.zeros((3, *result.actions.shape))
+    costs = np.zeros((3, *result.actions.shape))
     for trial, (order, actions, turns) in enumerate(
         zip(result.order, result.actions, result.turns, strict=True)
     ):
@@ -62,10 +62,10 @@ def by_hand(problem, result, options: Sessions):
             cache = read + sum(tokens.written[r, a] for r, a in talked[:-1])
             price, alone = tokens.price[arm], problem.costs[row, arm]
             dear = alone + price * (read + wrote)
-            kept = alone + price * (read + wrote - (1 - options.cached) * cache)
+            cached = alone + price * (read + wrote - (1 - options.cached) * cache)
             stays = turns[t] > 0 and actions[t - 1] == arm
-            found[:, trial, t] = kept if stays else dear, dear, kept
-    return found
+            costs[:, trial, t] = cached if stays else dear, dear, cached
+    return costs
 
 
 @pytest.mark.parametrize("policy", PLAYED)
@@ -113,24 +113,26 @@ def test_every_query_is_one_turn_of_one_conversation_of_its_task(n, kinds, turns
     tasks, times = rng.integers(kinds, size=n).astype(str), rng.integers(2, size=n).astype(float)
     order = rng.permutation(n)
     order = order[np.argsort(times[order], kind="stable")]
-    found, own = in_conversations(
+    rows, in_order = in_conversations(
         order, tasks, times, Sessions(turns=turns, tools=tools), np.random.default_rng(1)
     )
-    assert sorted(found) == list(range(n)) and own.number[0] == 0
-    later = np.flatnonzero(own.number > 0)
-    assert (tasks[found[later]] == tasks[found[later - 1]]).all()
-    assert (times[found[later]] == times[found[later - 1]]).all() and (np.diff(times[found]) >= 0).all()
-    assert (own.number[later] == own.number[later - 1] + 1).all() and not own.in_tools[own.number == 0].any()
+    assert sorted(rows) == list(range(n)) and in_order.number[0] == 0
+    later = np.flatnonzero(in_order.number > 0)
+    assert (tasks[rows[later]] == tasks[rows[later - 1]]).all()
+    assert (times[rows[later]] == times[rows[later - 1]]).all() and (np.diff(times[rows]) >= 0).all()
+    assert (in_order.number[later] == in_order.number[later - 1] + 1).all() and not in_order.in_tools[
+        in_order.number == 0
+    ].any()
 
 
 def test_lengths_are_geometric_with_the_mean_that_is_asked_for():
     n = 20_000
-    own = in_conversations(
+    in_order = in_conversations(
         np.arange(n), np.full(n, "a"), None, Sessions(turns=5, tools=0.3), np.random.default_rng(0)
     )[1]
-    lengths = np.diff(np.append(np.flatnonzero(own.number == 0), n))
+    lengths = np.diff(np.append(np.flatnonzero(in_order.number == 0), n))
     assert abs(lengths.mean() - 5) < 0.25 and abs((lengths == 1).mean() - 0.2) < 0.02
-    assert abs(own.in_tools[own.number > 0].mean() - 0.3) < 0.02
+    assert abs(in_order.in_tools[in_order.number > 0].mean() - 0.3) < 0.02
 
 
 def test_results_depend_on_no_thread_no_company_no_chunk(monkeypatch, problem):
@@ -154,7 +156,7 @@ def test_stickiness_is_the_rule_of_the_server(problem):
     assert not off.kept.any() and session.kept.any() and not session.kept.all()
     assert session.switches_per_session().mean() < off.switches_per_session().mean()
     options, tokens = Sessions(turns=6), tokens_of(problem, Sessions())
-    for order, actions, turns, kept in zip(
+    for order, actions, turns, stayed in zip(
         session.order, session.actions, session.turns, session.kept, strict=True
     ):
         for t in np.flatnonzero(turns > 0):
@@ -165,7 +167,7 @@ def test_stickiness_is_the_rule_of_the_server(problem):
             lost = 0.9 * tokens.price[last] * (read[last] + sum(written[:-1]))
             whole = problem.predicted_costs[order[t]] + tokens.price * (read + sum(written))
             pays = worth_a_switch(problem.static_scores["ridge"][order[t]], whole, last, RHO, lost)
-            assert kept[t] == (not pays)
+            assert stayed[t] == (not pays)
     assert options.cached == 0.1
 
 
@@ -184,18 +186,18 @@ def test_tools_keeps_within_loops_and_nothing_else_switches_there(problem):
 def test_one_decision_has_one_feedback_the_mean_of_its_turns(problem, monkeypatch):
     from cabs_core.algorithms.policies import SafePolicy
 
-    told = []
+    updates = []
     learn = SafePolicy.update
 
     def spy(self, decision, score, cost, **more):
-        told.append((decision.arm, score, cost))
+        updates.append((decision.arm, score, cost))
         return learn(self, decision, score, cost, **more)
 
     monkeypatch.setattr(SafePolicy, "update", spy)
     result = talk(problem, "lin_ts", trials=1)
     begins = np.flatnonzero(~result.kept[0])
-    assert len(told) == len(begins) < result.rounds
-    for (arm, score, cost), part in zip(told, np.split(np.arange(result.rounds), begins[1:]), strict=True):
+    assert len(updates) == len(begins) < result.rounds
+    for (arm, score, cost), part in zip(updates, np.split(np.arange(result.rounds), begins[1:]), strict=True):
         assert (result.actions[0, part] == arm).all()
         assert score == pytest.approx(result.scores[0, part].mean())
         assert cost == pytest.approx(result.costs[0, part].mean())
@@ -207,12 +209,12 @@ def test_tokens_are_the_tables_or_those_of_the_stated_share(problem, counted):
         exact.price, counted.input_prices
     )
     for share in (0.25, 1.0):
-        said = tokens_of(problem, Sessions(input_share=share))
-        into, out = said.price * said.read, ANSWER_PRICE * said.price * said.written
-        assert np.allclose(said.read[:, 0], np.maximum(problem.prompt_lengths / 4, 1))
+        tokens = tokens_of(problem, Sessions(input_share=share))
+        into, out = tokens.price * tokens.read, ANSWER_PRICE * tokens.price * tokens.written
+        assert np.allclose(tokens.read[:, 0], np.maximum(problem.prompt_lengths / 4, 1))
         assert np.allclose(out, (1 - share) * problem.costs)
         offline = np.maximum(problem.offline_prompt_lengths / 4, 1)
-        assert np.allclose(said.price * offline.mean(), share * problem.offline_costs.mean(axis=0))
+        assert np.allclose(tokens.price * offline.mean(), share * problem.offline_costs.mean(axis=0))
         assert into.shape == out.shape
     free = replace(
         problem, costs=np.zeros_like(problem.costs), offline_costs=np.zeros_like(problem.offline_costs)
@@ -236,8 +238,8 @@ def test_prices_are_read_off_a_table_that_counts_tokens():
         input_tokens=into,
         output_tokens=out,
     )
-    found = counted_tokens(table, np.arange(40))
-    assert found is not None and np.allclose(found[2], factor * prices[:, 0], rtol=1e-9)
+    counts = counted_tokens(table, np.arange(40))
+    assert counts is not None and np.allclose(counts[2], factor * prices[:, 0], rtol=1e-9)
     holes = into.copy()
     holes[0, 0] = np.nan
     filled = counted_tokens(replace(table, input_tokens=holes), np.arange(40))
@@ -250,14 +252,14 @@ def test_prices_are_read_off_a_table_that_counts_tokens():
 def test_what_a_model_costs_that_answers_whole_conversations(problem):
     """The yardstick of a report: the costs of a policy that always plays one model."""
     settings_ = Replay.model_validate({"trials": 2, "condition": "sessions", "rounds": 120})
-    kept = with_kept_costs(problem, problem.pool, settings_)
+    with_costs = with_kept_costs(problem, problem.pool, settings_)
     alone = talk(problem, "best_single", rounds=120)
     arm = alone.actions[0, 0]
     assert (alone.actions == arm).all() and alone.rounds == 120
     means = np.bincount(alone.order.ravel(), alone.costs.ravel(), problem.n)
     plays = np.bincount(alone.order.ravel(), minlength=problem.n)
-    np.testing.assert_allclose(kept.costs[plays > 0, arm], means[plays > 0] / plays[plays > 0])
-    assert np.array_equal(kept.costs[plays == 0], problem.costs[plays == 0])
+    np.testing.assert_allclose(with_costs.costs[plays > 0, arm], means[plays > 0] / plays[plays > 0])
+    assert np.array_equal(with_costs.costs[plays == 0], problem.costs[plays == 0])
 
 
 def test_it_is_stored_with_its_costs(tmp_path, problem):

@@ -48,8 +48,8 @@ def test_order_depends_on_seed_pool_and_trial_only(problem):
     b = replay(problem, "lin_ucb", rho=900.0, trials=[2], seed=1)
     assert np.array_equal(a.order[2], b.order[0])
     assert np.array_equal(a.order[1], query_order(1, problem.pool, 1, problem.n))
-    other = replay(problem, "random", rho=0.0, trials=3, seed=1, pool="another")
-    assert not np.array_equal(a.order, other.order)
+    elsewhere = replay(problem, "random", rho=0.0, trials=3, seed=1, pool="another")
+    assert not np.array_equal(a.order, elsewhere.order)
 
 
 def test_static_policies_do_what_they_say(problem):

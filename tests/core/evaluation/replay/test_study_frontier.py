@@ -26,32 +26,32 @@ def points(problem, arms):
 def test_the_fixed_model_gains_nothing_over_itself(test_problem):
     fixed = FixedModels.of(test_problem, 3)
     assert fixed.best == int(np.argmax(test_problem.offline_scores.mean(axis=0)))
-    found = sweep(*points(test_problem, [fixed.best]), fixed, 3)
-    np.testing.assert_allclose(found["gain"], 0.0, atol=1e-6)
-    np.testing.assert_allclose(found["saved"], 0.0, atol=1e-5)
-    assert all(len(v) == 1 + REPLICATES for v in found.values())
+    figures = sweep(*points(test_problem, [fixed.best]), fixed, 3)
+    np.testing.assert_allclose(figures["gain"], 0.0, atol=1e-6)
+    np.testing.assert_allclose(figures["saved"], 0.0, atol=1e-5)
+    assert all(len(v) == 1 + REPLICATES for v in figures.values())
 
 
 def test_figures_are_those_of_the_metrics(test_problem):
     fixed = FixedModels.of(test_problem, 0)
     costs, scores = points(test_problem, [0, 1, 2, 3])
-    found = sweep(costs, scores, fixed, 0)
+    figures = sweep(costs, scores, fixed, 0)
     x, y = costs.mean(axis=1), scores.mean(axis=1)
     at, level = x[fixed.best], y[fixed.best]
-    assert found["gain"][0] == pytest.approx(float(hull_score(x, y, at)) - level)
-    assert found["saved"][0] == pytest.approx(cost_saved(x, y, at, level), abs=1e-4)
-    assert found["aiq"][0] == pytest.approx(aiq(x, y, x.min(), x.max()))
+    assert figures["gain"][0] == pytest.approx(float(hull_score(x, y, at)) - level)
+    assert figures["saved"][0] == pytest.approx(cost_saved(x, y, at, level), abs=1e-4)
+    assert figures["aiq"][0] == pytest.approx(aiq(x, y, x.min(), x.max()))
     # a replicate: the same queries for the policy and for the arms
-    assert found["saved"][1:].std() > 0 and np.isfinite(found["gain"]).all()
+    assert figures["saved"][1:].std() > 0 and np.isfinite(figures["gain"]).all()
 
 
 def test_a_quality_that_is_never_reached_is_said_so(test_problem):
     fixed = FixedModels.of(test_problem, 0)
     costs, scores = points(test_problem, [fixed.best])
-    found = combined({0: sweep(costs, scores - 0.5 * scores, fixed, 0)})
-    assert np.isnan(found["saved"]["value"]) and found["saved"]["reached"] == 0.0
-    assert found["gain"]["value"] < 0
-    text = "\n".join(lines({"toy": {"clean": {"half": found}}}))
+    figures = combined({0: sweep(costs, scores - 0.5 * scores, fixed, 0)})
+    assert np.isnan(figures["saved"]["value"]) and figures["saved"]["reached"] == 0.0
+    assert figures["gain"]["value"] < 0
+    text = "\n".join(lines({"toy": {"clean": {"half": figures}}}))
     assert "| half |" in text and "not reached" in text and "| 0% |" in text
 
 

@@ -76,22 +76,22 @@ def test_every_grid_fills_the_default_budget_and_repeats_nothing():
     for base, record in policies().items():
         for preset in record.presets:
             name = f"{base}@{preset}"
-            found = configurations(name, budget, 0)
+            tried = configurations(name, budget, 0)
             if not tunable(name):
-                assert found == [{}] and (record.family == "static" or preset in FIXED_PRESETS), name
+                assert tried == [{}] and (record.family == "static" or preset in FIXED_PRESETS), name
                 continue
-            settings = [policy_class(base).parse(name, options) for options in found]
+            settings = [policy_class(base).parse(name, options) for options in tried]
             # the preset and the grid's points, all of them where they are few
             grid = [
                 dict(zip(record.tuning, point, strict=True)) for point in product(*record.tuning.values())
             ]
             points = {repr(policy_class(base).parse(name, options)) for options in [{}, *grid]}
-            assert len(found) == min(budget, len(points)), name
+            assert len(tried) == min(budget, len(points)), name
             assert not any(s in settings[:i] for i, s in enumerate(settings)), name
             if "target" in record.tuning:
-                mine, other = settings[:2]
-                assert {mine.target, other.target} == {"utility", "score"}
-                assert other.model_copy(update={"target": mine.target}) == mine
+                mine, theirs = settings[:2]
+                assert {mine.target, theirs.target} == {"utility", "score"}
+                assert theirs.model_copy(update={"target": mine.target}) == mine
 
 
 def test_pool_hook(problem):
@@ -112,5 +112,5 @@ def test_a_policy_that_is_never_tuned_is_named_with_the_reason():
         tune(problem, "cabs_c_linear@literal")
     with pytest.raises(PolicyError, match="ridge: its record has no settings to tune"):
         tune(problem, ["ridge", "random"])
-    found = tune(problem, ["lin_ucb", "random"], (300.0,), 2, trials=2)
-    assert list(found.chosen) == ["lin_ucb"] and list(found.untuned) == ["random"]
+    tuned = tune(problem, ["lin_ucb", "random"], (300.0,), 2, trials=2)
+    assert list(tuned.chosen) == ["lin_ucb"] and list(tuned.untuned) == ["random"]
