@@ -55,10 +55,11 @@ def _lineage(
         )
         if [c.lower() for c in tree.named_selects] != [c.lower() for c in described]:
             return {}
-        scope = build_scope(tree)
+        nodes = lineage(
+            None, tree, schema=schema, dialect="duckdb", scope=build_scope(tree), trim_selects=False, copy=False
+        )
         for column in described:
-            node = lineage(column, tree, schema=schema, dialect="duckdb", scope=scope, trim_selects=False)
-            for leaf in node.walk():
+            for leaf in nodes[column.lower()].walk():
                 if not leaf.downstream and isinstance(leaf.expression, exp.Table):
                     name = leaf.name.rpartition(".")[2].strip('"')
                     if name in schema.get(leaf.expression.name, {}):
