@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+from cabs_core.data.endpoints.dialects import broke_off
 from cabs_core.data.endpoints.usage import estimated, with_output
 from cabs_server import limits
 
@@ -117,8 +118,11 @@ class Events:
         if kind in ("message_stop", "response.completed", "response.incomplete"):
             self.done = True
         choices = parsed.get("choices")
-        if isinstance(choices, list) and any(isinstance(c, dict) and c.get("finish_reason") for c in choices):
-            self.done = True
+        for choice in choices if isinstance(choices, list) else ():
+            if reason := broke_off(choice):
+                self.error, self.failure = reason, {"error": {"message": reason}}
+            elif isinstance(choice, dict) and choice.get("finish_reason"):
+                self.done = True
 
 
 def written_in(data: bytes) -> int:

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from server_support import ASK, MODELS, client, log, settle
 
 from cabs_core.base.errors import LogError
+from cabs_core.data.endpoints.dialects import answer_of
 from cabs_core.router import Router
 from cabs_server.breaker import LONGEST, Breaker
+from cabs_server.streams import Events
 
 FAILS = (
     "broken",
@@ -96,6 +98,15 @@ def test_what_a_client_is_told_when_all_models_fail(place, write_upstreams, word
         # what follows one request through all models is no fault of theirs
         if word in ("toolong", "broken"):
             assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
+
+
+@pytest.mark.parametrize("finish", ["error", "network_error", "insufficient_system_resource", "abort"])
+def test_a_stream_whose_last_choice_says_that_it_broke_off_has_failed(finish):
+    events = Events("chat")
+    for choice in ({"delta": {"content": "Par"}, "finish_reason": None}, {"finish_reason": finish}):
+        events.feed(b"data: " + json.dumps({"id": "c1", "choices": [choice]}).encode() + b"\n\n")
+    assert events.error == f"broke off ({finish})" and events.written == 3
+    assert answer_of({"choices": [{"finish_reason": finish}]}, "chat")[1] == events.error
 
 
 def test_a_request_has_a_deadline(place, write_upstreams):

@@ -76,10 +76,15 @@ def answer_of(answer: Any, dialect: str) -> tuple[dict[str, Any], str | None]:
     else:
         parts = answer.get({"messages": "content", "embeddings": "data"}.get(dialect, "choices"))
         good = isinstance(parts, list) and (bool(parts) or dialect == "messages")
-        first = parts[0] if good and parts else None
-        if isinstance(first, dict) and str(first.get("finish_reason")).casefold() in _BROKEN:
-            return answer, f"broke off ({first['finish_reason']})"
+        if good and parts and (reason := broke_off(parts[0])):
+            return answer, reason
     return answer, None if good else "answered without an answer in it"
+
+
+def broke_off(choice: Any) -> str | None:
+    """What says that a choice, of an answer or of an event, broke off at the provider; None: it did not."""
+    finish = choice.get("finish_reason") if isinstance(choice, dict) else None
+    return f"broke off ({finish})" if str(finish).casefold() in _BROKEN else None
 
 
 def request_of(
