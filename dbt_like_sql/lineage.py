@@ -55,8 +55,9 @@ def _lineage(
         )
         if [c.lower() for c in tree.named_selects] != [c.lower() for c in described]:
             return {}
+        scope = build_scope(tree)
         nodes = lineage(
-            None, tree, schema=schema, dialect="duckdb", scope=build_scope(tree), trim_selects=False, copy=False
+            None, tree, schema=schema, dialect="duckdb", scope=scope, trim_selects=False, copy=False
         )
         for column in described:
             for leaf in nodes[column.lower()].walk():
