@@ -2,7 +2,8 @@
 
 POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
                             model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the
-                            upstream does
+                            upstream does; headers x-cabs-models and x-cabs-value (`router.terms`),
+                            x-cabs-why in the answer
 POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
 POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
 GET  /v1/models, /v1/models/{id}

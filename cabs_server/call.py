@@ -22,6 +22,7 @@ from cabs_core.data.endpoints.replies import Meaning
 from cabs_core.data.endpoints.request import Request
 from cabs_core.data.endpoints.usage import Bill, Tokens, estimated
 from cabs_core.router.router import Routed, Router
+from cabs_core.router.terms import WHY
 from cabs_server.connections import Connections, Line
 from cabs_server.gate import Room
 from cabs_server.tracing import Span
@@ -43,8 +44,8 @@ class Ask:
     Attributes:
         body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: name of the request in
             the log.
-        caller: name of the key. rho: cost sensitivity; None: the router's. ends: when its deadline is,
-            monotonic seconds.
+        caller: name of the key. rho: cost sensitivity; None: the router's. models: those that may answer;
+            None: all. ends: when its deadline is, monotonic seconds.
         request: what the body says.
         size: bytes of the body. scope: what the request has begun, which ends when its answer was sent or
             could not be.
@@ -57,6 +58,7 @@ class Ask:
     call_id: str | None
     caller: str
     rho: float | None
+    models: tuple[str, ...] | None
     ends: float
     request: Request
     size: int
@@ -159,7 +161,7 @@ class Call:
                 headers["x-upstream-request-id"] = value
         headers["x-cabs-model"] = ascii(self.model)[1:-1]
         if self.decision is not None:
-            headers["x-cabs-decision"] = self.decision.id
+            headers |= {"x-cabs-decision": self.decision.id, WHY: json.dumps(self.decision.why)}
         status = status if 200 <= status < 600 else 502
         return Answer(status, headers, body, stream, self.decision, self.model, **failure)
 

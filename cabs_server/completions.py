@@ -11,8 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints import request as asked
 from cabs_core.router.router import Router
+from cabs_core.router.terms import MODELS, VALUE, Terms
 from cabs_server.bodies import body_of
 from cabs_server.call import Answer, Ask
 from cabs_server.callers import Refused
@@ -49,17 +51,29 @@ async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Route
     model = body.get("model", "cabs")
     match = _MODEL.fullmatch(model) if isinstance(model, str) else None
     if match:
-        rho = None if match[1] is None else float(match[1])
-        return await ask_of(request, body, dialect, rho), None, router
+        return await ask_of(request, body, dialect, match[1]), None, router
     if isinstance(model, str) and model in state.forwarder.upstreams.models:
-        return await ask_of(request, body, dialect), model, router
+        ask = await ask_of(request, body, dialect)
+        if ask.models is not None and model not in ask.models:
+            raise Refused(400, f"model {model} is asked for, and {MODELS} leaves it out")
+        return ask, model, router
     models = ", ".join(router.arms)
     raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {models}")
 
 
-async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: float | None = None) -> Ask:
-    """What a request in a dialect asks for, by its body. Raises Refused: it is too much."""
+async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str | None = None) -> Ask:
+    """What a request in a dialect asks for, by its body and headers.
+
+    Args:
+        rho: of the model that it names, in digits.
+
+    Raises:
+        Refused: it is too much. RouterError: its terms do not fit the router, or it names rho twice.
+    """
     state, caller, headers = request.app.state, caller_in(request).name, dict(request.headers)
+    terms = Terms.read(headers, state.keeper.router)
+    if rho is not None and terms.rho is not None:
+        raise RouterError(f"model cabs-rho-{rho} and {VALUE} both say what a right answer is worth: give one")
     ends, route_by = (
         time.monotonic() + state.forwarder.upstreams.deadline,
         state.keeper.router.options.route_by,
@@ -67,7 +81,10 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: floa
     read = partial(asked.Request.read, body, headers, dialect, route_by=route_by, caller=caller)
     turn = await state.gate.beside(request.state.size, read)
     here, size = request.state, request.state.size
-    return Ask(body, dialect, headers, here.id, caller, rho, ends, turn, size, here.ends, here.room)
+    dial = terms.rho if rho is None else float(rho)
+    return Ask(
+        body, dialect, headers, here.id, caller, dial, terms.models, ends, turn, size, here.ends, here.room
+    )
 
 
 def _answered(answer: Answer) -> Response:

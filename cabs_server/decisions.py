@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.logged import NAMES
 from cabs_core.router.sessions import route_conversation
+from cabs_core.router.terms import VALUE, WHY, Terms
 from cabs_server.bodies import body_of
 from cabs_server.completions import ask_of
 from cabs_server.guard import caller_in
@@ -49,26 +51,31 @@ async def decide(request: Request) -> Response:
         raise RouterError("available: expected a list of models")
     if call_id is not None and not isinstance(call_id, str):
         raise RouterError("call_id: expected text")
+    terms, rho = Terms.read(dict(request.headers), router), body.get("rho")
+    if rho is not None and terms.rho is not None:
+        raise RouterError(f"rho and {VALUE} both say what a right answer is worth: give one")
+    router.mask(available)  # names models of this router
+    if terms.models is not None:
+        available = [arm for arm in terms.models if available is None or arm in available]
     begin = time.perf_counter()
     if isinstance(body.get("text"), str):
         body["text"] = body["text"][: asked.LONGEST]  # as much as is read of a conversation
-    common = {"rho": body.get("rho"), "call_id": call_id, "caller": source}
+    common = {"rho": terms.rho if rho is None else rho, "call_id": call_id, "caller": source}
     if "text" in body:
         decide = partial(router.route, body["text"], budget=body.get("budget"), available=available)
     elif not set(body) & set(asked.MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     else:
         ask = await ask_of(request, body, "chat")
-        router.mask(available)  # names models of this router
         arms = router.arms if available is None else available
         turn, at_place = await state.forwarder.holders(router, ask.request, arms, source)
         decide = partial(route_conversation, router, turn, available=at_place or available)
     routed = await state.forwarder.beside(decide, **common)
-    scores, costs = await state.forwarder.beside(lambda: (routed.scores, routed.costs))
+    scores, costs, why = await state.forwarder.beside(lambda: (routed.scores, routed.costs, routed.why))
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
     answer = {"id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho}
     answer |= {"probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept}
-    return JSONResponse(answer)
+    return JSONResponse(answer, headers={WHY: json.dumps(why)})
 
 
 async def feedback(request: Request) -> Response:

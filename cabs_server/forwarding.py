@@ -18,7 +18,7 @@ from typing import Any
 
 import aiohttp
 
-from cabs_core.base.errors import CabsError, HeldElsewhere, PolicyError, RouterError
+from cabs_core.base.errors import CabsError, HeldElsewhere, PolicyError
 from cabs_core.data.endpoints.dialects import COUNT_TOKENS, error_body
 from cabs_core.data.endpoints.replies import REFUSALS, Meaning, parsed
 from cabs_core.data.endpoints.request import Request
@@ -147,13 +147,10 @@ class Forwarder(Connections):
             Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho
                 cannot be served.
         """
-        own_rho = ask.rho is None or ask.rho == router.manifest.rho
-        if not own_rho and not router.policy.algorithm.any_rho_now():
-            raise RouterError(
-                f"{router.manifest.policy} serves rho {router.manifest.rho:g} only: ask for model cabs"
-            )
-        ask.request, at_place = await self.holders(router, ask.request, router.arms, ask.caller, ask.left)
-        fit = self.fit(ask, router.arms if at_place is None else at_place)
+        router.rho_of(ask.rho)
+        arms = ask.models or router.arms
+        ask.request, at_place = await self.holders(router, ask.request, arms, ask.caller, ask.left)
+        fit = self.fit(ask, arms if at_place is None else at_place)
         failed, gone = list[Answer](), set[str]()
         once_more = ask.request.in_tools
         try:
@@ -220,9 +217,14 @@ class Forwarder(Connections):
             return None
         begin = time.perf_counter()
         self.ours.begin()
-        decide = partial(route_conversation, router, ask.request, available=usable)
         names: dict[str, Any] = {"rho": ask.rho, "call_id": ask.call_id, "caller": ask.caller}
-        future = asyncio.get_running_loop().run_in_executor(self.worker, partial(decide, **names))
+
+        def decide() -> Routed:
+            routed = route_conversation(router, ask.request, available=usable, **names)
+            routed.why  # noqa: B018  (what it predicts is computed here, beside the event loop)
+            return routed
+
+        future = asyncio.get_running_loop().run_in_executor(self.worker, decide)
         try:
             done, _ = await asyncio.wait({future}, timeout=min(PATIENCE, max(ask.left, 0.1)))
             if not done:
@@ -302,7 +304,11 @@ class Forwarder(Connections):
             model: the one that was named; None: whichever the router has, the fallback first. Nothing is
                 logged or charged.
         """
-        names = [model] if model else sorted(router.arms, key=lambda arm: arm != router.manifest.fallback)
+        names = (
+            [model]
+            if model
+            else sorted(ask.models or router.arms, key=lambda arm: arm != router.manifest.fallback)
+        )
         for name in names:
             line = self.lines[name]
             if ask.dialect in line.upstream.speaks and line.breaker.allows():

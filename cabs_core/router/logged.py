@@ -91,6 +91,11 @@ class LoggedBundle:
             return self.manifest.rho if self.pacer is None else self.pacer.rho
         if not is_amount(rho):
             raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
+        if rho != self.manifest.rho and not self.policy.algorithm.any_rho_now():
+            raise RouterError(
+                f"{self.manifest.policy} serves rho {self.manifest.rho:g} only: leave out what a right "
+                "answer is worth, and ask for model cabs"
+            )
         return float(rho)
 
     # -- what happened ---------------------------------------------------------------------------------------

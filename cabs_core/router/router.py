@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ import numpy as np
 from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import RouterError
-from cabs_core.base.utility import clipped_utility
+from cabs_core.base.utility import clipped_utility, utility
 from cabs_core.data.events.log import EventLog, prompt_hash
 from cabs_core.router.bundle import writing
 from cabs_core.router.encoder import TextEncoder, check_text
@@ -50,6 +50,7 @@ class Routed:
         explored: whether the exploration floor drew the model.
         chosen: the policy's own choice; `model` may be another one after exploration and in shadow or guarded
             mode.
+        available: the models that it was drawn from.
         kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
         fixed_cost: what the fallback was expected to cost, USD; of a kept turn for every dollar that the call
             costs. None: nothing predicts costs.
@@ -65,6 +66,7 @@ class Routed:
     chosen: str
     explored: bool
     _expect: Callable[[], tuple[np.ndarray, np.ndarray]] | None
+    available: tuple[str, ...] = ()
     kept: str | None = None
     fixed_cost: float | None = None
 
@@ -77,6 +79,25 @@ class Routed:
     def costs(self) -> dict[str, float]:
         """Expected cost of every model, USD."""
         return {} if self._expect is None else _by_name(self.probabilities, self._expect()[1])
+
+    @cached_property
+    def why(self) -> list[dict[str, Any]]:
+        """The model, and the best of the others that it was drawn from by expected utility.
+
+        Of each its name (model), expected score and cost in USD; of the first whether it was explored, or
+        the decision whose model it kept, of which no numbers are computed again.
+        """
+        first: dict[str, Any] = {"model": self.model}
+        if self.kept is not None or self._expect is None:
+            return [first if self.kept is None else {**first, "kept": self.kept}]
+        scores, costs = self.scores, self.costs
+        worth = {name: float(utility(scores[name], costs[name], self.rho)) for name in self.available}
+        others = sorted(set(worth) - {self.model}, key=lambda name: (-worth[name], name))
+        rows = [
+            {"model": name, "score": float(f"{scores[name]:.4g}"), "cost": float(f"{costs[name]:.4g}")}
+            for name in (self.model, *others[:1])
+        ]
+        return [rows[0] | ({"explored": True} if self.explored else {}), *rows[1:]]
 
     def at_fallback(self, cost: float | None) -> float | None:
         """What the fallback was expected to cost where this call cost so much, USD; None: nobody knows."""
@@ -232,6 +253,7 @@ class Router(LoggedBundle):
                         self.arms[played.choice],
                         played.explored,
                         partial(expected, prediction, costs),
+                        tuple(a for i, a in enumerate(self.arms) if usable is None or usable[i]),
                         fixed_cost=fixed,
                     )
                 )

@@ -200,4 +200,4 @@ def _undrawn(
         return expected(prediction or router.predict([text or ""])[0], None)
 
     arm, rho = row["arm"], row["rho"]
-    return Routed(row["id"], arm, 1.0, sure, rho, arm, False, expect if text else None, kept, fixed)
+    return Routed(row["id"], arm, 1.0, sure, rho, arm, False, expect if text else None, (arm,), kept, fixed)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import json
 import logging
 import math
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import litellm
 from litellm.integrations.custom_logger import CustomLogger
@@ -23,6 +24,7 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.logged import NAMES
 from cabs_core.router.router import Router
 from cabs_core.router.sessions import at_holder, route_conversation
+from cabs_core.router.terms import MODELS, WHY, Terms
 from cabs_server.keeper import Keeper
 
 logger = logging.getLogger("cabs.litellm")
@@ -30,6 +32,14 @@ _MARK = "cabs"
 _QUIET = 60.0
 #: whose a decision is -> attribute of the key that LiteLLM's proxy has let in
 OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
+
+
+class Attempt(NamedTuple):
+    """An attempt at a call: its decision, the model that was drawn, and `Routed.why` as JSON."""
+
+    decision: str
+    model: str
+    why: str
 
 
 class CabsLogger(CustomLogger):
@@ -70,9 +80,8 @@ class CabsLogger(CustomLogger):
         free_arms = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
         self.free = free_arms | set(free)
         self.errors = 0
-        #: (decision, model) of the attempts of recent calls, by owner and id of the call, which a client may
-        #: choose
-        self.attempts: dict[tuple[str | None, str], list[tuple[str, str]]] = {}
+        #: attempts of recent calls, by owner and id of the call, which a client may choose
+        self.attempts: dict[tuple[str | None, str], list[Attempt]] = {}
         #: {model: address, key and provider of its deployment}
         self.places: dict[str, tuple[Any, ...]] = {}
         self._last_report = -_QUIET
@@ -102,14 +111,22 @@ class CabsLogger(CustomLogger):
 
         Raises:
             ServiceUnavailableError: LiteLLM's 503: none of them holds what the request names of a provider's
-                state.
+                state, or is one that the request allows. BadRequestError: its terms do not fit the router.
         """
+        allowed = healthy_deployments
         try:
             named = {_arm(d): d for d in healthy_deployments}
             by_arm = {arm: d for arm, d in named.items() if arm is not None and arm in self.router.arms}
             if not by_arm:
                 return healthy_deployments
             keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
+            terms = self._terms(keywords, model)
+            if terms.models is not None:
+                by_arm = {arm: by_arm[arm] for arm in terms.models if arm in by_arm}
+                allowed = list(by_arm.values())
+            if not by_arm:
+                text = f"none of the models that {MODELS} allows can be called now"
+                raise litellm.ServiceUnavailableError(text, llm_provider="cabs", model=model)
             call, caller = keywords.get("litellm_call_id"), self.caller_in(keywords)
             self.places |= {arm: _place(deployment) for arm, deployment in by_arm.items()}
             turn = _conversation(messages, keywords, self.router.options.route_by, caller)
@@ -118,20 +135,35 @@ class CabsLogger(CustomLogger):
             )
             by_arm = {arm: by_arm[arm] for arm in at_place or by_arm}
             by_arm = await self._left(by_arm, caller, call)
+            facts: dict[str, Any] = {"rho": terms.rho, "call_id": call, "caller": caller}
             routed = await asyncio.to_thread(
-                route_conversation, self.router, turn, available=list(by_arm), call_id=call, caller=caller
+                route_conversation, self.router, turn, available=list(by_arm), **facts
             )
+            why = await asyncio.to_thread(lambda: json.dumps(routed.why))
             key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
             if call:
-                self._remember(caller, call, routed.id, routed.model)
+                self._remember(caller, call, Attempt(routed.id, routed.model, why))
             return [by_arm[routed.model]]
+        except (litellm.BadRequestError, litellm.ServiceUnavailableError):
+            raise
         except HeldElsewhere as error:  # any other deployment would answer with an error of its own
             raise litellm.ServiceUnavailableError(str(error), llm_provider="cabs", model=model) from None
         except Exception as error:  # routing must never stop a call
             self._failed("a deployment was not chosen", error)
-            return healthy_deployments
+            return allowed
+
+    def _terms(self, keywords: dict[str, Any], model: str) -> Terms:
+        """The terms of a call: headers of the proxy's client, else entries of its metadata by the same names.
+
+        Raises BadRequestError, LiteLLM's 400: they do not fit the router.
+        """
+        about, headers = _said(keywords)
+        try:
+            return Terms.read({**about, **headers}, self.router)
+        except RouterError as error:
+            raise litellm.BadRequestError(str(error), model=model, llm_provider="cabs") from None
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
@@ -148,8 +180,11 @@ class CabsLogger(CustomLogger):
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
-        """x-cabs-decision for the proxy's clients, by which they score the answer."""
-        name = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id")) or _decision(data)
+        """x-cabs-decision for the proxy's clients, by which they score the answer, and x-cabs-why."""
+        last = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id"))
+        if last is not None:
+            return {"x-cabs-decision": last.decision, WHY: last.why}
+        name = _decision(data)
         return {"x-cabs-decision": name} if name else None
 
     async def async_post_call_failure_hook(
@@ -163,8 +198,8 @@ class CabsLogger(CustomLogger):
         """The proxy gives up on a call: its last attempt is closed."""
         try:
             caller = self.caller_of(user_api_key_dict)
-            for name, _ in self.attempts.get((caller, request_data.get("litellm_call_id") or ""), []):
-                await self._close(name)
+            for attempt in self.attempts.get((caller, request_data.get("litellm_call_id") or ""), []):
+                await self._close(attempt.decision)
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
@@ -195,9 +230,9 @@ class CabsLogger(CustomLogger):
         cools its model down.
         """
         tried_arms = set()
-        for name, arm in self.attempts.get((caller, call or ""), []):
-            if await self._close(name):
-                tried_arms.add(arm)
+        for attempt in self.attempts.get((caller, call or ""), []):
+            if await self._close(attempt.decision):
+                tried_arms.add(attempt.model)
         return {arm: d for arm, d in by_arm.items() if arm not in tried_arms} or by_arm
 
     async def _close(self, name: str) -> bool:
@@ -213,7 +248,8 @@ class CabsLogger(CustomLogger):
         try:
             about = kwargs.get("litellm_params") or {}
             caller = self.caller_in(about)
-            name = _decision(about) or self._last(caller, kwargs.get("litellm_call_id"))
+            last = self._last(caller, kwargs.get("litellm_call_id"))
+            name = _decision(about) or (None if last is None else last.decision)
             if name is None:
                 return
             logged = self.router.log.decision(id=name, caller=caller)
@@ -236,15 +272,15 @@ class CabsLogger(CustomLogger):
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
-    def _remember(self, caller: str | None, call: str, name: str, arm: str) -> None:
-        self.attempts.setdefault((caller, call), []).append((name, arm))
+    def _remember(self, caller: str | None, call: str, attempt: Attempt) -> None:
+        self.attempts.setdefault((caller, call), []).append(attempt)
         while len(self.attempts) > 10_000:
             self.attempts.pop(next(iter(self.attempts)))
 
-    def _last(self, caller: str | None, call: str | None) -> str | None:
+    def _last(self, caller: str | None, call: str | None) -> Attempt | None:
         """The last attempt of a call."""
         attempts = self.attempts.get((caller, call or ""))
-        return attempts[-1][0] if attempts else None
+        return attempts[-1] if attempts else None
 
     def _failed(self, what: str, error: Exception) -> None:
         self.errors += 1
@@ -363,13 +399,17 @@ def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
 
 def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> Request:
     """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
+    about, headers = _said(keywords)
+    body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
+    return Request.read(body, headers, route_by=route_by, caller=caller or "")
+
+
+def _said(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(metadata of a call, headers of the proxy's client)."""
     request = keywords.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
     about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
-    body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
-    return Request.read(
-        body, headers if isinstance(headers, dict) else {}, route_by=route_by, caller=caller or ""
-    )
+    return about, headers if isinstance(headers, dict) else {}
 
 
 def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from datetime import datetime
 
@@ -17,6 +18,7 @@ from cabs_core.base.errors import RouterError  # noqa: E402
 from cabs_core.base.paths import default_log  # noqa: E402
 from cabs_core.router import Router, promote  # noqa: E402
 from cabs_server.litellm import CabsLogger  # noqa: E402
+from cabs_server.litellm.logger import Attempt  # noqa: E402
 
 ASK = [{"role": "user", "content": "What is two plus two?"}]
 
@@ -26,7 +28,7 @@ def deployments(failing=(), unpriced=()):
         {
             "model_name": "cabs",
             "litellm_params": {
-                "model": f"openai/{m}-made-up",
+                "model": f"openai/{m}-plugin-up",
                 "api_key": "none",
                 "mock_response": "litellm.RateLimitError" if m in failing else f"from {m}",
                 **({} if m in unpriced else {"input_cost_per_token": 1e-5, "output_cost_per_token": 2e-5}),
@@ -188,14 +190,18 @@ def test_an_error_inside_never_stops_a_call(plugin, monkeypatch):
 
 def test_answers_say_which_decision_they_are(plugin):
     async def work():
-        plugin._remember(None, "call-1", "decision-1", MODELS[0])
+        plugin._remember(None, "call-1", Attempt("decision-1", MODELS[0], "[]"))
         return [
             await plugin.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
             await plugin.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
             await plugin.async_post_call_response_headers_hook({}, None, None),
         ]
 
-    assert run(work()) == [{"x-cabs-decision": "decision-1"}, {"x-cabs-decision": "mine"}, None]
+    assert run(work()) == [
+        {"x-cabs-decision": "decision-1", "x-cabs-why": "[]"},
+        {"x-cabs-decision": "mine"},
+        None,
+    ]
 
 
 def test_the_bill_is_that_of_the_server(plugin):
@@ -209,3 +215,36 @@ def test_the_bill_is_that_of_the_server(plugin):
         run(plugin.async_log_success_event(kwargs, answer, datetime.now(), datetime.now()))
         row = plugin.router.log.decision(id=routed.id)
         assert row.cost == pytest.approx(usd) and (row.tokens_in, row.tokens_out) == (10, 1_005)
+
+
+def test_terms_of_a_call(plugin):
+    def chosen(offered, **said):
+        keywords = {"litellm_call_id": "one", **said}
+        picked = run(plugin.async_filter_deployments("cabs", offered, ASK, keywords))[0]["model_info"]["id"]
+        headers = run(plugin.async_post_call_response_headers_hook({"litellm_call_id": "one"}, None, None))
+        assert json.loads(headers["x-cabs-why"])[0]["model"] == picked
+        plugin.attempts.clear()
+        return picked
+
+    def proxied(**headers):
+        return {"proxy_server_request": {"headers": {f"x-cabs-{k}": v for k, v in headers.items()}}}
+
+    for _ in range(10):
+        assert (
+            chosen(deployments(), **proxied(models=f"{MODELS[1]}, {MODELS[2]}", value="0.002")) in MODELS[1:3]
+        )
+        assert chosen(deployments(), metadata={"x-cabs-models": [MODELS[3]]}) == MODELS[3]
+    rows = plugin.router.log.decisions()
+    assert {round(d.rho) for d in rows} == {500, 300}
+    with pytest.raises(litellm.BadRequestError, match="unknown model 'gpt-9'"):
+        chosen(deployments(), **proxied(models="gpt-9"))
+    with pytest.raises(litellm.ServiceUnavailableError, match="x-cabs-models allows"):
+        chosen(deployments()[:1], **proxied(models=MODELS[1]))
+    assert plugin.errors == 0
+
+
+def test_a_failure_here_leaves_out_models_that_may_not_answer(plugin, monkeypatch):
+    monkeypatch.setattr("cabs_server.litellm.logger.route_conversation", None)
+    said = {"metadata": {"x-cabs-models": MODELS[:2]}}
+    left = run(plugin.async_filter_deployments("cabs", deployments(), ASK, said))
+    assert [one["model_info"]["id"] for one in left] == MODELS[:2] and plugin.errors == 1
