@@ -28,7 +28,7 @@ def deployments(failing=(), unpriced=()):
         {
             "model_name": "cabs",
             "litellm_params": {
-                "model": f"openai/{m}-plugin-up",
+                "model": f"openai/{m}-made-up",
                 "api_key": "none",
                 "mock_response": "litellm.RateLimitError" if m in failing else f"from {m}",
                 **({} if m in unpriced else {"input_cost_per_token": 1e-5, "output_cost_per_token": 2e-5}),
