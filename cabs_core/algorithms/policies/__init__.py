@@ -2,9 +2,9 @@
 
     from cabs_core.algorithms.policies import POLICIES, build_policy, load_policy, Request
     policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0, alpha=2.0)
-    policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)      # the same; help(LinUCB) says its options
-    and ranges decision = policy.decide(Request(context=x))          # .arm .arm_name .probability .pmf
-    policy.update(decision, score=1.0, cost=2e-4)         # now, later, or never
+    policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)    # the same; help(LinUCB) has options, ranges
+    decision = policy.decide(Request(context=x))                 # .arm .arm_name .probability .pmf
+    policy.update(decision, score=1.0, cost=2e-4)                # now, later, or never
     policy.save(folder); policy = load_policy(folder)
 
 What is built is a `SafePolicy` (`safe`) around an algorithm. A new family subclasses the algorithm,

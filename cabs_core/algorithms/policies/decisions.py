@@ -44,7 +44,7 @@ PENALTIES = (1e-2, 3e-3, 1e-3, 3e-4)
 FOLDS = 5
 #: rows of a product; steps at most, and the relative fall of the loss below which they end
 _ROWS, _ITERATIONS, _TOLERANCE = 2048, 60, 1e-8
-#: value of an arm that was added later: below all that a fitted rule gives
+#: value of an arm that was added later: it stands behind all that a fitted rule gives
 _NEVER = -1e9
 
 #: scores [B, K] and rows of the train split -> (sum of the losses, its gradient [B, K])
@@ -189,6 +189,7 @@ class DecisionPolicy(PointPolicy):
 
     Settings = DecisionOptions
     _ARRAYS: ClassVar = ("weights", "constants")
+    _OF_ARMS: ClassVar = {"weights": (0, 0.0), "constants": (0, _NEVER)}
 
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
@@ -224,15 +225,6 @@ class DecisionPolicy(PointPolicy):
         """Weights and constants, or none where there was no train split."""
         k = len(self.arms)
         return ({"weights": checks.state(k, "width"), "constants": checks.state(k, low=-np.inf)},)
-
-    def _add_last(self) -> None:
-        # nothing is known of it: it stands behind all others
-        self.weights = np.vstack([self.weights, np.zeros((1, self.weights.shape[1]))])
-        self.constants = np.append(self.constants, _NEVER)
-
-    def _drop(self, index: int) -> None:
-        self.weights = np.delete(self.weights, index, axis=0)
-        self.constants = np.delete(self.constants, index)
 
 
 class EquiRouter(DecisionPolicy):

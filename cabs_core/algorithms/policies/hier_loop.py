@@ -21,6 +21,7 @@ from cabs_core.algorithms.policies.hier_model import (
     fill_x,
     forget_changes,
     learn_change,
+    log_likelihood,
     offset_of,
     probe_of,
     residual_learn,
@@ -302,14 +303,6 @@ def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, p
         return arm
     purse[0] -= price
     return candidate
-
-
-@kernel
-def log_likelihood(score: float, predicted: float, clip: float) -> float:
-    """Bernoulli log likelihood of a score in [0, 1] under a prediction clipped to [clip, 1 - clip]."""
-    p = min(1.0 - clip, max(clip, predicted))
-    value: float = score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
-    return value
 
 
 @kernel

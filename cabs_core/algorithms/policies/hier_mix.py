@@ -88,6 +88,8 @@ from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Requ
 from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
 
 LEAST_DISPERSION = 0.02
+#: what is learnt beside the models
+_ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm")
 #: bytes of state from which on it warns: a decision reads all of it
 LARGE_STATE = 100e6
 logger = logging.getLogger(__name__)
@@ -257,6 +259,37 @@ class HierMix(CompiledPolicy):
     corrects_costs: ClassVar[bool] = True
     loop = staticmethod(round_loop(decide, learn))
 
+    def prepare(self) -> None:
+        """The residual models (the corrections, and the cold model last), prior weights [2 + corrections] of
+        the anchored model and of these, and what the kernels read of the options."""
+        o = self.settings
+        cold = {name: getattr(o, f"cold_{name}") for name in ("level", "arm", "context", "arm_context")}
+        self.models = (*o.corrections, Correction(offset="none", weight=0.5, **cold))
+        weights, trusting = [m.weight for m in o.corrections], np.array(o.trusting)
+        rest = 1.0 - sum(weights)
+        self.prior_weights = np.array([rest * o.anchor_weight, *weights, rest * (1.0 - o.anchor_weight)])
+        # what noise and log likelihoods are scaled by
+        spread = float(max(self.share, LEAST_DISPERSION)) if o.dispersion else 1.0
+        self.constants = Constants(
+            rho=self.rho,
+            share=self.share,
+            noise=o.noise * spread,
+            clip=o.clip,
+            fixed_share=o.share,
+            dispersion=spread,
+            cost_prior=-1.0 if o.cost_prior is None else o.cost_prior,
+            inverse_temperature=o.inverse_temperature,
+            integral=o.propensity == "integral",
+            alarm=math.inf if o.restart is None else o.restart,
+            changes=o.changes,
+            group=np.flatnonzero(trusting),
+            singles=np.flatnonzero(~trusting),
+            prior_weights=self.prior_weights,
+            exploration=o.exploration,
+            anchored_variances=np.square([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm]),
+            residual_variances=np.array([[m.level, m.context] for m in self.models]) ** 2,
+        )
+
     def start(self, offline: Offline | None) -> None:
         """Priors; the scaling of the contexts and the mean prediction of every arm come from the train
         split."""
@@ -272,21 +305,15 @@ class HierMix(CompiledPolicy):
             np.zeros(d + 2), np.diag(shared), np.full(k, o.anchor_arm**2), *nothing, level
         )
         self.residual = self._residual_priors(k, offline)
-        self.log_weights = np.log(self.prior_weights())
-        self.plays, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
+        self.log_weights = np.log(self.prior_weights)
+        self.played, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
         self.alarm = np.zeros(1)
         self.changes = Changes(np.zeros((k, STEPS.size)), np.zeros(k), np.zeros(1))
         forget_changes(self.changes.chance, self.changes.shift)
-        self.work = self._scratch()
-
-    def _models(self) -> tuple[Correction, ...]:
-        """The residual models: the corrections, and the cold model last."""
-        o = self.settings
-        cold = {name: getattr(o, f"cold_{name}") for name in ("level", "arm", "context", "arm_context")}
-        return (*o.corrections, Correction(offset="none", weight=0.5, **cold))
+        self.resized()
 
     def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
-        d, models = self.dim, self._models()
+        d, models = self.dim, self.models
         size = 8.0 * len(models) * k * (d + 1) ** 2
         if size > LARGE_STATE:
             logger.warning(
@@ -301,8 +328,8 @@ class HierMix(CompiledPolicy):
         ridge[:, 0] = 0.5
         for m in np.flatnonzero(kinds == OFFSETS.index("ridge")):
             if offline is not None and len(offline):
-                key = ("hier_mix ridge", *arm[m, :2], models[m].power, self.spread)
-                weight = models[m].power / (self.settings.noise * self.spread)
+                weight = models[m].power / self.constants.noise
+                key = ("hier_mix ridge", *arm[m, :2], weight)
                 compute = partial(power_prior, offline, self.scaling, arm[m].copy(), weight)
                 ridge, seen = offline.once(key, compute)
                 arm[m] = 1.0 / (1.0 / arm[m] + seen)
@@ -311,58 +338,16 @@ class HierMix(CompiledPolicy):
         start = np.zeros((len(models), k, d + 1))
         return Residual(np.zeros_like(shared), covariance, corrections, start, arm, kinds, ridge.copy())
 
-    def prior_weights(self) -> np.ndarray:
-        """Prior weights [2 + corrections] of the anchored model, the corrections and the cold model, sum
-        1."""
-        o = self.settings
-        corrections = [m.weight for m in o.corrections]
-        rest = 1.0 - sum(corrections)
-        return np.array([rest * o.anchor_weight, *corrections, rest * (1.0 - o.anchor_weight)])
-
-    @property
-    def spread(self) -> float:
-        """What noise and log likelihoods are scaled by."""
-        return float(max(self.share, LEAST_DISPERSION)) if self.settings.dispersion else 1.0
-
     @property
     def experts(self) -> int:
         """Weights of the models."""
-        return len(self.settings.corrections) + 2
+        return len(self.prior_weights)
 
     def weights(self) -> np.ndarray:
         """Current weights of the anchored model, the corrections and the cold model."""
         out = np.empty(self.experts)
         fill_weights(self.log_weights, 1.0, out)
         return out
-
-    def constants(self, rho: float) -> Constants:
-        """The settings as the kernels take them, at a rho."""
-        o, models, spread = self.settings, self._models(), self.spread
-        trusting = np.array(o.trusting)
-        return Constants(
-            rho=float(rho),
-            share=float(self.share),
-            noise=o.noise * spread,
-            clip=o.clip,
-            fixed_share=o.share,
-            dispersion=spread,
-            cost_prior=-1.0 if o.cost_prior is None else o.cost_prior,
-            inverse_temperature=o.inverse_temperature,
-            integral=o.propensity == "integral",
-            alarm=math.inf if o.restart is None else o.restart,
-            changes=o.changes,
-            group=np.flatnonzero(trusting),
-            singles=np.flatnonzero(~trusting),
-            prior_weights=self.prior_weights(),
-            exploration=o.exploration,
-            anchored_variances=np.square([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm]),
-            residual_variances=np.array([[m.level, m.context] for m in models]) ** 2,
-        )
-
-    def _force(self) -> bool:
-        horizon = DEFAULT_HORIZON if self.horizon is None else self.horizon
-        above = self.settings.force_above
-        return above is not None and horizon > above * len(self.arms)
 
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)
@@ -378,8 +363,7 @@ class HierMix(CompiledPolicy):
         """Sample a model, then an arm."""
         rho, mask = self.rho_of(request), self.mask(request)
         x, base = self.need(request, "context", self.dim), self._base(request)
-        name = "predicted_costs" if request.static_costs is None else "static_costs"
-        costs = self.need(request, name, len(self.arms), 0.0)
+        costs = self.costs_of(request)
         z = (x - self.scaling[0]) * self.scaling[1]
         checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
         row, trace = self._row(z, base, costs), self.new_trace()
@@ -409,7 +393,7 @@ class HierMix(CompiledPolicy):
         """A copy of this policy played `arm`: count it, so that the arm is not forced later."""
         super().count(arm)
         if arm in self.arms:
-            self.plays[self.arms.index(arm)] += 1
+            self.played[self.arms.index(arm)] += 1
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
         """Weights before the round."""
@@ -418,10 +402,10 @@ class HierMix(CompiledPolicy):
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
         """Settings, at the policy's rho or another, posteriors and work space."""
-        constants = self.constants(self.rho if rho is None else rho)
-        learnt = (self.log_weights, self.plays, self.paid, self.alarm)
+        constants = self.constants if rho in (None, self.rho) else self.constants._replace(rho=rho)
+        learnt = (self.log_weights, self.played, self.paid, self.alarm)
         models = (self.changes, self.anchored, self.residual)
-        return Parts(self.keys, self._force(), constants, *learnt, *models, self.work)
+        return Parts(self.keys, self.force, constants, *learnt, *models, self.work)
 
     def data(self, stream: Stream) -> Data:
         """Scaled contexts, static predictions, outcomes."""
@@ -432,22 +416,15 @@ class HierMix(CompiledPolicy):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Posteriors, model weights, plays, scaling of the contexts."""
-        arrays = {
-            "scaling": self.scaling,
-            "log_weights": self.log_weights,
-            "played": self.plays,
-            "paid": self.paid,
-            "alarm": self.alarm,
-        }
-        arrays |= {f"c_{name}": value for name, value in self.changes._asdict().items()}
-        arrays |= {f"a_{name}": value for name, value in self.anchored._asdict().items()}
-        return arrays | {f"r_{name}": value for name, value in self.residual._asdict().items()}, {}
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        for prefix, model in (("c", self.changes), ("a", self.anchored), ("r", self.residual)):
+            arrays |= {f"{prefix}_{name}": value for name, value in model._asdict().items()}
+        return arrays, {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
-        self.scaling, self.log_weights = np.array(arrays["scaling"]), np.array(arrays["log_weights"])
-        self.plays, self.paid = np.array(arrays["played"]), np.array(arrays["paid"])
-        self.alarm = np.array(arrays["alarm"])
+        for name in _ARRAYS:
+            setattr(self, name, np.array(arrays[name]))
         self.changes = Changes(*(np.array(arrays[f"c_{name}"]) for name in Changes._fields))
         self.anchored = Anchored(*(np.array(arrays[f"a_{name}"]) for name in Anchored._fields))
         self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
@@ -455,7 +432,7 @@ class HierMix(CompiledPolicy):
 
     def layout(self) -> dict[str, checks.Field]:
         """Variances are positive: they are divided by."""
-        m, k, d, s, low = len(self._models()), len(self.arms), self.dim, checks.state, checks.POSITIVE
+        m, k, d, s, low = len(self.models), len(self.arms), self.dim, checks.state, checks.POSITIVE
         rounds, kinds = checks.MOST_ROUNDS, len(OFFSETS) - 1
         return {
             "scaling": s(2, d),
@@ -496,9 +473,11 @@ class HierMix(CompiledPolicy):
             "weights": checks.probabilities(self.experts),
         }
 
-    def _scratch(self) -> Scratch:
-        k, choices = len(self.arms), 1 + self.settings.trusting.count(False)
-        return Scratch(
+    def resized(self) -> None:
+        k, choices = len(self.arms), 1 + self.constants.singles.size
+        above, horizon = self.settings.force_above, self.horizon
+        self.force = above is not None and (DEFAULT_HORIZON if horizon is None else horizon) > above * k
+        self.work = Scratch(
             fit=new_fit(k, self.dim),
             sd=np.zeros(k),
             mean=np.zeros(k),
@@ -511,9 +490,6 @@ class HierMix(CompiledPolicy):
             logs=np.zeros(choices),
             group=np.zeros((2, k)),
         )
-
-    def resized(self) -> None:
-        self.work = self._scratch()
 
     def grow(self) -> None:
         """The new arm's deviations start at their priors; it uses at once what the arms share."""
@@ -534,7 +510,7 @@ class HierMix(CompiledPolicy):
         forget_changes(chance, shift)
         c = self.changes
         self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
-        self.plays, self.paid = np.append(self.plays, 0), np.hstack([self.paid, np.zeros((3, 1))])
+        self.played, self.paid = np.append(self.played, 0), np.hstack([self.paid, np.zeros((3, 1))])
 
     def shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual
@@ -546,4 +522,4 @@ class HierMix(CompiledPolicy):
         )
         c = self.changes
         self.changes = Changes(np.delete(c.chance, index, axis=0), np.delete(c.shift, index), c.purse)
-        self.plays, self.paid = np.delete(self.plays, index), np.delete(self.paid, index, axis=1)
+        self.played, self.paid = np.delete(self.played, index), np.delete(self.paid, index, axis=1)

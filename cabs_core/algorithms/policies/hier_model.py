@@ -399,6 +399,14 @@ def forget_changes(chance: np.ndarray, shift: np.ndarray) -> None:
 
 
 @kernel
+def log_likelihood(score: float, predicted: float, clip: float) -> float:
+    """Bernoulli log likelihood of a score in [0, 1] under a prediction clipped to [clip, 1 - clip]."""
+    p = min(1.0 - clip, max(clip, predicted))
+    value: float = score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
+    return value
+
+
+@kernel
 def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion: float) -> float:
     """Update the chances [G] of the played arm by its score; returns the expected move.
 
@@ -406,8 +414,7 @@ def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion:
     """
     total = 0.0
     for g in range(STEPS.size):
-        p = min(1.0 - CLIP, max(CLIP, predicted + STEPS[g]))
-        chance[g] *= np.exp((score * np.log(p) + (1.0 - score) * np.log(1.0 - p)) / dispersion)
+        chance[g] *= np.exp(log_likelihood(score, predicted + STEPS[g], CLIP) / dispersion)
         total += chance[g]
     expected = 0.0
     for g in range(STEPS.size):

@@ -192,6 +192,11 @@ class PolicyMachinery:
             self.name, f"Request.static_scores[{key!r}]", value, checks.Field((len(self.arms),))
         )
 
+    def costs_of(self, request: Request) -> np.ndarray:
+        """Costs `[K]` that the request's static policies and mixtures expect, USD >= 0, or PolicyError."""
+        name = "predicted_costs" if request.static_costs is None else "static_costs"
+        return self.need(request, name, len(self.arms), 0.0)
+
     def deltas_for(self, decision: Decision, outcome: checks.Outcome) -> np.ndarray | None:
         """deltas [K] of the decision's arms, of the outcome or the request's surrogate; None: unknown."""
         if outcome.deltas is not None:

@@ -46,13 +46,15 @@ UNIT_POINTS = "unit points"
 
 
 class PointPolicy(StaticPolicy):
-    """Values of the arms from a prompt's point, by `fitted(points, offline)`, `score` and `_ARRAYS`."""
+    """Values of the arms from a prompt's point, by `fitted(points, offline)` and `score`."""
 
+    #: names of what is fitted, in the order in which `fitted` gives it
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
+    #: {array: (its axis of arms, what an arm that came later has there; None: the least that there is)}
+    _OF_ARMS: ClassVar[Mapping[str, tuple[int, float | None]]] = {}
 
     def start(self, offline: Offline | None) -> None:
         """Learn from the train split. Without one the policy can only be filled by `set_state`."""
-        self.on_embeddings = True
         for name in self._ARRAYS:
             setattr(self, name, None)
         if offline is not None and len(offline) >= 2:
@@ -65,7 +67,7 @@ class PointPolicy(StaticPolicy):
                 setattr(self, name, np.asarray(value, dtype=np.float64))
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Arrays in the order of `_ARRAYS`, from unit points [N, e] and the train split."""
+        """The arrays of `_ARRAYS`, from unit points [N, e] and the train split."""
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
@@ -85,14 +87,10 @@ class PointPolicy(StaticPolicy):
 
     def values(self, request: Request) -> np.ndarray:
         """Values for the request's embedding (its context, where the policy was built without embeddings)."""
-        point = request.embedding if self.on_embeddings else request.context
-        if point is None:
-            raise PolicyError(f"{self.name} needs Request.{'embedding' if self.on_embeddings else 'context'}")
-        part = f"Request.{'embedding' if self.on_embeddings else 'context'}"
-        first = getattr(self, self._ARRAYS[0])
-        if first is not None:
-            point = checks.array(self.name, part, point, checks.Field(first.shape[1:]))
-        scores: np.ndarray = self._scores(np.asarray(point)[None])[0]
+        learnt = getattr(self, self._ARRAYS[0])
+        width = 0 if learnt is None else learnt.shape[1]  # `_scores` refuses where nothing was learnt
+        point = self.need(request, self.point, width) if width else np.empty(0)
+        scores: np.ndarray = self._scores(point[None])[0]
         return scores
 
     def table(self, stream: Stream) -> np.ndarray:
@@ -131,20 +129,15 @@ class PointPolicy(StaticPolicy):
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
     def grow(self) -> None:
-        if getattr(self, self._ARRAYS[0]) is not None:
-            self._add_last()
+        for name, (axis, value) in self._OF_ARMS.items():
+            if (old := getattr(self, name)) is not None:
+                fresh = np.full_like(old.take([0], axis=axis), old.min() if value is None else value)
+                setattr(self, name, np.concatenate([old, fresh], axis=axis))
 
     def shrink(self, index: int) -> None:
-        if getattr(self, self._ARRAYS[0]) is not None:
-            self._drop(index)
-
-    def _add_last(self) -> None:
-        """Make room in the learnt arrays for the arm that was added last."""
-        raise NotImplementedError
-
-    def _drop(self, index: int) -> None:
-        """Remove an arm from the learnt arrays."""
-        raise NotImplementedError
+        for name, (axis, _) in self._OF_ARMS.items():
+            if (old := getattr(self, name)) is not None:
+                setattr(self, name, np.delete(old, index, axis=axis))
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
@@ -202,6 +195,7 @@ class AvengersPro(PointPolicy):
 
     Settings = AvengersOptions
     _ARRAYS: ClassVar = ("centers", "votes")
+    _OF_ARMS: ClassVar = {"votes": (1, 0.0)}
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Centres [C, e] and votes [C, K]."""
@@ -228,13 +222,6 @@ class AvengersPro(PointPolicy):
         near = soft_membership(points, self.centers, self.settings.top, self.settings.beta)
         votes: np.ndarray = near @ self.votes
         return votes
-
-    def _add_last(self) -> None:
-        # the train split has no outcomes of the new arm: no votes
-        self.votes = np.hstack([self.votes, np.zeros((len(self.votes), 1))])
-
-    def _drop(self, index: int) -> None:
-        self.votes = np.delete(self.votes, index, axis=1)
 
 
 def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
@@ -290,6 +277,7 @@ class GuardedKnn(NearestPolicy):
 
     Settings = GuardedOptions
     _ARRAYS: ClassVar = ("train", "utilities")
+    _OF_ARMS: ClassVar = {"utilities": (1, 0.0)}
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e] and utilities [N, K]."""
@@ -308,13 +296,6 @@ class GuardedKnn(NearestPolicy):
         out[:, fallback] = 0.0
         return out
 
-    def _add_last(self) -> None:
-        # the train split has no outcomes of the new arm: its utility counts as 0
-        self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
-
-    def _drop(self, index: int) -> None:
-        self.utilities = np.delete(self.utilities, index, axis=1)
-
 
 class EagleOptions(PolicyOptions):
     """Settings of `eagle`."""
@@ -332,6 +313,7 @@ class Eagle(NearestPolicy):
 
     Settings = EagleOptions
     _ARRAYS: ClassVar = ("train", "utilities", "ratings")
+    _OF_ARMS: ClassVar = {"utilities": (1, 0.0), "ratings": (0, None)}
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e], utilities [N, K] and global ratings [K]."""
@@ -344,15 +326,6 @@ class Eagle(NearestPolicy):
         local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
         ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
         return ratings
-
-    def _add_last(self) -> None:
-        # a new arm gets the lowest rating there is
-        self.utilities = np.hstack([self.utilities, np.zeros((len(self.utilities), 1))])
-        self.ratings = np.append(self.ratings, self.ratings.min())
-
-    def _drop(self, index: int) -> None:
-        self.utilities = np.delete(self.utilities, index, axis=1)
-        self.ratings = np.delete(self.ratings, index)
 
 
 __all__ = ["AvengersPro", "Eagle", "GuardedKnn", "balance", "nearest_rows", "rank_votes"]

@@ -266,9 +266,7 @@ class ParetoBandit(CompiledPolicy):
         rho, mask = self.rho_of(request), self.mask(request)
         x, costs = counting(self.need(request, "context", self.dim)), None
         if self.settings.cost == "linear":
-            costs = self.need(
-                request, "predicted_costs" if request.static_costs is None else "static_costs", k, 0.0
-            )
+            costs = self.costs_of(request)
         row = ParetoData(x[None], self._penalties(costs, rho)[None], self._no_scores)
         arm = int(_decide(self.parts(), row, 0, mask, self.round, 0, self.new_trace())[0])
         pmf = np.zeros(k)

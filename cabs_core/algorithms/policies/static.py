@@ -41,6 +41,13 @@ class StaticPolicy(Policy):
 
     learns = False
     own_loop: ClassVar[bool] = True
+    #: whether a policy that looks at points was built on embeddings, else on contexts
+    on_embeddings = True
+
+    @property
+    def point(self) -> str:
+        """Field of a request that is its point."""
+        return "embedding" if self.on_embeddings else "context"
 
     def start(self, offline: Offline | None) -> None:
         """Nothing to prepare."""
@@ -240,7 +247,6 @@ class Predicted(StaticPolicy):
 
         self.predictor: Any = None
         self.cost_predictor: Any = None
-        self.on_embeddings = True
         self.offline = offline if offline is not None and len(offline) >= 2 else None
         make_score_predictor(self.key, **self.predictor_settings)
 
@@ -303,9 +309,9 @@ class Predicted(StaticPolicy):
         """Use these fitted predictors (of score and cost) for requests that come without predictions."""
         self.predictor, self.cost_predictor, self.on_embeddings = predictor, cost_predictor, True
 
-    def _adopt(self, offline: Offline) -> None:
-        """Use the predictor fitted on this train split, unless the policy has one already."""
-        if self.predictor is None:
+    def _adopt(self, offline: Offline | None) -> None:
+        """Use the predictor fitted on this train split, if any, unless the policy has one already."""
+        if self.predictor is None and offline is not None:
             self.predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
             self.on_embeddings = offline.embeddings is not None
 
@@ -320,19 +326,16 @@ class Predicted(StaticPolicy):
         scores = None if self.predictor_settings else self.static_scores_of(request, self.key)
         costs = request.static_costs
         if scores is None:
-            if self.predictor is None and self.offline is not None:
-                self._adopt(self.offline)
-            point = request.embedding if self.on_embeddings else request.context
-            if self.predictor is None or point is None:
+            self._adopt(self.offline)
+            if self.predictor is None or getattr(request, self.point) is None:
                 raise PolicyError(
                     f"{self.name} needs Request.static_scores[{self.key!r}], or an attached predictor and "
-                    f"Request.{'embedding' if self.on_embeddings else 'context'} and Request.prompt_length"
+                    f"Request.{self.point} and Request.prompt_length"
                 )
             length = np.array(
                 [checks.number(self.name, "Request.prompt_length", request.prompt_length or 0.0, 0.0)]
             )
-            part = f"Request.{'embedding' if self.on_embeddings else 'context'}"
-            point = checks.array(self.name, part, point, checks.Field((self.predictor.width,)))
+            point = self.need(request, self.point, self.predictor.width)
             scores = self.predictor.predict(point[None], length)[0]
             scores = checks.array(self.name, "the predictor's scores", scores, checks.Field((k,)))
             if costs is None and self.cost_predictor is not None:

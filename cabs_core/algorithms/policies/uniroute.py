@@ -35,13 +35,9 @@ class UniRoute(Predicted):
         """One cluster a prompt, unless the settings say otherwise."""
         return {"top": 1, **self.settings.settings}
 
-    def _ready(self) -> None:
-        if self.predictor is None and self.offline is not None:
-            self._adopt(self.offline)
-
     def grow(self) -> None:
         """Without scored prompts an arm counts as always wrong."""
-        self._ready()
+        self._adopt(self.offline)
         if self.predictor is not None:
             means = self.predictor.means_
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
@@ -52,13 +48,13 @@ class UniRoute(Predicted):
         Raises:
             PolicyError: it was not fitted yet.
         """
-        self._ready()
+        self._adopt(self.offline)
         if self.predictor is None:
             raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
         self.predictor = self.predictor.with_arm(embeddings, scores)
 
     def shrink(self, index: int) -> None:
-        self._ready()
+        self._adopt(self.offline)
         if self.predictor is not None:
             self.predictor = self.predictor.with_means(np.delete(self.predictor.means_, index, axis=1))
 

@@ -188,7 +188,7 @@ def test_models_that_trust_the_order_are_averaged_and_the_others_drawn(inverse_t
 
 def test_prior_weights_are_what_an_accepted_loss_asks_for():
     policy, _ = fresh(with_kernel(synthetic_problem(n=20, K=3, d=4, offline=20)))
-    weights = policy.algorithm.prior_weights()
+    weights = policy.algorithm.prior_weights
     assert weights.sum() == pytest.approx(1.0)
     offsets = ["static", *(c.offset for c in policy.settings.corrections), "none"]
     of = dict(zip(offsets, weights, strict=True))
@@ -417,11 +417,11 @@ def test_graded_scores_scale_noise_and_evidence():
     problem = with_kernel(synthetic_problem(n=200, K=3, d=4, offline=60, graded=True))
     policy, stream = fresh(problem)
     assert stream.share < 0.9
-    constants = policy.algorithm.constants(0.0)
+    constants = policy.algorithm.constants
     assert constants.noise == pytest.approx(0.2 * stream.share)
     assert constants.dispersion == pytest.approx(stream.share)
     plain, _ = fresh(problem, dispersion=False)
-    assert plain.algorithm.constants(0.0).noise == 0.2 and plain.algorithm.constants(0.0).dispersion == 1.0
+    assert plain.algorithm.constants.noise == 0.2 and plain.algorithm.constants.dispersion == 1.0
 
 
 def test_constant_features_are_left_out_of_the_scaling():
