@@ -1,13 +1,13 @@
 """What is due: what `cabs run` would make of a pool, in which order, and why.
 
-One place for the commands `run` and `plan`, the sensors and the job `pool_chain`, and for the data versions
-that tell Dagster's UI what is stale. It reads records and hashes files; it imports no Dagster.
+One place for the commands `run`, `plan` and `check`, the sensors and the job `pool_chain`, and for the data
+versions that tell Dagster's UI what is stale. It reads records and hashes files; it imports no Dagster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -45,6 +45,7 @@ class Part:
             report, leaderboard.
         assets: keys of the assets to make, `a/b` for nested ones. rho: of a replay.
         state: hash of why it is due, so that the same is asked for once; why: the same for people.
+        due: the artifacts of the store that are due; of results, none.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Part:
     state: str
     rho: float | None = None
     why: str = ""
+    due: tuple[Status, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,20 @@ class Due:
             if parts:
                 return parts if wanted.pays or kind != "collect" else []
         return []
+
+    def next_results(self, pool: str) -> dict[str, list[Part]]:
+        """{pool: parts} of the results that can be made now, of whichever pools wait for nothing else.
+
+        One run makes the SQL models for all, that of `pool` where it is ready; the other reports follow it,
+        and the leaderboard comes once.
+        """
+        ready = [name for name in self.begun if not self.pending(name)]
+        results = {name: parts for name in ready if (parts := self.next_parts(name))}
+        reports = {name: parts for name, parts in results.items() if parts[0].assets[0] == "report"}
+        if reports and not self.models:
+            return reports
+        first = pool if self.models and pool in results else next(iter(results), "")
+        return {first: results[first]} if first else {}
 
     def unpaid(self, pool: str) -> list[str]:
         """Stages of a pool that are due and pay for calls."""
@@ -279,13 +295,19 @@ class Due:
             waits = {}
         for s in pending:
             waits.setdefault(s.target.stage, []).extend([s.target.partition, s.target.name, *s.reasons])
-        chain = self.chains[pool]
+        return self.behind(pool, waits)
+
+    def behind(self, pool: str, waits: Mapping[str, list[str]]) -> dict[str, list[str]]:
+        """{stage: why it waits} of a pool's stages that wait and of all that is made from them, replays too:
+        that waits for them.
+        """
+        chain, waits = self.chains[pool], dict(waits)
         for name in chain.stages:
             before = [source.stage for source in chain.stage(name).inputs if source.stage in waits]
             if before:
-                waits.setdefault(name, []).extend(before)
+                waits[name] = [*waits.get(name, []), *before]
         if before := [name for name in REPLAY.inputs if name in waits and not chain.pool.logged]:
-            waits.setdefault(REPLAY.name, []).extend(before)
+            waits[REPLAY.name] = [*waits.get(REPLAY.name, []), *before]
         return waits
 
 
@@ -307,4 +329,4 @@ def _entry(target: str, partition: str, first: Iterable[str], reasons: Iterable[
 
 def _part(kind: Kind, assets: list[str], due: list[Status], rho: float | None = None, why: str = "") -> Part:
     state = stable_hash([[s.target.parts, s.state, s.recipe.key if s.recipe else s.reasons] for s in due])
-    return Part(kind, tuple(assets), state, rho, why or "; ".join(due[0].reasons[:3]))
+    return Part(kind, tuple(assets), state, rho, why or "; ".join(due[0].reasons[:3]), tuple(due))

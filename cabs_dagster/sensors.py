@@ -21,7 +21,7 @@ from cabs_core.base.paths import pools_dir
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
-from cabs_dagster.due import Due, Part
+from cabs_dagster.due import KINDS, Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
 from cabs_dagster.jobs import JOB_OF, JOBS, PREPARE, REPLAY, RESULTS
@@ -139,23 +139,16 @@ def follow_up(
         busy: pools with a part of a chain under way.
     """
     parts = due.next_parts(pool) if pool in due.chains and done else []
-    if done == PREPARE and parts and parts[0].kind == "replay":
-        yield from chain_requests(pool, parts, began)
-        return
     if parts and parts[0].kind != "results":
-        yield dg.SkipReason(f"{len(parts)} parts of pool {pool} are not finished yet")
+        if KINDS.index(parts[0].kind) > [JOB_OF[kind] for kind in KINDS].index(done):
+            yield from chain_requests(pool, parts, began)
+        else:
+            yield dg.SkipReason(f"{len(parts)} parts of pool {pool} are not finished yet")
         return
     if busy:  # a tick asks for runs or says why not, never both
         yield dg.SkipReason(f"marts and reports are made after the chains of {', '.join(sorted(busy))}")
         return
-    ready = [name for name in due.begun if name in due.chains and not due.pending(name)]
-    results = {name: parts for name in ready if (parts := due.next_parts(name))}
-    if due.models:  # one run makes them for all; the other reports follow it
-        results = dict([next(iter(results.items()))] if pool not in results else [(pool, results[pool])])
-    elif any(part.assets[0] == "report" for parts in results.values() for part in parts):
-        results = {name: parts for name, parts in results.items() if parts[0].assets[0] == "report"}
-    else:  # the leaderboard, once
-        results = dict(list(results.items())[:1])
+    results = due.next_results(pool)
     if not results:
         yield dg.SkipReason("nothing is due")
     for name, parts in results.items():

@@ -5,7 +5,7 @@ A failed non-blocking check leaves a Dagster run green, so that runs alone canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import dagster as dg
 
@@ -13,11 +13,11 @@ from cabs_core.base.errors import counted
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
-from cabs_core.pipeline.artifacts.stages import REPLAY
 from cabs_core.report.verdicts import Case, Outcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs, names
-from cabs_dagster.cli.runner import QUIET, job
+from cabs_dagster.cli.runner import MADE, QUIET, job
+from cabs_dagster.due import Due, Wanted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
@@ -39,16 +39,14 @@ def run_checks(
         audit: play one trial of a sample of the replays again, too.
     """
     pool, store = pool_file.pool, ArtifactStore()
-    chain, cases = Chain(store, pool_file), list[Case]()
-    rhos = [r for r in tuple(rhos) or pool.replay.rhos if _replayed(chain, r)]
-    fault = _first_fault(chain)
+    due, cases = Due(store, [pool_file]), list[Case]()
+    chain = due.chains[pool.name]
+    wanted = Wanted(tuple(r for r in tuple(rhos) or pool.replay.rhos if _replayed(chain, r)), alone=True)
     there = [asset for asset in checks.OF_POOLS if _there(chain, asset)]
-    # what a fault comes before would say the same again
-    waits = [a for a in there if fault and _follows(chain, a, fault.target.stage)]
-    there = [asset for asset in there if asset not in waits]
+    fault, waiting = _first_fault(due, pool.name, [*there, *(["replay"] if wanted.rhos else [])])
+    there = [asset for asset in there if asset not in waiting]
     if fault:
-        late = sum(len(checks.check_specs(asset)) for asset in waits)
-        late += len(rhos) * len(checks.check_specs("replay")) * _follows(chain, "replay", fault.target.stage)
+        late = sum(len(checks.check_specs(a)) * (len(wanted.rhos) if a == "replay" else 1) for a in waiting)
         text = f"{fault.target.described} is {fault}: run it again" + (
             f"; {counted(late, 'check')} of what is made from it wait" if late else ""
         )
@@ -62,24 +60,22 @@ def run_checks(
     for name, assets in _by_job(there).items():
         keys = {spec.key for asset in assets for spec in checks.check_specs(asset)}
         cases += _evaluate(instance, name, pool.name, keys)
-    if fault and _follows(chain, "replay", fault.target.stage):
+    if "replay" in waiting:
         return cases
-    replayed = False
-    for rho in rhos:
-        statuses = [chain.status(target) for target in chain.replays([rho])]
-        replayed, partition = True, str(grid_key(pool.name, rho))
-        old = [f"{s.target.policy}: {s}" for s in statuses if s.state != "fresh"]
-        if old:
+    old_of = {part.rho: part.due for part in due.next_parts(pool.name, MADE, wanted) if part.kind == "replay"}
+    for rho in wanted.rhos:
+        partition = str(grid_key(pool.name, rho))
+        if old := [f"{s.target.policy}: {s}" for s in old_of.get(rho, ())]:
             text = f"{'; '.join(old[:5])}: run it again"
             cases.append(Case(_place("replay", partition), "up_to_date", "error", text))
-        notify(f"{pool.name}: {len(statuses)} replays at rho {rho:g}")
+        notify(f"{pool.name}: {counted(len(pool.policies), 'replay')} at rho {rho:g}")
         keys = {spec.key for spec in checks.check_specs("replay")}
         cases += _evaluate(instance, jobs.REPLAY, partition, keys)
-    if replayed and audit:
+    if wanted.rhos and audit:
         notify(f"{pool.name}: one trial of a sample of replays again")
         key = dg.AssetCheckKey(names.key("replay_audit"), checks.REPRODUCIBLE)
         cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {names.key("replay_audit")})
-    if (replayed or pool.logged) and store.children(("marts",)):
+    if (wanted.rhos or pool.logged) and store.children(("marts",)):
         from cabs_assets.marts import MODELS
 
         notify("SQL tests of the marts")
@@ -98,15 +94,20 @@ def _there(chain: Chain, asset: str) -> bool:
     return chain.store.record((asset, chain.pool.name)) is not None
 
 
-def _first_fault(chain: Chain) -> Status | None:
-    """The first stage that is there and is not what would be made now; None where all are, or are not
-    there.
+def _first_fault(due: Due, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
+    """The first stage that is there and is not what would be made now, and what is there and made from it,
+    which would say the same again; None where all are, or are not there.
     """
-    for name in chain.stages:
-        status = chain.status(chain.stage(name))
-        if status.state == "blocked" or (status.state == "stale"):
-            return status
-    return None
+    parts = due.next_parts(pool, ("replay", "results"), Wanted(pays=True, alone=True))
+    for status in (status for part in parts for status in part.due):
+        name = status.target.stage
+        behind = set(due.behind(pool, {name: []}))
+        if "router" in behind:
+            behind.add("deployed_router")
+        waiting = [asset for asset in there if asset in behind - {name}]
+        if waiting or status.state in ("stale", "blocked"):
+            return status, waiting
+    return None, []
 
 
 def _ended_by_budget(chain: Chain) -> str:
@@ -118,14 +119,6 @@ def _ended_by_budget(chain: Chain) -> str:
     answers = AnswersSummary.of(record)
     part = f"it stopped after {answers.prompts:,} of {answers.prompts_in_all:,} prompts: {answers.stopped}"
     return f"{part}; all that follows is about these prompts" if answers.by_budget else ""
-
-
-def _follows(chain: Chain, asset: str, stage: str) -> bool:
-    """Whether an asset is made from a stage, directly or through others."""
-    inputs = {"replay": REPLAY.inputs, "deployed_router": ("router",)}.get(
-        asset, tuple(source.stage for source in chain.stage(asset).inputs) if asset in chain.stages else ()
-    )
-    return stage in inputs or any(_follows(chain, source, stage) for source in inputs)
 
 
 def _by_job(assets: Iterable[str]) -> dict[str, list[str]]:
