@@ -40,7 +40,7 @@ from cabs_core.evaluation.replay.engine import replay
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.pipeline.stages.answers import AnswersSummary
 from cabs_core.pipeline.stages.scores import ScoresSummary, sheet
-from cabs_core.report.verdict import Estimate, decide, estimate
+from cabs_core.report.verdict import Bounded, decide, estimate
 from cabs_core.router.build import choose_policy
 from cabs_server.stand_in import label, make_prompts, upstreams_text
 
@@ -128,7 +128,7 @@ def verdict_of(chain: Chain) -> dict[str, Any]:
             np.add.at(row, found.order.ravel(), values.ravel())
         return total / len(found.order)
 
-    def of(differences: np.ndarray, value: float) -> Estimate:
+    def of(differences: np.ndarray, value: float) -> Bounded:
         error = two_way_error(0.0, float(differences.std(ddof=1) / np.sqrt(problem.n)), 3, problem.n)
         return estimate(value, error, len(ROUTERS))
 

@@ -33,7 +33,7 @@ ESTIMATORS = ("snips", "dr", "switch_dr")
 LONGEST = 60_000
 
 
-class World:
+class FullTable:
     """A full table with what routers could know of it."""
 
     def __init__(self, name: str, rho: float):
@@ -87,7 +87,7 @@ def softmax(values: np.ndarray, temperature: float) -> np.ndarray:
     return found
 
 
-def coverage(world: World, name: str, logs: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
+def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Share of the intervals that hold the truth, of every logging policy, target, length and estimator."""
     k, one = world.k, np.eye(world.k)
     good, right = world.ridge(world.utility, 0), world.ridge(world.scores, 1)
@@ -134,7 +134,7 @@ def coverage(world: World, name: str, logs: int, sizes: Sequence[int]) -> list[d
     return rows
 
 
-def promotions(world: World, name: str, logs: int) -> list[dict[str, Any]]:
+def promotions(world: FullTable, name: str, logs: int) -> list[dict[str, Any]]:
     """How often challengers that are as good, and that lose .03, are promoted; at 1,000 decisions and at what
     is said."""
     one, every = np.eye(world.k), np.arange(world.n)
@@ -201,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     for name in options.pool:
-        world = World(name, POOLS.get(name, 300.0))
+        world = FullTable(name, POOLS.get(name, 300.0))
         if options.what != "promotions":
             rows += coverage(world, name, options.logs, [n for n in options.sizes if n <= world.n / 3])
         if options.what != "coverage":

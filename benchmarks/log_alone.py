@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.logs import World
+from benchmarks.logs import CutTable
 from benchmarks.script import Script, write_figures
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.statistics import standard_error
@@ -80,7 +80,7 @@ def one(
         store=cabs_home() / "embeddings",
         fit_prompts=[outcomes.prompts[i] for i in train],
     )
-    world = World(pool, outcomes, vectors, len(train), seed)
+    world = CutTable(pool, outcomes, vectors, len(train), seed)
     data = LoggedData(
         list(outcomes.arms),
         arms[test],

@@ -54,7 +54,7 @@ def parts(n: int, groups: np.ndarray, train: int, seed: int) -> np.ndarray:
     return found
 
 
-class World:
+class CutTable:
     """One table, cut for one seed."""
 
     def __init__(self, pool: ModelPool, outcomes: Outcomes, vectors: np.ndarray, train: int, seed: int):
@@ -127,7 +127,7 @@ def utility(problem: ReplayProblem, policy: str, rho: float, seed: int) -> float
 
 
 def one(
-    world: World, epsilon: float, policies: Sequence[str], caps: Sequence[float]
+    world: CutTable, epsilon: float, policies: Sequence[str], caps: Sequence[float]
 ) -> dict[str, dict[str, float]]:
     """{policy: {trained on: mean utility}} of one seed."""
     out, split, vectors, rho = world.outcomes, world.split, world.vectors, world.rho
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         for epsilon in options.epsilon:
             found = [
                 one(
-                    World(file.pool, outcomes, vectors, options.train, seed),
+                    CutTable(file.pool, outcomes, vectors, options.train, seed),
                     epsilon,
                     options.policies,
                     options.caps,

@@ -19,7 +19,7 @@ import aiohttp
 
 from cabs_core.data.endpoints.dialects import error_body
 from cabs_core.data.endpoints.replies import Meaning
-from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.usage import Bill, Tokens, estimated
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.terms import WHY
@@ -60,7 +60,7 @@ class Ask:
     rho: float | None
     models: tuple[str, ...] | None
     ends: float
-    request: Request
+    request: ChatRequest
     size: int
     scope: AsyncExitStack
     room: Room

@@ -78,7 +78,7 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
         time.monotonic() + state.forwarder.upstreams.deadline,
         state.keeper.router.options.route_by,
     )
-    read = partial(asked.Request.read, body, headers, dialect, route_by=route_by, caller=caller)
+    read = partial(asked.ChatRequest.read, body, headers, dialect, route_by=route_by, caller=caller)
     turn = await state.gate.beside(request.state.size, read)
     here, size = request.state, request.state.size
     dial = terms.rho if rho is None else float(rho)

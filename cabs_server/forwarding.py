@@ -21,7 +21,7 @@ import aiohttp
 from cabs_core.base.errors import CabsError, HeldElsewhere, PolicyError
 from cabs_core.data.endpoints.dialects import COUNT_TOKENS, error_body
 from cabs_core.data.endpoints.replies import REFUSALS, Meaning, parsed
-from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.endpoints.usage import count
 from cabs_core.router.router import Routed, Router
@@ -112,11 +112,11 @@ class Forwarder(Connections):
     async def holders(
         self,
         router: Router,
-        request: Request,
+        request: ChatRequest,
         models: Sequence[str],
         caller: str,
         seconds: float = PATIENCE,
-    ) -> tuple[Request, list[str] | None]:
+    ) -> tuple[ChatRequest, list[str] | None]:
         """Those of the models at the upstream that holds what a request names (`sessions.at_holder`).
 
         Args:

@@ -13,7 +13,7 @@ from cabs_core.report.names import condition_text, label
 from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text, signed_text
-from cabs_core.report.verdict import MATTERS, SAVES, Estimate, Verdict, headline, summary
+from cabs_core.report.verdict import MATTERS, SAVES, Bounded, Verdict, headline, summary
 
 
 def money(value: float) -> str:
@@ -112,7 +112,7 @@ def queries_text(v: Verdict) -> str:
     return f"{v.queries:,} held-out queries{apart}"
 
 
-def _signed(e: Estimate) -> str:
+def _signed(e: Bounded) -> str:
     return f"{signed_text(e.low or 0.0)} to {signed_text(e.high or 0.0)}"
 
 
@@ -122,7 +122,7 @@ def _points(difference: float) -> str:
     return "same quality" if text[1:] == "0.0" else f"{text} points"
 
 
-def _quality(e: Estimate) -> str:
+def _quality(e: Bounded) -> str:
     """The same with its interval."""
     if e.low is None or e.high is None:
         return _points(e.value)
@@ -174,7 +174,7 @@ def usual(shown: list[Verdict]) -> int:
 def case(verdict: Verdict, pool: str) -> dict[str, Any]:
     """What the page's script needs to show a verdict."""
     v, keep = verdict, verdict.decision == "keep"
-    gain = v.gain or Estimate(math.nan)
+    gain = v.gain or Bounded(math.nan)
     return {
         "decision": v.decision,
         "value_text": value_text(v),

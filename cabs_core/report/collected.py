@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from cabs_core.base.statistics.people import Estimate, corrected_sum
+from cabs_core.base.statistics.people import Sampled, corrected_sum
 from cabs_core.base.utility import clipped_utility
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
@@ -177,7 +177,7 @@ def _corrected(
             f"Only {prompts} test prompts are labelled by people: too few to correct the verdict by them (10 "
             "are needed)."
         ]
-    found_by: Estimate = corrected_sum(weight, judged, by_people, problem.clusters)
+    found_by: Sampled = corrected_sum(weight, judged, by_people, problem.clusters)
     return [
         f"Figures on this page are by the judge. As people would score: {label(case.router)} minus "
         f"{case.model} at ρ = {case.rho:g} is {signed_text(found_by.value)} ({signed_text(found_by.low)} to "

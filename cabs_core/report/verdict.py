@@ -43,7 +43,7 @@ _NOT_KNOWN = (math.nan, math.nan)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Bounded:
     """A figure with its two-sided 95 % interval; None: the error is not known."""
 
     value: float
@@ -97,9 +97,9 @@ class Verdict:
     router: str
     compared: int
     model: str
-    utility: Estimate
-    quality: Estimate
-    saved: Estimate | None
+    utility: Bounded
+    quality: Bounded
+    saved: Bounded | None
     queries: int
     independent: int
     prompts_needed: int | None
@@ -109,22 +109,22 @@ class Verdict:
     cost: float
     model_score: float
     model_cost: float
-    gain: Estimate | None = None
+    gain: Bounded | None = None
     heaviest: float | None = None
     at_limit: bool = False
     against: str = ""
     trained: str = ""
-    over_trained: Estimate | None = None
+    over_trained: Bounded | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-def estimate(value: float, error: Error, compared: int) -> Estimate:
+def estimate(value: float, error: Error, compared: int) -> Bounded:
     """A figure with the interval of the best of `compared`."""
     low, high = error.interval(value, compared)
-    return Estimate(value) if math.isnan(low) else Estimate(value, low, high)
+    return Bounded(value) if math.isnan(low) else Bounded(value, low, high)
 
 
 def rule(utility: Any, quality: Any, saved: Any, free: bool = False) -> tuple[Any, Any]:
@@ -138,7 +138,7 @@ def rule(utility: Any, quality: Any, saved: Any, free: bool = False) -> tuple[An
     return deploy, np.logical_not(deploy) & (utility[1] < MATTERS) & saves_nothing
 
 
-def decide(utility: Estimate, quality: Estimate, saved: Estimate | None) -> str:
+def decide(utility: Bounded, quality: Bounded, saved: Bounded | None) -> str:
     """deploy, keep or unsure."""
     ends = _NOT_KNOWN if saved is None else saved.ends
     deploy, keep = rule(utility.ends, quality.ends, ends, saved is None)
@@ -199,9 +199,9 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
             gap = Gap(evidence, a, b, _regime_weights(data, a))
     utility, quality = (
         _mean_difference(data, router, compared),
-        Estimate(float(line["score"] - single["score"])),
+        Bounded(float(line["score"] - single["score"])),
     )
-    saved, score, heaviest, more = None, Estimate(float(line["score"])), None, None
+    saved, score, heaviest, more = None, Bounded(float(line["score"])), None, None
     if gap is not None:
         utility, quality, saved, heaviest = (
             gap.utility(compared),
@@ -238,11 +238,11 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
     )
 
 
-def _mean_difference(data: PoolData, router: str, compared: int) -> Estimate:
+def _mean_difference(data: PoolData, router: str, compared: int) -> Bounded:
     """Difference of the utilities over all rhos by the marts alone, which know no skewness."""
     pair = data.pair(router, BEST_SINGLE)
     if pair is None:
-        return Estimate(float(data.board.loc[router, "utility"] - data.board.loc[BEST_SINGLE, "utility"]))
+        return Bounded(float(data.board.loc[router, "utility"] - data.board.loc[BEST_SINGLE, "utility"]))
     se_trials, se_queries = float(pair["se_trials"]), float(pair["se_queries"])
     error = two_way_error(se_trials, se_queries, int(pair["trials"]), int(data.info["independent"]))
     return estimate(float(pair["difference"]), replace(error, unit=1.0), compared)
@@ -296,31 +296,31 @@ class Gap:
         )
         return np.asarray(queries), np.asarray(trials)
 
-    def _estimate(self, parts: tuple[np.ndarray, np.ndarray], compared: int, unit: float) -> Estimate:
+    def _estimate(self, parts: tuple[np.ndarray, np.ndarray], compared: int, unit: float) -> Bounded:
         return estimate(float(parts[1].mean()), self._error(*parts, unit), compared)
 
     @property
-    def score(self) -> Estimate:
+    def score(self) -> Bounded:
         """Mean score of the router."""
         mean = self._estimate(self.own["score"], 1, 1.0)
         return (
             mean
             if mean.low is None or mean.high is None
-            else Estimate(mean.value, max(mean.low, 0.0), min(mean.high, 1.0))
+            else Bounded(mean.value, max(mean.low, 0.0), min(mean.high, 1.0))
         )
 
-    def utility(self, compared: int) -> Estimate:
+    def utility(self, compared: int) -> Bounded:
         """Difference of the mean utilities."""
         return self._estimate(self._minus(utility=1.0), compared, 1.0)
 
-    def quality(self, compared: int) -> Estimate:
+    def quality(self, compared: int) -> Bounded:
         """Difference of the mean scores."""
         return self._estimate(self._minus(score=1.0), compared, 1.0)
 
-    def gain(self, rho: float, compared: int) -> Estimate:
+    def gain(self, rho: float, compared: int) -> Bounded:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""
         gain = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, 1000 / rho)
-        return gain if self.heaviest is None else Estimate(gain.value)
+        return gain if self.heaviest is None else Bounded(gain.value)
 
     def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
         """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
@@ -331,16 +331,16 @@ class Gap:
         left = float(paid.mean()) / full
         return left, ((cost - left * model_cost) / full, (paid - left * model_paid) / full)
 
-    def saved(self, compared: int) -> Estimate | None:
+    def saved(self, compared: int) -> Bounded | None:
         """Share of the model's cost that is saved; None where that is free."""
         share_and_parts = self._left()
         if share_and_parts is None:
             return None
         left, parts = share_and_parts
         if self.heaviest is not None:
-            return Estimate(1 - left)
+            return Bounded(1 - left)
         low, high = self._error(*parts, 0.0).interval(left, compared)
-        return Estimate(1 - left) if math.isnan(low) else Estimate(1 - left, 1 - high, 1 - low)
+        return Bounded(1 - left) if math.isnan(low) else Bounded(1 - left, 1 - high, 1 - low)
 
     @property
     def at_limit(self) -> bool:
@@ -451,11 +451,11 @@ def _against(evidence: Evidence, router: str, rho: float, compared: int, model: 
     )
 
 
-def _spanned(middle: Estimate | None, low: Estimate | None, high: Estimate | None) -> Estimate | None:
+def _spanned(middle: Bounded | None, low: Bounded | None, high: Bounded | None) -> Bounded | None:
     """The estimate, with the interval from the lower end of one to the upper end of the other."""
     if middle is None or low is None or high is None:
         return middle
-    return Estimate(middle.value, low.low, high.high)
+    return Bounded(middle.value, low.low, high.high)
 
 
 def _at_end(

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-Outcome = Literal["passed", "warning", "error", "broken"]
+CheckOutcome = Literal["passed", "warning", "error", "broken"]
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Case:
 
     place: str
     name: str
-    outcome: Outcome
+    outcome: CheckOutcome
     text: str
     run_id: str = ""
 

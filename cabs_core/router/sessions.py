@@ -28,7 +28,7 @@ import numpy as np
 
 from cabs_core.base.errors import HeldElsewhere
 from cabs_core.base.utility import may_keep, worth_a_switch
-from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.events.rows import SERVED, Logged
 from cabs_core.router.heads import Prediction
 from cabs_core.router.router import Routed, Router, expected
@@ -40,7 +40,7 @@ IDLE = 3_600.0
 
 def route_conversation(
     router: Router,
-    request: Request,
+    request: ChatRequest,
     *,
     available: Iterable[str] | None = None,
     rho: float | None = None,
@@ -86,11 +86,11 @@ def route_conversation(
 
 def at_holder(
     router: Router,
-    request: Request,
+    request: ChatRequest,
     models: Sequence[str],
     places: Mapping[str, Hashable],
     caller: str | None = None,
-) -> tuple[Request, list[str] | None]:
+) -> tuple[ChatRequest, list[str] | None]:
     """Which models can answer a request that names state of a provider.
 
     Args:
@@ -118,7 +118,7 @@ def at_holder(
     return request, there
 
 
-def _maker(router: Router, request: Request, caller: str | None) -> Logged | None:
+def _maker(router: Router, request: ChatRequest, caller: str | None) -> Logged | None:
     """The call whose upstream holds the state that a request names; None: the log knows of none."""
     if request.previous is not None:
         return router.log.decision(response_id=request.previous, caller=caller)
@@ -130,7 +130,7 @@ def _maker(router: Router, request: Request, caller: str | None) -> Logged | Non
     return next((row for row in router.log.turns_before(last) if row.status in SERVED), None)
 
 
-def _standing(router: Router, request: Request, caller: str | None) -> tuple[str | None, list[Logged]]:
+def _standing(router: Router, request: ChatRequest, caller: str | None) -> tuple[str | None, list[Logged]]:
     """(session of the request, the turns whose model may stay, the first that can be called)."""
     key, last = request.key, None
     if request.previous is not None:
@@ -148,7 +148,7 @@ def _standing(router: Router, request: Request, caller: str | None) -> tuple[str
     return key, [row for row in (_diverted(router, request, last), last) if row is not None]
 
 
-def _diverted(router: Router, request: Request, last: Logged) -> Logged | None:
+def _diverted(router: Router, request: ChatRequest, last: Logged) -> Logged | None:
     """The step of a tool loop that kept its model and failed, where another model then answered the same
     request."""
     if not request.in_tools or last.kept is not None or last.call_id is None:
@@ -162,7 +162,12 @@ def _diverted(router: Router, request: Request, last: Logged) -> Logged | None:
 
 
 def _worth(
-    router: Router, request: Request, prediction: Prediction, mask: np.ndarray | None, arm: str, rho: float
+    router: Router,
+    request: ChatRequest,
+    prediction: Prediction,
+    mask: np.ndarray | None,
+    arm: str,
+    rho: float,
 ) -> tuple[bool, float]:
     """(whether another model is worth the lost cache, expected cost of staying in USD)."""
     i, scores, predicted = router.arms.index(arm), prediction.scores, prediction.costs

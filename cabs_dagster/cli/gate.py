@@ -13,7 +13,7 @@ from cabs_core.base.errors import counted
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
-from cabs_core.report.verdicts import Case, Outcome
+from cabs_core.report.verdicts import Case, CheckOutcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs, names
 from cabs_dagster.cli.runner import MADE, QUIET, job
@@ -146,7 +146,7 @@ def _evaluate(
     cases, seen = [], set()
     for check in result.get_asset_check_evaluations():
         seen.add(dg.AssetCheckKey(check.asset_key, check.check_name))
-        outcome: Outcome = "passed"
+        outcome: CheckOutcome = "passed"
         if not check.passed:
             outcome = "error" if check.severity == dg.AssetCheckSeverity.ERROR else "warning"
         place = _place(names.path_of(check.asset_key), "" if name == jobs.RESULTS else partition)

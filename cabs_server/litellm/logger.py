@@ -17,7 +17,7 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.base.errors import CabsError, HeldElsewhere, RouterError, UnknownDecision
 from cabs_core.base.paths import default_log
-from cabs_core.data.endpoints.request import Request, session_key
+from cabs_core.data.endpoints.request import ChatRequest, session_key
 from cabs_core.data.endpoints.usage import Tokens, counted_output, tokens_of
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
@@ -397,11 +397,11 @@ def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
     return provider, about.get("api_base"), about.get("api_key")
 
 
-def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> Request:
+def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> ChatRequest:
     """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
     about, headers = _said(keywords)
     body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
-    return Request.read(body, headers, route_by=route_by, caller=caller or "")
+    return ChatRequest.read(body, headers, route_by=route_by, caller=caller or "")
 
 
 def _said(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from server_support import MODELS, client
 
 from cabs_core.base.errors import LogError, RouterError
-from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_server import attempt, call, limits
 from cabs_server.breaker import Breaker
@@ -46,7 +46,7 @@ PLACES = [
         (aiohttp.ClientResponse, "release"),
         (Call, "answer failed"),
         (Cap, "begin add"),
-        (Request, "read"),
+        (ChatRequest, "read"),
         (Forwarder, "_settle _worst fit"),
     )
     for name in names.split()

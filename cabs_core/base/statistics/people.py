@@ -16,7 +16,7 @@ from cabs_core.base.statistics.uncertainty import LEVEL, mean_error
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Sampled:
     """A figure with its 95 % interval, from n items."""
 
     value: float
@@ -39,7 +39,7 @@ class Estimate:
 
 def corrected_mean(
     judged: np.ndarray, people: np.ndarray, rest: np.ndarray, clusters: np.ndarray | None = None
-) -> Estimate:
+) -> Sampled:
     """The mean that people would give, from a labelled sample and judgements of all: prediction-powered.
 
     Args:
@@ -54,7 +54,7 @@ def corrected_mean(
     """
     n, m = len(people), len(rest)
     if n < 2:
-        return Estimate(float(people.mean()) if n else float("nan"), float("-inf"), float("inf"), n)
+        return Sampled(float(people.mean()) if n else float("nan"), float("-inf"), float("inf"), n)
     weight = 0.0
     if m and float(judged.var(ddof=1)) > 0:
         pooled = float(np.concatenate([judged, rest]).var(ddof=1))
@@ -64,12 +64,12 @@ def corrected_mean(
     error = mean_error(people - weight * judged, clusters=clusters)
     if m > 1:  # two independent samples: their variances add
         error = error.with_trials(weight * float(rest.std(ddof=1)) / float(np.sqrt(m)), m)
-    return Estimate(value, *error.interval(value), n)
+    return Sampled(value, *error.interval(value), n)
 
 
 def corrected_sum(
     weight: np.ndarray, judged: np.ndarray, people: np.ndarray, clusters: np.ndarray | None = None
-) -> Estimate:
+) -> Sampled:
     """Mean over n prompts of sum_j weight_j score_j as people would have it, from some labelled answers.
 
     Args:
@@ -89,4 +89,4 @@ def corrected_sum(
     # an answer that nobody labelled may be judged wrong by one, where it is asked for
     error = mean_error(wrong, clusters=members[row], unit=float(np.abs(weight).sum(axis=1).mean()))
     sampled = mean_error(by_judge, clusters=clusters)
-    return Estimate(value, *error.with_trials(sampled.se, int(sampled.clusters)).interval(value), len(wrong))
+    return Sampled(value, *error.with_trials(sampled.se, int(sampled.clusters)).interval(value), len(wrong))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.data.collect.calls import Target
+from cabs_core.data.collect.calls import AskedModel
 from cabs_core.data.collect.plan import Collection
 from cabs_core.data.collect.scoring import Cell, score_cells
 from cabs_core.data.collect.store import AnswerStore
@@ -25,7 +25,7 @@ def rho_of(pool: ModelPool) -> float:
 
 
 def cells_asked(
-    collection: Collection, store: AnswerStore, models: Sequence[Target], last: int
+    collection: Collection, store: AnswerStore, models: Sequence[AskedModel], last: int
 ) -> tuple[list[Cell], np.ndarray]:
     """(cells of the first `last` prompts of the order, prompt by prompt; costs `[last, K]`)."""
     prompts, cells = collection.prompts, []
@@ -52,7 +52,7 @@ def cells_asked(
 
 def looking(
     collection: Collection, store: AnswerStore, notify: Callable[[str], None]
-) -> Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]]:
+) -> Callable[[int, Sequence[AskedModel]], tuple[str, dict[str, str], dict[str, Any]]]:
     """What `collect_answers` calls after each part: (why to stop or '', {model to drop: why}, figures of the
     look).
 
@@ -62,7 +62,7 @@ def looking(
     pool = collection.pool_file.pool
     rho, tuned = rho_of(pool), 2 * collection.collect.sample
 
-    def examine(last: int, models: Sequence[Target]) -> tuple[str, dict[str, str], dict[str, Any]]:
+    def examine(last: int, models: Sequence[AskedModel]) -> tuple[str, dict[str, str], dict[str, Any]]:
         cells, costs = cells_asked(collection, store, models, last)
         scores = score_cells(collection, cells, store, notify).score.reshape(last, len(models))
         full = ~np.isnan(scores).any(axis=1)

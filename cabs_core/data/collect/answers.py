@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.errors import CabsError
-from cabs_core.data.collect.asking import Lane, Outcome, Progress, Purse, ask
-from cabs_core.data.collect.calls import Call, Target
+from cabs_core.data.collect.asking import AskingResult, ModelRun, Purse, Tally, ask
+from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys, repriced
-from cabs_core.data.collect.store import Answer, AnswerStore
+from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.usage import Tokens
 
 ANSWERS, PROMPTS = "answers.parquet", "prompts.parquet"
@@ -54,8 +54,8 @@ class Collected:
     """
 
     prompts: int
-    models: list[Target]
-    lanes: dict[str, Lane]
+    models: list[AskedModel]
+    lanes: dict[str, ModelRun]
     spent: float
     paid: float
     perhaps: float
@@ -70,7 +70,7 @@ def collect_answers(
     collection: Collection,
     store: AnswerStore,
     notify: Callable[[str], None] = lambda text: None,
-    look: Callable[[int, Sequence[Target]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
+    look: Callable[[int, Sequence[AskedModel]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
 ) -> Collected:
     """Make the calls that have no answer yet.
 
@@ -92,13 +92,13 @@ def collect_answers(
                 f"have no answer, and count with the most that they can have cost, {perhaps:.4f} USD"
             )
         purse = Purse(collect.max_usd, paid + perhaps)
-        models, lanes = list(collection.models), dict[str, Lane]()
+        models, lanes = list(collection.models), dict[str, ModelRun]()
         collected = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
         pauses = parts(collection, purse.most - purse.spent)
-        progress = Progress(len(models) * pauses[-1])
+        progress = Tally(len(models) * pauses[-1])
 
-        def asked(first: int, last: int) -> Outcome:
-            def calls(target: Target) -> Iterator[Call]:
+        def asked(first: int, last: int) -> AskingResult:
+            def calls(target: AskedModel) -> Iterator[Question]:
                 return collection.calls(target, first, last)
 
             return ask(calls, models, progress, collect, store, purse, notify, lanes)
@@ -181,7 +181,7 @@ def parts(collection: Collection, budget: float) -> list[int]:
 
 
 def _refuse_failures(
-    collection: Collection, models: Sequence[Target], lanes: dict[str, Lane], budget: bool
+    collection: Collection, models: Sequence[AskedModel], lanes: dict[str, ModelRun], budget: bool
 ) -> None:
     bad = [
         t.name
@@ -199,7 +199,7 @@ def _refuse_failures(
     )
 
 
-def described(lane: Lane) -> str:
+def described(lane: ModelRun) -> str:
     """How a model did, in words."""
     text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {lane.usd:.4f} USD"
     if lane.again:
@@ -250,7 +250,7 @@ def write_answers(
     return {"models": counts, "repriced": [sentence for sentence in changed if sentence]}
 
 
-def _row(query: str, target: Target, answer: Answer, cost: float, hidden: bool) -> dict[str, Any]:
+def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidden: bool) -> dict[str, Any]:
     return {
         "query_id": query,
         "model": target.name,
@@ -267,7 +267,7 @@ def _row(query: str, target: Target, answer: Answer, cost: float, hidden: bool) 
     }
 
 
-def _count(counts: dict[str, float], answer: Answer, cost: float) -> None:
+def _count(counts: dict[str, float], answer: StoredAnswer, cost: float) -> None:
     tokens = answer.tokens or Tokens()
     values = {
         "calls": 1.0,

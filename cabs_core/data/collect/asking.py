@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cabs_core.data.collect.calls import Call, Reply, Target, read_reply, unasked
-from cabs_core.data.collect.store import Answer, AnswerStore
+from cabs_core.data.collect.calls import AskedModel, Question, Reply, read_reply, unasked
+from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.dialects import PATHS
 from cabs_core.data.endpoints.replies import Meaning
 from cabs_core.data.pool_files.collect import Collect, Limit
@@ -70,7 +70,7 @@ class Purse:
 
 
 @dataclass
-class Lane:
+class ModelRun:
     """One model: how it is doing.
 
     Attributes:
@@ -79,7 +79,7 @@ class Lane:
             already.
     """
 
-    target: Target
+    target: AskedModel
     limit: Limit
     state: str = "ok"
     asked: int = 0
@@ -150,7 +150,7 @@ class Lane:
 
 
 @dataclass
-class Progress:
+class Tally:
     """How far a collection is."""
 
     total: int
@@ -175,25 +175,25 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AskingResult:
     """What a round of asking did: per model its lane; `spent` in this round, USD; whether the budget stopped
     it."""
 
-    lanes: dict[str, Lane]
+    lanes: dict[str, ModelRun]
     spent: float
     stopped: bool
 
 
 def ask(
-    calls: Callable[[Target], Iterable[Call]],
-    models: Sequence[Target],
-    progress: Progress,
+    calls: Callable[[AskedModel], Iterable[Question]],
+    models: Sequence[AskedModel],
+    progress: Tally,
     collect: Collect,
     store: AnswerStore,
     purse: Purse,
     notify: Callable[[str], None] = lambda text: None,
-    lanes: dict[str, Lane] | None = None,
-) -> Outcome:
+    lanes: dict[str, ModelRun] | None = None,
+) -> AskingResult:
     """Make every call that has no answer yet, all models side by side; a model that cannot be asked stops no
     other.
 
@@ -204,7 +204,7 @@ def ask(
     """
     lanes = {} if lanes is None else lanes
     for target in models:
-        lanes.setdefault(target.name, Lane(target, collect.limits.get(target.name, Limit())))
+        lanes.setdefault(target.name, ModelRun(target, collect.limits.get(target.name, Limit())))
     before = purse.spent
     import aiohttp  # noqa: PLC0415  (the library is imported and replays without it)
 
@@ -229,17 +229,17 @@ def ask(
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
-    return Outcome(lanes, purse.spent - before, purse.refused)
+    return AskingResult(lanes, purse.spent - before, purse.refused)
 
 
 async def _lane(
     client: aiohttp.ClientSession,
-    lane: Lane,
-    calls: Iterable[Call],
+    lane: ModelRun,
+    calls: Iterable[Question],
     collect: Collect,
     store: AnswerStore,
     purse: Purse,
-    progress: Progress,
+    progress: Tally,
     notify: Callable[[str], None],
 ) -> None:
     """All calls to one model, by as many workers as it may have calls under way."""
@@ -260,7 +260,9 @@ async def _lane(
             group.create_task(worker())
 
 
-def _unanswered(lane: Lane, calls: Iterator[Call], store: AnswerStore, progress: Progress) -> Iterator[Call]:
+def _unanswered(
+    lane: ModelRun, calls: Iterator[Question], store: AnswerStore, progress: Tally
+) -> Iterator[Question]:
     """The calls that have no answer, looked up some at a time; one asked twice is made once."""
     yielded: set[str] = set()
     while True:
@@ -279,7 +281,12 @@ def _unanswered(lane: Lane, calls: Iterator[Call], store: AnswerStore, progress:
 
 
 async def _call(
-    client: aiohttp.ClientSession, lane: Lane, call: Call, collect: Collect, store: AnswerStore, purse: Purse
+    client: aiohttp.ClientSession,
+    lane: ModelRun,
+    call: Question,
+    collect: Collect,
+    store: AnswerStore,
+    purse: Purse,
 ) -> None:
     """One call until it has an answer, or cannot have one now."""
     bound, failures = call.bound, 0
@@ -300,7 +307,7 @@ async def _call(
         lane.asked += 1
         reply, seconds = await _post(client, call)
         usd = bound if reply.billed else 0.0
-        end = reply.answer or Answer(
+        end = reply.answer or StoredAnswer(
             call.key, lane.target.name, "failed", usd=usd, seconds=seconds, note=reply.note
         )
         store.receive(number, end)
@@ -325,7 +332,7 @@ async def _call(
     lane.unanswered += 1
 
 
-async def _post(client: aiohttp.ClientSession, call: Call) -> tuple[Reply, float]:
+async def _post(client: aiohttp.ClientSession, call: Question) -> tuple[Reply, float]:
     import aiohttp  # noqa: PLC0415  (as above)
 
     upstream, dialect = call.target.upstream, call.target.dialect

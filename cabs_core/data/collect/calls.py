@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import Any
 
 from cabs_core.base.errors import DataError, listed
-from cabs_core.data.collect.store import Answer, call_key
+from cabs_core.data.collect.store import StoredAnswer, call_key
 from cabs_core.data.endpoints.dialects import request_of, text_of_answer
 from cabs_core.data.endpoints.replies import Meaning, error_of, meaning, parsed, retry_after
-from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN, text_tokens
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import Tokens
@@ -24,7 +24,7 @@ _FRAME = 16
 
 
 @dataclass(frozen=True)
-class Target:
+class AskedModel:
     """A model as it is asked.
 
     Attributes:
@@ -46,7 +46,7 @@ class Target:
         """Cost of a call by its tokens, USD."""
         return self.upstream.usd(tokens_in, tokens_out)
 
-    def cost_of(self, answer: Answer) -> float:
+    def cost_of(self, answer: StoredAnswer) -> float:
         """What a kept answer costs at today's price, USD; as paid where its provider named the cost or nobody
         counted."""
         if answer.tokens is None:
@@ -61,10 +61,10 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Call:
+class Question:
     """One question to one model."""
 
-    target: Target
+    target: AskedModel
     messages: tuple[dict[str, str], ...]
 
     @cached_property
@@ -81,7 +81,7 @@ class Call:
     @property
     def lacks(self) -> str | None:
         """Why the model cannot take it, by its entry in the upstreams file; None: it can."""
-        return self.target.upstream.lacks(Request.read(self.body, dialect=self.target.dialect))
+        return self.target.upstream.lacks(ChatRequest.read(self.body, dialect=self.target.dialect))
 
     @property
     def characters(self) -> int:
@@ -97,7 +97,7 @@ class Call:
 
 def targets(
     collect: Collect, upstreams: Mapping[str, Upstream], names: list[str], origin: str
-) -> list[Target]:
+) -> list[AskedModel]:
     """The models to ask, each with a price.
 
     Raises:
@@ -117,7 +117,7 @@ def targets(
             )
         params = {**collect.params, **(getattr(upstream, "params", None) or {})}
         limits = [int(params[k]) for k in ("max_tokens", "max_completion_tokens") if k in params]
-        models.append(Target(name, upstream, params, max(limits)))
+        models.append(AskedModel(name, upstream, params, max(limits)))
     return models
 
 
@@ -140,7 +140,7 @@ class Reply:
     """
 
     means: Meaning
-    answer: Answer | None = None
+    answer: StoredAnswer | None = None
     note: str = ""
     wait: float | None = None
     billed: bool = False
@@ -156,7 +156,9 @@ _ADVICE = {
 }
 
 
-def read_reply(call: Call, status: int, headers: Mapping[str, str], content: bytes, seconds: float) -> Reply:
+def read_reply(
+    call: Question, status: int, headers: Mapping[str, str], content: bytes, seconds: float
+) -> Reply:
     """What a reply means for the call and for its model."""
     data = parsed(content)
     means = meaning(status, headers, data)
@@ -173,19 +175,19 @@ def read_reply(call: Call, status: int, headers: Mapping[str, str], content: byt
     return Reply(means, note=note, wait=retry_after(headers), billed=200 <= status < 300)
 
 
-def unasked(call: Call, state: str, note: str, seconds: float = 0.0) -> Answer:
+def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> StoredAnswer:
     """The end of a call that has no text: `rejected` (too long for the model), or `refused` (by a filter)."""
-    return Answer(call.key, call.target.name, state, seconds=seconds, note=note)
+    return StoredAnswer(call.key, call.target.name, state, seconds=seconds, note=note)
 
 
-def _answer(call: Call, data: Any, seconds: float) -> Answer | None:
+def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
     answer = text_of_answer(data, call.target.dialect) if isinstance(data, Mapping) else None
     if answer is None:
         return None
     tokens = Tokens(math.ceil(call.characters / BYTES_A_TOKEN), math.ceil(text_tokens(answer.text)))
     bill = call.target.upstream.bill(data.get("usage"), lambda: tokens)
     text = answer.text.encode("utf-8", "replace").decode()
-    return Answer(
+    return StoredAnswer(
         call.key,
         call.target.name,
         answer.state,

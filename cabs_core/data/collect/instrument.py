@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.statistics import mean_error, share_interval
-from cabs_core.base.statistics.people import Estimate, corrected_mean
+from cabs_core.base.statistics.people import Sampled, corrected_mean
 
 __all__ = [
-    "Estimate",
+    "Sampled",
     "bootstrap",
     "corrected_mean",
     "family_of",
@@ -62,16 +62,16 @@ def family_of(model: str) -> str:
     )
 
 
-def share(hits: np.ndarray, groups: Sequence[str]) -> Estimate:
+def share(hits: np.ndarray, groups: Sequence[str]) -> Sampled:
     """The share of `[n]` hits, with Clopper and Pearson's interval for as many prompts as there are."""
     error, value = mean_error(hits, clusters=np.array(groups, dtype=str)), float(np.mean(hits))
-    return Estimate(value, *share_interval(value, error), len(hits))
+    return Sampled(value, *share_interval(value, error), len(hits))
 
 
-def mean(values: np.ndarray, groups: Sequence[str]) -> Estimate:
+def mean(values: np.ndarray, groups: Sequence[str]) -> Sampled:
     """The mean of `[n]` differences of scores, with its interval over prompts."""
     value = float(values.mean())
-    return Estimate(
+    return Sampled(
         value, *mean_error(values, clusters=np.array(groups, dtype=str)).interval(value), len(values)
     )
 
@@ -84,7 +84,7 @@ def kappa(a: np.ndarray, b: np.ndarray) -> float:
     return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
 
 
-def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed: int = 0) -> Estimate:
+def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed: int = 0) -> Sampled:
     """A figure of rows with a percentile interval; groups (prompts) are drawn again, whole.
 
     Args:
@@ -100,7 +100,7 @@ def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed
     ]
     with np.errstate(all="ignore"):
         low, high = np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
-    return Estimate(figure(np.arange(len(group))), float(low), float(high), len(group))
+    return Sampled(figure(np.arange(len(group))), float(low), float(high), len(group))
 
 
 def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
@@ -204,19 +204,19 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
     sentences = []
     looked_at = 2 + len(measured["models"]) + ("own family" in measured) + ("position" in measured)
-    agreement = Estimate(**measured["kappa"])
+    agreement = Sampled(**measured["kappa"])
     if not agreement.value >= LOW_KAPPA:
         sentences.append(
             f"agreement with people is low: kappa {agreement.value:.2f} ({agreement.low:.2f} to "
             f"{agreement.high:.2f}), below {LOW_KAPPA:g}"
         )
-    long = Estimate(**measured["length"])
+    long = Sampled(**measured["length"])
     if long.clear(looked_at):
         sentences.append(
             f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of "
             "the length"
         )
-    wrong = Estimate(**measured["length of wrong answers"])
+    wrong = Sampled(**measured["length of wrong answers"])
     if wrong.clear(looked_at) and not (long.clear(looked_at) and long.value * wrong.value > 0):
         sentences.append(
             f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: "
@@ -225,20 +225,20 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
     if "own family" in measured:
         own_family = dict(measured["own family"])
         family = own_family.pop("family")
-        gap = Estimate(**own_family)
+        gap = Sampled(**own_family)
         if gap.value > 0 and gap.clear(looked_at):
             sentences.append(
                 f"it favours models of its own family ({family}): {gap} of score more than others, against "
                 "people"
             )
     for model, data in measured["models"].items():
-        bias = Estimate(**data)
+        bias = Sampled(**data)
         if bias.clear(looked_at) and abs(bias.value) >= NOTABLE:
             sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
-    if "position" in measured and Estimate(**measured["position"]["first"]).clear(looked_at):
+    if "position" in measured and Sampled(**measured["position"]["first"]).clear(looked_at):
         sentences.append(
             "the order of two answers matters: the first place is worth "
-            f"{Estimate(**measured['position']['first'])}"
+            f"{Sampled(**measured['position']['first'])}"
         )
     return sentences
 
@@ -268,20 +268,20 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"compared with people on {measured['labelled']} answers to {measured['prompts']} prompts"
         )
-        same, k = Estimate(**measured["agreement"]), Estimate(**measured["kappa"])
+        same, k = Sampled(**measured["agreement"]), Sampled(**measured["kappa"])
         lines.append(
             f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} "
             f"({k.low:.2f} to {k.high:.2f})"
         )
         lines.append(
-            f"error per doubling of an answer's length: {Estimate(**measured['length'])}; where people "
-            f"reject the answer: {Estimate(**measured['length of wrong answers'])}"
+            f"error per doubling of an answer's length: {Sampled(**measured['length'])}; where people "
+            f"reject the answer: {Sampled(**measured['length of wrong answers'])}"
         )
         lines += [
-            f"{model}: judge minus people {Estimate(**data)}" for model, data in measured["models"].items()
+            f"{model}: judge minus people {Sampled(**data)}" for model, data in measured["models"].items()
         ]
         for model, data in measured.get("means", {}).items():
-            people = Estimate(**data["people"])
+            people = Sampled(**data["people"])
             lines.append(
                 f"{model}: mean score {data['judge']:.3f} by the judge; people would give {people.value:.3f} "
                 f"({people.low:.3f} to {people.high:.3f})"
@@ -289,12 +289,12 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         if "own family" in measured:
             own_family = {k: v for k, v in measured["own family"].items() if k != "family"}
             lines.append(
-                f"own family ({measured['own family']['family']}) against others: {Estimate(**own_family)}"
+                f"own family ({measured['own family']['family']}) against others: {Sampled(**own_family)}"
             )
     if "position" in measured:
-        flips = Estimate(**measured["position"]["flips"])
+        flips = Sampled(**measured["position"]["flips"])
         lines.append(
-            f"first place: {Estimate(**measured['position']['first'])}; the winner depends on the order in "
+            f"first place: {Sampled(**measured['position']['first'])}; the winner depends on the order in "
             f"{flips.value:.1%} of pairs"
         )
     return [*lines, *(f"note: {text}" for text in warnings(measured))]

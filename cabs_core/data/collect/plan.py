@@ -9,11 +9,11 @@ import numpy as np
 
 from cabs_core.base.errors import DataError, RouterError
 from cabs_core.base.secret import secret
-from cabs_core.data.collect.calls import Call, Target, question, targets
+from cabs_core.data.collect.calls import AskedModel, Question, question, targets
 from cabs_core.data.collect.prompts import Prompts, read_prompts
 from cabs_core.data.collect.scorers import judge as judging
 from cabs_core.data.collect.scorers.box import kind_of_box
-from cabs_core.data.collect.store import WORTHLESS, Answer, AnswerStore
+from cabs_core.data.collect.store import WORTHLESS, AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.data.endpoints.upstreams import Upstream, load_upstreams
 from cabs_core.data.pool_files import PoolFile
@@ -31,7 +31,7 @@ _BLOCK = 500
 
 
 @dataclass(frozen=True)
-class Line:
+class ModelPlan:
     """One model of a plan.
 
     Attributes:
@@ -66,25 +66,25 @@ class Collection:
     pool_file: PoolFile
     collect: Collect
     prompts: Prompts
-    models: list[Target]
-    judges: dict[str, Target]
+    models: list[AskedModel]
+    judges: dict[str, AskedModel]
     order: np.ndarray
 
-    def calls(self, target: Target, first: int = 0, last: int | None = None) -> Iterator[Call]:
+    def calls(self, target: AskedModel, first: int = 0, last: int | None = None) -> Iterator[Question]:
         """The calls that put the prompts of places first to last of the order to a model."""
         for i in self.order[first:last]:
             yield self.call(target, int(i))
 
-    def call(self, target: Target, place: int) -> Call:
+    def call(self, target: AskedModel, place: int) -> Question:
         """One prompt to one model."""
-        return Call(target, question(self.prompts.texts[place], self.collect.system))
+        return Question(target, question(self.prompts.texts[place], self.collect.system))
 
     def spent(self, store: AnswerStore) -> tuple[float, float, int]:
         """What its answers have cost, see `AnswerStore.spent`."""
         return store.spent(call.key for target in self.models for call in self.calls(target))
 
     def answered(
-        self, store: AnswerStore, models: Sequence[Target], first: int, last: int | None = None
+        self, store: AnswerStore, models: Sequence[AskedModel], first: int, last: int | None = None
     ) -> int:
         """How many prompts of the order, from `first` on, every one of these models has answered."""
         least = (len(self.prompts) if last is None else last) - first
@@ -94,7 +94,7 @@ class Collection:
             least = next((i for i, key in enumerate(keys) if key not in known), len(keys))
         return least
 
-    def most(self, store: AnswerStore, models: Sequence[Target], number: int) -> float:
+    def most(self, store: AnswerStore, models: Sequence[AskedModel], number: int) -> float:
         """Most that one prompt of the order may still cost before every one of these models has answered it,
         USD."""
         calls = [self.call(target, int(self.order[number])) for target in models]
@@ -122,23 +122,23 @@ def collection_of(pool_file: PoolFile) -> Collection:
     return Collection(pool_file, collect, prompts, models, _judges(collect, upstreams, str(path)), order)
 
 
-def _renamed(target: Target, name: str) -> Target:
-    return Target(
+def _renamed(target: AskedModel, name: str) -> AskedModel:
+    return AskedModel(
         name, target.upstream.model_copy(update={"model": target.model}), target.params, target.max_tokens
     )
 
 
-def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, Target]:
+def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, AskedModel]:
     judges = {}
     for judge in collect.judges:
         (target,) = targets(collect, upstreams, [judge.model], origin)
         set_params = getattr(target.upstream, "params", None) or {}
         params = {**set_params, "temperature": 0, "max_tokens": judge.max_tokens}
-        judges[judge.called] = Target(judge.model, target.upstream, params, judge.max_tokens)
+        judges[judge.called] = AskedModel(judge.model, target.upstream, params, judge.max_tokens)
     return judges
 
 
-def check_keys(targets: Iterable[Target]) -> None:
+def check_keys(targets: Iterable[AskedModel]) -> None:
     """RouterError where the API key of a model that is to be asked is not in the environment."""
     for target in targets:
         if target.upstream.key_env and not secret(target.upstream.key_env):
@@ -148,7 +148,7 @@ def check_keys(targets: Iterable[Target]) -> None:
             )
 
 
-def plan_of(collection: Collection, store: AnswerStore) -> list[Line]:
+def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
     """What is left to ask, per model, with its cost and a range; judges as well.
 
     What strategy `adaptive` may leave out is not left out here: it is the most that is asked.
@@ -191,7 +191,7 @@ def _judged(
         if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
     ]
     for start in range(0, len(applies), _BLOCK):
-        questions: list[Call] = []
+        questions: list[Question] = []
         block = applies[start : start + _BLOCK]
         answers = _answers(collection, block, store)
         for i in block:
@@ -218,20 +218,20 @@ def _judged(
 
 def _answers(
     collection: Collection, places: Sequence[int], store: AnswerStore
-) -> dict[tuple[str, int], Answer]:
+) -> dict[tuple[str, int], StoredAnswer]:
     """{(model, place of the prompt): its answer}, of those that have their text or are scored without one."""
     keys = {collection.call(t, i).key: (t.name, i) for t in collection.models for i in places}
     answers = store.get(list(keys))
     return {keys[k]: a for k, a in answers.items() if a.text is not None or a.state in WORTHLESS}
 
 
-def _line(target: Target, role: str, calls: int, to_ask: Sequence[int], out: float) -> Line:
+def _line(target: AskedModel, role: str, calls: int, to_ask: Sequence[int], out: float) -> ModelPlan:
     characters, n = float(sum(to_ask)), len(to_ask)
     tokens_in, tokens_out = characters / BYTES_A_TOKEN, n * out
     least = target.usd(characters / _PROSE, n * min(_SHORT, out))
     most = target.usd(characters / _DENSE, n * target.max_tokens)
     usd = target.usd(tokens_in, tokens_out)
-    return Line(target.name, role, calls, calls - n, tokens_in, tokens_out, usd, least, most)
+    return ModelPlan(target.name, role, calls, calls - n, tokens_in, tokens_out, usd, least, most)
 
 
 def mean_costs(pool_file: PoolFile) -> list[float]:
@@ -247,7 +247,7 @@ def mean_costs(pool_file: PoolFile) -> list[float]:
     return [t.usd(mean / BYTES_A_TOKEN, min(EXPECTED, t.max_tokens)) for t in collection.models]
 
 
-def described(lines: Sequence[Line], collection: Collection, spent: float) -> list[str]:
+def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) -> list[str]:
     """The plan in words, for `cabs plan` and `cabs collect --dry-run`."""
     collect = collection.collect
     width = max(5, *(len(line.model) for line in lines))

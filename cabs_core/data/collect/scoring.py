@@ -10,8 +10,8 @@ import numpy as np
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.collect.answers import CollectError, described
-from cabs_core.data.collect.asking import Progress, Purse, ask
-from cabs_core.data.collect.calls import Call, Target
+from cabs_core.data.collect.asking import Purse, Tally, ask
+from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys
 from cabs_core.data.collect.scorers import judge as judging
 from cabs_core.data.collect.scorers.code import unit_test_score
@@ -138,10 +138,10 @@ def _judge(
             )
         purse = Purse(judge.max_usd, paid + perhaps)
 
-        def calls(_: Target) -> Iterator[Call]:
+        def calls(_: AskedModel) -> Iterator[Question]:
             return (call for _, call, _ in questions)
 
-        outcome = ask(calls, [target], Progress(len(questions)), collection.collect, store, purse, notify)
+        outcome = ask(calls, [target], Tally(len(questions)), collection.collect, store, purse, notify)
     lane = outcome.lanes[target.name]
     if outcome.stopped or not lane.open or lane.unanswered:
         what = (
@@ -178,8 +178,8 @@ def _judge(
 
 
 def _questions(
-    judge: Judge, target: Target, cells: Sequence[Cell], places: Sequence[int]
-) -> Iterator[tuple[int, Call, bool]]:
+    judge: Judge, target: AskedModel, cells: Sequence[Cell], places: Sequence[int]
+) -> Iterator[tuple[int, Question, bool]]:
     """(place, call, whether the cell's answer is shown first): one call a cell, or one in each order."""
     others = {cell.query: cell.text or "" for cell in cells if cell.model == judge.against}
     for i in places:

@@ -46,7 +46,7 @@ create index if not exists sent_keys on sent (key);
 
 
 @dataclass(frozen=True)
-class Answer:
+class StoredAnswer:
     """The end of one call.
 
     Attributes:
@@ -81,7 +81,7 @@ _COLUMNS = (
 )
 
 
-def _answer(row: Sequence[Any]) -> Answer:
+def _answer(row: Sequence[Any]) -> StoredAnswer:
     """From a row of `_COLUMNS`. One without `tokens` was kept before they were: it costs what was paid."""
     key, model, state, text, sha, finish, tokens, tokens_in, tokens_out, estimated, usd, seconds, note = row
     counted = None
@@ -89,7 +89,7 @@ def _answer(row: Sequence[Any]) -> Answer:
         counted = Tokens(**json.loads(tokens))
     elif tokens_in is not None:
         counted = Tokens(tokens_in, tokens_out or 0.0, usd=usd)
-    return Answer(key, model, state, text, sha, finish, counted, bool(estimated), usd, seconds, note)
+    return StoredAnswer(key, model, state, text, sha, finish, counted, bool(estimated), usd, seconds, note)
 
 
 def call_key(url: str, model: str, messages: Sequence[dict[str, Any]], params: dict[str, Any]) -> str:
@@ -149,7 +149,7 @@ class AnswerStore:
         )
         return int(cursor.lastrowid or 0)
 
-    def receive(self, number: int, answer: Answer) -> None:
+    def receive(self, number: int, answer: StoredAnswer) -> None:
         """Note how a call ended. Of two answers to one call the first is kept."""
         tokens = answer.tokens
         row = {
@@ -181,7 +181,7 @@ class AnswerStore:
                 f"{self.path}: {error}. What was answered before is kept; make room and run it again"
             ) from None
 
-    def get(self, keys: Sequence[str], texts: bool = True) -> dict[str, Answer]:
+    def get(self, keys: Sequence[str], texts: bool = True) -> dict[str, StoredAnswer]:
         """{key: its answer} of the calls that need not be made again."""
         answers = {}
         columns = _COLUMNS if texts else _COLUMNS.replace("text,", "null,", 1)

@@ -1,6 +1,6 @@
 """One reading of a request: its text, its conversation, what a model must be able to do for it, and its size.
 
-    request = Request.read(body, headers, "chat")
+    request = ChatRequest.read(body, headers, "chat")
 
 **Session.** The key is, in this order: header `x-cabs-session` or `x-session-id`; in the body
 `metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id`, the session of
@@ -101,7 +101,7 @@ _CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
 
 
 @dataclass(frozen=True)
-class Request:
+class ChatRequest:
     """What a request says.
 
     Attributes:
@@ -138,7 +138,7 @@ class Request:
         *,
         route_by: str = "last_user",
         caller: str = "",
-    ) -> Request:
+    ) -> ChatRequest:
         """The request of a body in the form of chat completions, responses, messages or completions.
 
         Args:

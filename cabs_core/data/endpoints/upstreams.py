@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from cabs_core.base.errors import RouterError
 from cabs_core.base.secret import secret
 from cabs_core.base.units import SECONDS_PER_DAY
-from cabs_core.data.endpoints.request import MESSAGES, Request
+from cabs_core.data.endpoints.request import MESSAGES, ChatRequest
 from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
@@ -134,7 +134,7 @@ class Upstream(_Strict):
         """What a call of so many tokens costs; 0 without a price."""
         return 0.0 if self.free else Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
 
-    def most_usd(self, request: Request) -> float:
+    def most_usd(self, request: ChatRequest) -> float:
         """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
 
         Twice the tokens that the request is estimated to have, and as many out as it allows, else
@@ -166,7 +166,7 @@ class Upstream(_Strict):
             return {**headers, "x-api-key": key}
         return {**headers, "authorization": f"Bearer {key}"}
 
-    def lacks(self, request: Request) -> str | None:
+    def lacks(self, request: ChatRequest) -> str | None:
         """Why it cannot take a request, in words; None: it can."""
         abilities, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
         if request.dialect not in self.speaks:

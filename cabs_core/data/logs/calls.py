@@ -21,7 +21,7 @@ Paths = tuple[str, ...]
 
 
 @dataclass
-class Call:
+class LoggedCall:
     """One entry of a log that may be a call.
 
     Attributes:
@@ -63,7 +63,7 @@ def ids(*values: Any) -> tuple[Any, ...]:
     return tuple(value for value in values if isinstance(value, str | int) and value != "")
 
 
-Split = Callable[[list[tuple[int, Record]]], tuple[list[Call], list[Score]]]
+Split = Callable[[list[tuple[int, Record]]], tuple[list[LoggedCall], list[Score]]]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Format:
     bodies: frozenset[str] = frozenset()
     cut: Paths = ()
     cost: Paths = ("cost",)
-    unpriced: Callable[[Call], bool] = lambda call: False
+    unpriced: Callable[[LoggedCall], bool] = lambda call: False
     usage: Paths = ()
     input_tokens: Paths = ()
     output_tokens: Paths = ()
@@ -139,21 +139,21 @@ def _word(value: Any) -> str:
     return str(value).strip().casefold().replace("-", "_").replace(" ", "_")
 
 
-def not_a_chat(call: Call, form: Format) -> str:
+def not_a_chat(call: LoggedCall, form: Format) -> str:
     """Embeddings, agents, tools and whatever else does not answer a prompt."""
     kind = call.first(form.kind)
     word = "" if kind is None else _word(kind)
     return f"not a chat call ({word:.40})" if word and word not in form.chats else ""
 
 
-def health_check(call: Call, form: Format) -> str:
+def health_check(call: LoggedCall, form: Format) -> str:
     """Calls that a gateway makes to see whether a model is there."""
     marks = (call.at(path) for path in form.health)
     there = any("health_check" in _word(mark) or "healthcheck" in _word(mark) for mark in marks if mark)
     return "health check" if there else ""
 
 
-def no_answer(call: Call, form: Format) -> str:
+def no_answer(call: LoggedCall, form: Format) -> str:
     """Calls that failed, or that had not ended when the log was written."""
     if any(_says_something(call.at(path)) for path in form.errors):
         return "failed"
@@ -179,13 +179,13 @@ def _says_something(value: Any) -> bool:
     return is_yes(value)
 
 
-def from_a_cache(call: Call, form: Format) -> str:
+def from_a_cache(call: LoggedCall, form: Format) -> str:
     """Answers that no model gave."""
     return "answered from a cache" if any(is_yes(call.at(path)) for path in form.cached) else ""
 
 
 #: why an entry is left out, asked in this order; the same for every format
-RULES: tuple[Callable[[Call, Format], str], ...] = (not_a_chat, health_check, no_answer, from_a_cache)
+RULES: tuple[Callable[[LoggedCall, Format], str], ...] = (not_a_chat, health_check, no_answer, from_a_cache)
 
 
 def prompt_of(value: Any, *, body: bool = False) -> str | None:
@@ -207,7 +207,7 @@ def prompt_of(value: Any, *, body: bool = False) -> str | None:
     return None
 
 
-def prompt_in(call: Call, form: Format) -> str | None:
+def prompt_in(call: LoggedCall, form: Format) -> str | None:
     """The prompt of a call: the whole one before one that was cut."""
     for path in form.prompt:
         text = prompt_of(call.at(path), body=path in form.bodies)
@@ -216,7 +216,7 @@ def prompt_in(call: Call, form: Format) -> str | None:
     return prompt_of(call.messages)
 
 
-def token_counts(call: Call, form: Format) -> tuple[Any, Any, Any]:
+def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
     """(tokens in, tokens out, both) of a call: by the provider's usage, else as the writer counts them."""
     blocks = [v for path in form.usage for v in (call.views if path == "" else (call.at(path),))]
     reported = [b for b in map(_usage, blocks) if b]
@@ -280,14 +280,14 @@ def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, .
     return tuple(chain | dict.fromkeys(rest))
 
 
-def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
+def joined(calls: list[LoggedCall], loose: list[Score], form: Format) -> int:
     """Give loose scores to the calls that they are about, and say how many are about none.
 
     A score of a trace, a session or another span belongs to the last call within it by time; a call's own
     score of that name comes first.
     """
-    by_name: dict[Any, list[Call]] = {}
-    last: dict[Any, tuple[Any, Call]] = {}
+    by_name: dict[Any, list[LoggedCall]] = {}
+    last: dict[Any, tuple[Any, LoggedCall]] = {}
     for place, call in enumerate(calls):
         for name in call.names:
             by_name.setdefault(name, []).append(call)
@@ -298,7 +298,7 @@ def joined(calls: list[Call], loose: list[Score], form: Format) -> int:
                 last[name] = (order, call)
     stray = 0
     before = {id(call): {name for name, _ in call.scores} for call in calls}
-    late: list[tuple[Score, list[Call]]] = []
+    late: list[tuple[Score, list[LoggedCall]]] = []
     for score in loose:
         nearest = next((name for name in score.about if name in by_name), None)
         if nearest is not None:

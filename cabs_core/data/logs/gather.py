@@ -16,8 +16,8 @@ from cabs_core.data.endpoints.request import chat_text
 from cabs_core.data.logs import helicone, langfuse, litellm, openai, otel, vllm_sr
 from cabs_core.data.logs.calls import (
     RULES,
-    Call,
     Format,
+    LoggedCall,
     Record,
     joined,
     model_of,
@@ -184,7 +184,7 @@ def of_a_writer(
     if not entries:
         raise _nothing(path, name, records, Counter())
     left_out: Counter[str] = Counter()
-    kept: list[tuple[Call, str, str]] = []
+    kept: list[tuple[LoggedCall, str, str]] = []
     _refuse_absent_paths(path, entries, records, chosen)
     for call in entries:
         why = next((why for rule in RULES if (why := rule(call, form))), "")
@@ -221,7 +221,12 @@ def of_a_writer(
 
 
 def _raw(
-    call: Call, text: str, model: str, form: Format, chosen: Mapping[str, str | None], score_name: str | None
+    call: LoggedCall,
+    text: str,
+    model: str,
+    form: Format,
+    chosen: Mapping[str, str | None],
+    score_name: str | None,
 ) -> RawCall:
     def value(what: str, otherwise: Any) -> Any:
         if what in chosen:
@@ -257,7 +262,7 @@ def _nothing(path: Path, name: str, records: list[tuple[int, Record]], left_out:
 
 
 def _refuse_absent_paths(
-    path: Path, calls: list[Call], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
+    path: Path, calls: list[LoggedCall], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
 ) -> None:
     for what, name in chosen.items():
         if what != "score" and name is not None and all(call.at(name) is None for call in calls):
@@ -268,7 +273,7 @@ def _refuse_absent_paths(
 
 
 def _score_name(
-    path: Path, calls: list[Call], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
+    path: Path, calls: list[LoggedCall], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
 ) -> str | None:
     """The name of the score to read; values at a dotted path are put under it. None: there are none."""
     names = Counter(name for call in calls for name, _ in {(n, None) for n, _ in call.scores})

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cabs_core.data.logs.calls import Call, Format, Record, Score, is_yes, named
+from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, is_yes, named
 from cabs_core.data.tables.dotted import at
 
 _BOOLEAN, _THUMB = "-hcone-bool", "helicone-score-feedback"
 
 
-def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Every record is a call."""
-    return [Call(number, (_view(r), r), scores=_scores(r)) for number, r in records], []
+    return [LoggedCall(number, (_view(r), r), scores=_scores(r)) for number, r in records], []
 
 
 def _view(record: Record) -> Record:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cabs_core.data.endpoints.usage import count
-from cabs_core.data.logs.calls import Call, Format, Record, Score, ids, labelled, named, upwards
+from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, labelled, named, upwards
 from cabs_core.data.tables.dotted import at, parsed
 
 #: lists in a row of the pages' export that are no scores
@@ -23,10 +23,10 @@ _LISTS = frozenset(
 )
 
 
-def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Observations are entries; rows of traces say what their observations leave out; rows of scores are
     joined to both."""
-    calls: list[Call] = []
+    calls: list[LoggedCall] = []
     loose: list[Score] = []
     traces = {name: r for _, r in records if _is_trace(r) for name in ids(r.get("id"))}
     for number, r in records:
@@ -81,14 +81,16 @@ def _loose(score: Record) -> list[Score]:
     return [] if value is None else [Score(ids(*(score.get(key) for key in keys))[:1], name, value)]
 
 
-def _call(number: int, o: Record, trace: Record, trace_id: Any) -> Call:
+def _call(number: int, o: Record, trace: Record, trace_id: Any) -> LoggedCall:
     parent = o.get("parentObservationId") or o.get("parent_observation_id")
     session = next((v for r in (o, trace) for k in ("sessionId", "session_id") if (v := r.get(k))), None)
     mine = {"session": session or trace_id, "kind": _kind(o), "usage_in_kinds": _usage(o)}
     within, names = ids(parent, trace_id, session), ids(o.get("id"))
     scores = named(o.get("scores")) if o is not trace else []
     rows = _row_scores(o) if "observations" not in trace else []
-    return Call(number, (mine, o, trace), names, within, messages=trace.get("input"), scores=scores + rows)
+    return LoggedCall(
+        number, (mine, o, trace), names, within, messages=trace.get("input"), scores=scores + rows
+    )
 
 
 def _usage(observation: Record) -> dict[str, float]:
@@ -128,7 +130,7 @@ def _objects(value: Any) -> list[Record]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
-def _unpriced(call: Call) -> bool:
+def _unpriced(call: LoggedCall) -> bool:
     """A total of 0 beside no details: no price of the model is known."""
     details = next((v for p in ("costDetails", "cost_details") if (v := call.at(p)) is not None), None)
     details = parsed(details) if isinstance(details, str) else details

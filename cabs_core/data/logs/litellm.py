@@ -5,7 +5,7 @@ Source: LiteLLM 1.106, `litellm/types/utils.py` and `litellm/proxy/_types.py`.
 
 from __future__ import annotations
 
-from cabs_core.data.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
+from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback
 
 #: kinds of calls that answer a prompt; an awaited call has an `a` before, a socket or a session `_a`
 _CHATS = (
@@ -14,9 +14,9 @@ _CHATS = (
 _AWAITED = [f"a{name}" for name in _CHATS]
 
 
-def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Every record is a call."""
-    return [Call(number, (r,), scores=feedback(r)) for number, r in records], []
+    return [LoggedCall(number, (r,), scores=feedback(r)) for number, r in records], []
 
 
 FORMAT = Format(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cabs_core.data.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback, ids
+from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback, ids
 from cabs_core.data.tables.dotted import at, parsed
 
 
-def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Lines of a batch's input belong to the lines of its output that bear their `custom_id`."""
     names = {id(r): next(iter(ids(r.get("custom_id"))), None) for _, r in records}
     asked = {
@@ -27,7 +27,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
             views: tuple[Record, ...] = ({**_flat(r), "status_code": "pending"}, r)
         else:
             views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
-        calls.append(Call(number, views, scores=feedback(r)))
+        calls.append(LoggedCall(number, views, scores=feedback(r)))
     return calls, []
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cabs_core.data.logs.calls import Call, Format, Record, Score, ids, upwards
+from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, upwards
 from cabs_core.data.tables.dotted import at, parsed
 
 _RESULT = "gen_ai.evaluation.result"
@@ -19,10 +19,10 @@ _MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
 _MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "input.value")
 
 
-def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Spans are entries; events and log records hold their evaluations and, in some writers, their
     messages."""
-    calls: list[Call] = []
+    calls: list[LoggedCall] = []
     loose: list[Score] = []
     late: dict[Any, list[Any]] = defaultdict(list)
     for number, record in records:
@@ -56,7 +56,7 @@ def _is_event(span: Record, name: str) -> bool:
     return name == _RESULT or "eventName" in span or "timeUnixNano" in span or "body" in span
 
 
-def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> Call:
+def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> LoggedCall:
     parent = _first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
     trace = _first(span, "traceId", "trace_id", "context.trace_id")
     status = str(_first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
@@ -82,7 +82,7 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], s
         for e in _numbered(values, f"{kind}s")
         if (value := _first(e, f"{kind}.score", f"{kind}.label", "score", "label")) is not None
     ]
-    return Call(
+    return LoggedCall(
         number,
         (mine, values, span, resource),
         names,

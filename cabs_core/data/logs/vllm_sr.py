@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from cabs_core.data.logs.calls import FEEDBACK, Call, Format, Record, Score, feedback
+from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback
 
 #: verdict -> whether the answer was good; a model that was more than was needed answered well
 _VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "failed": False}
 
 
-def split(records: list[tuple[int, Record]]) -> tuple[list[Call], list[Score]]:
+def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Every record is a call."""
-    return [Call(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
+    return [LoggedCall(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
 
 
 def _outcomes(record: Record) -> list[tuple[str, Any]]:

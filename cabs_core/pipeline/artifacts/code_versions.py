@@ -88,7 +88,7 @@ def _without_types(node: ast.AST) -> list[ast.AST]:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceCode:
     """What matters of a source file: a hash of what it does, and its imports of `cabs_core` as (module, name
     or "").
     """
@@ -97,19 +97,19 @@ class Source:
     imports: tuple[tuple[str, str], ...]
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> SourceCode:
     """A file as it is now; parsed once per process and version of the file."""
     status = path.stat()
     return _parsed(path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
 
 
 @cache
-def _parsed(path: Path, stamp: tuple[int, ...]) -> Source:
+def _parsed(path: Path, stamp: tuple[int, ...]) -> SourceCode:
     tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     names = list(_keep_behaviour(tree))
     body = ast.dump(tree, annotate_fields=False)
     ours = tuple(dict.fromkeys(pair for pair in names if pair[0].partition(".")[0] == PACKAGE))
-    return Source(hashlib.sha256(body.encode()).hexdigest(), ours)
+    return SourceCode(hashlib.sha256(body.encode()).hexdigest(), ours)
 
 
 def _origin(module: str, name: str) -> str:

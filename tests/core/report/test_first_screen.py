@@ -334,7 +334,7 @@ def test_prompts_are_escaped_on_the_page(pages):
 
 def around(value, half):
     return (
-        verdicts.Estimate(value) if math.isnan(half) else verdicts.Estimate(value, value - half, value + half)
+        verdicts.Bounded(value) if math.isnan(half) else verdicts.Bounded(value, value - half, value + half)
     )
 
 

@@ -12,7 +12,7 @@ from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
 from cabs_core.base.statistics import Error
 from cabs_core.report import logged
-from cabs_core.report.verdict import Estimate, estimate
+from cabs_core.report.verdict import Bounded, estimate
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
 SEEDS = (1, 3, 4, 11, 12, 13)
@@ -62,7 +62,7 @@ def test_a_wrong_decision_is_called_wrong() -> None:
             "m",
             near,
             near,
-            Estimate(0.0),
+            Bounded(0.0),
             100,
             100,
             None,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from server_support import client, log, settle
 
 from cabs_core.base.errors import RouterError
-from cabs_core.data.endpoints.request import LONGEST, Request, session_key
+from cabs_core.data.endpoints.request import LONGEST, ChatRequest, session_key
 from cabs_core.data.events.retention import compact
 from cabs_core.evaluation.ope import read_events
 from cabs_core.router import Router, options, sessions
@@ -37,11 +37,11 @@ def message(text: str) -> dict:
 )
 def test_the_text_that_a_request_is_routed_by(route_by, text):
     body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, message("make it shorter")]}
-    request = Request.read(body, route_by=route_by)
+    request = ChatRequest.read(body, route_by=route_by)
     assert request.text == text and request.continued and not request.in_tools
-    long = Request.read({"messages": [message("x" * 5_000_000)]}, route_by=route_by)
+    long = ChatRequest.read({"messages": [message("x" * 5_000_000)]}, route_by=route_by)
     assert len(long.text) == LONGEST  # cut before anything reads it
-    image = Request.read({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
+    image = ChatRequest.read({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
     assert image.text is None  # not the text of an older turn
 
 
@@ -58,29 +58,29 @@ def test_the_text_that_a_request_is_routed_by(route_by, text):
     ],
 )
 def test_no_text(messages):
-    request = Request.read({"messages": messages})
+    request = ChatRequest.read({"messages": messages})
     assert request.text is None and not request.in_tools
 
 
 def test_dialects_and_tool_loops():
-    assert Request.read({"messages": [USER, CALL, RESULT]}).in_tools
-    assert not Request.read({"messages": [USER, CALL, RESULT, ANSWER, message("more")]}).in_tools
+    assert ChatRequest.read({"messages": [USER, CALL, RESULT]}).in_tools
+    assert not ChatRequest.read({"messages": [USER, CALL, RESULT, ANSWER, message("more")]}).in_tools
     claude = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "42"}]}
-    request = Request.read(
+    request = ChatRequest.read(
         {"system": [{"type": "text", "text": "rules"}], "messages": [USER, ANSWER, claude]}
     )
     assert request.in_tools and request.text == "an SQL question"
     answered = {"type": "function_call_output", "call_id": "t", "output": "42"}
     asked = {"type": "function_call", "name": "f", "arguments": "{}"}
-    request = Request.read({"instructions": "rules", "input": [USER, asked, answered]})
+    request = ChatRequest.read({"instructions": "rules", "input": [USER, asked, answered]})
     assert request.in_tools and request.continued and request.text == "an SQL question"
-    assert Request.read({"input": "just this"}).text == "just this"
-    assert Request.read({"prompt": ["one", "two"]}).text == "two"
+    assert ChatRequest.read({"input": "just this"}).text == "just this"
+    assert ChatRequest.read({"prompt": ["one", "two"]}).text == "two"
 
 
 def test_the_key_of_a_session():
     def key(body=None, headers=None, caller=""):
-        return Request.read({"messages": [USER], **(body or {})}, headers, caller=caller)
+        return ChatRequest.read({"messages": [USER], **(body or {})}, headers, caller=caller)
 
     named = [
         key(headers={"x-session-id": "s1"}),
@@ -129,7 +129,7 @@ def test_the_key_of_a_session():
 )
 def test_no_body_is_too_odd(body):
     for route_by in options.ROUTE_BY:
-        request = Request.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
+        request = ChatRequest.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
         assert request.text is None or request.text.strip()
         assert request.tokens >= request.earlier >= 0
 
@@ -139,7 +139,7 @@ def play(router: Router, turns: int, **options) -> list:
     messages, decisions = [], []
     for i in range(turns):
         messages.append(message(f"Question {i}: translate this into Spanish, please."))
-        decisions.append(route_conversation(router, Request.read({"messages": messages}), **options))
+        decisions.append(route_conversation(router, ChatRequest.read({"messages": messages}), **options))
         messages.append({"role": "assistant", "content": "hola " * 20})
     return decisions
 
@@ -149,8 +149,8 @@ def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
         router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
         play(router, 3)
         body = {"messages": [USER, CALL]}
-        route_conversation(router, Request.read({"messages": [USER]}))
-        route_conversation(router, Request.read({"messages": [*body["messages"], RESULT]}))
+        route_conversation(router, ChatRequest.read({"messages": [USER]}))
+        route_conversation(router, ChatRequest.read({"messages": [*body["messages"], RESULT]}))
         assert sum(d.kept is not None for d in router.log.decisions()) == turns_kept
     with pytest.raises(RouterError, match="sticky 'often'"):
         Router.load(make_bundle("carrot"), sticky="often")
@@ -169,10 +169,10 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
     worth = 0.2 / (300.0 * 9e-6)  # tokens of the cache, at rho 300
     for i, (tokens, stays) in enumerate(((worth + 20, True), (worth - 20, False))):
         named = {"metadata": {"session_id": f"s{i}"}}
-        route_conversation(router, Request.read({"messages": [USER], **named}), available=[arm])
+        route_conversation(router, ChatRequest.read({"messages": [USER], **named}), available=[arm])
         history = [USER, {"role": "assistant", "content": "x" * (4 * int(tokens) - len(USER["content"]))}]
         decision = route_conversation(
-            router, Request.read({"messages": [*history, message("and now?")], **named})
+            router, ChatRequest.read({"messages": [*history, message("and now?")], **named})
         )
         assert (decision.kept is not None) is stays
 
@@ -180,13 +180,15 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
 def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle, monkeypatch):
     router = Router.load(make_bundle("carrot", epsilon=0.1))
     named = {"metadata": {"session_id": "s"}}
-    route_conversation(router, Request.read({"messages": [USER], **named}))
+    route_conversation(router, ChatRequest.read({"messages": [USER], **named}))
     later = time.time() + sessions.IDLE + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    assert route_conversation(router, Request.read({"messages": [USER, CALL, RESULT], **named})).kept
+    assert route_conversation(router, ChatRequest.read({"messages": [USER, CALL, RESULT], **named})).kept
     monkeypatch.setattr(time, "time", lambda: later + sessions.IDLE + 1)
     assert (
-        route_conversation(router, Request.read({"messages": [USER, ANSWER, message("hm")], **named})).kept
+        route_conversation(
+            router, ChatRequest.read({"messages": [USER, ANSWER, message("hm")], **named})
+        ).kept
         is None
     )
 
@@ -195,21 +197,25 @@ def test_a_response_that_follows_another(make_bundle):
     router = Router.load(
         make_bundle("carrot", epsilon=0.3), cache_prices=dict.fromkeys(("claude-v1",), (100000.0, 0.0))
     )
-    first = route_conversation(router, Request.read({"input": "an SQL question"}))
+    first = route_conversation(router, ChatRequest.read({"input": "an SQL question"}))
     router.finish(first.id, response_id="resp_1")
     body = {"input": [{"type": "function_call_output", "output": "42"}], "previous_response_id": "resp_1"}
-    second = route_conversation(router, Request.read(body))
+    second = route_conversation(router, ChatRequest.read(body))
     assert (second.model, second.kept) == (first.model, first.id)
     assert {d.session for d in router.log.decisions()} == {router.log.decision(id=first.id).session}
 
 
 def test_without_text_the_fallback_answers(make_bundle):
     router = Router.load(make_bundle("carrot", epsilon=0.3), fallback="claude-v1")
-    decision = route_conversation(router, Request.read({"messages": [{"role": "user", "content": [IMAGE]}]}))
+    decision = route_conversation(
+        router, ChatRequest.read({"messages": [{"role": "user", "content": [IMAGE]}]})
+    )
     assert decision.model == "claude-v1" and decision.kept is None
     assert router.feedback(decision.id, score=1.0) == "recorded"
     assert router.learner.learnt == 0  # no text, nothing to learn from
-    fallback = route_conversation(router, Request.read({"messages": []}), available=["gpt-4-1106-preview"])
+    fallback = route_conversation(
+        router, ChatRequest.read({"messages": []}), available=["gpt-4-1106-preview"]
+    )
     assert fallback.model == "gpt-4-1106-preview"
     assert compact(router.log, 1e12)["left"] == 0
 
@@ -217,9 +223,9 @@ def test_without_text_the_fallback_answers(make_bundle):
 def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp_path):
     router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
     body = {"messages": [USER], "metadata": {"session_id": "s"}}
-    first = route_conversation(router, Request.read(body))
+    first = route_conversation(router, ChatRequest.read(body))
     body["messages"] += [CALL, RESULT]
-    turns = [route_conversation(router, Request.read(body), call_id=f"c{i}") for i in range(3)]
+    turns = [route_conversation(router, ChatRequest.read(body), call_id=f"c{i}") for i in range(3)]
     for name, cost in zip([first, *turns], (0.1, 0.2, 0.3, 0.4), strict=True):
         router.finish(name.id, cost=cost, response_id=f"r-{name.id}")
     assert router.feedback_by(response_id=f"r-{turns[0].id}", score=0.5) == "recorded"
@@ -244,7 +250,7 @@ def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     for s in range(4):
         for turn in range(3):
             body = {"messages": [message(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}
-            decision = route_conversation(router, Request.read(body))
+            decision = route_conversation(router, ChatRequest.read(body))
             router.feedback(decision.id, score=float(turn == s), cost=1e-4)
     alone = router.route("alone")
     router.feedback(alone.id, score=1.0, cost=1e-4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 
-from cabs_core.data.collect.calls import Call, Target
+from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.pool_files.collect import Judge
 
 _GRADE = (
@@ -30,15 +30,15 @@ _BETTER = re.compile(r'"better"\s*:\s*"(first|second|tie)"', re.IGNORECASE)
 _WORDS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
 
-def grading(judge: Judge, target: Target, prompt: str, answer: str, row: dict[str, str]) -> Call:
+def grading(judge: Judge, target: AskedModel, prompt: str, answer: str, row: dict[str, str]) -> Question:
     """The call that has one answer graded."""
     parts = {"rubric": judge.rubric, "task": prompt, **_reference(judge, row), "answer": answer}
     return _call(target, _GRADE % (judge.levels - 1), parts)
 
 
 def comparing(
-    judge: Judge, target: Target, prompt: str, first: str, second: str, row: dict[str, str]
-) -> Call:
+    judge: Judge, target: AskedModel, prompt: str, first: str, second: str, row: dict[str, str]
+) -> Question:
     """The call that has two answers compared in this order."""
     parts = {
         "rubric": judge.rubric,
@@ -51,8 +51,8 @@ def comparing(
 
 
 def questions(
-    judge: Judge, target: Target, prompt: str, answer: str, second: str, row: dict[str, str]
-) -> tuple[Call, ...]:
+    judge: Judge, target: AskedModel, prompt: str, answer: str, second: str, row: dict[str, str]
+) -> tuple[Question, ...]:
     """What the judge is asked about an answer: once, or, against another answer, in both orders (this one
     first, then last)."""
     if judge.against is None:
@@ -80,6 +80,6 @@ def _reference(judge: Judge, row: dict[str, str]) -> dict[str, str]:
     return {"reference": row[judge.reference]} if judge.reference and row[judge.reference] else {}
 
 
-def _call(target: Target, system: str, parts: dict[str, str]) -> Call:
+def _call(target: AskedModel, system: str, parts: dict[str, str]) -> Question:
     text = json.dumps(parts, ensure_ascii=False, indent=1)
-    return Call(target, ({"role": "system", "content": system}, {"role": "user", "content": text}))
+    return Question(target, ({"role": "system", "content": system}, {"role": "user", "content": text}))

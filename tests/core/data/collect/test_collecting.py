@@ -15,7 +15,7 @@ from cabs_core.data.collect.answers import CollectError, collect_answers, write_
 from cabs_core.data.collect.plan import collection_of, described, plan_of
 from cabs_core.data.collect.scoring import Cell, score_cells
 from cabs_core.data.collect.source import cells_of
-from cabs_core.data.collect.store import Answer, AnswerStore
+from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_server.stand_in import PRICES, is_right
 
 
@@ -218,7 +218,7 @@ def test_a_missing_key_is_named_before_anything_is_sent(provider: Running, tmp_p
 def test_the_first_of_two_answers_is_kept(tmp_path):
     with AnswerStore(tmp_path / "a.sqlite") as store:
         for text in ("one", "two"):
-            store.receive(store.send("k", "m", 1.0), Answer("k", "m", "answered", text, usd=0.5))
+            store.receive(store.send("k", "m", 1.0), StoredAnswer("k", "m", "answered", text, usd=0.5))
         lost = store.send("k", "m", 2.0)
         assert lost == 3
         assert store.get(["k"])["k"].text == "one"

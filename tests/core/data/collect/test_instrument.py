@@ -9,7 +9,7 @@ import pytest
 from cabs_core.base.statistics.people import corrected_sum
 from cabs_core.data.collect import instrument
 from cabs_core.data.collect.instrument import (
-    Estimate,
+    Sampled,
     corrected_mean,
     family_of,
     kappa,
@@ -191,4 +191,4 @@ def test_the_bootstrap_draws_whole_prompts():
         ["a", "a", "b", "b", "c", "c"], lambda rows: float(np.array([0, 0, 1, 1, 2, 2.0])[rows].mean())
     )
     assert found.value == 1 and found.low >= 0 and found.high <= 2
-    assert isinstance(found, Estimate)
+    assert isinstance(found, Sampled)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cabs_core.data.collect.asking import Progress
+from cabs_core.data.collect.asking import Tally
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,6 @@ from cabs_core.data.collect.asking import Progress
 def test_the_time_left_follows_from_the_rate(done, seconds, text):
     lines: list[str] = []
     now = time.monotonic()
-    progress = Progress(100, done, began=now - seconds, _last_notice=now - 60)
+    progress = Tally(100, done, began=now - seconds, _last_notice=now - 60)
     progress.tell(SimpleNamespace(spent=0.1, most=1.0), lines.append)
     assert text in lines[0] and (done > 0 or "left" not in lines[0])

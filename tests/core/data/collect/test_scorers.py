@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError, PoolError
-from cabs_core.data.collect.calls import Call, Target, read_reply
+from cabs_core.data.collect.calls import AskedModel, Question, read_reply
 from cabs_core.data.collect.scorers.code import passes
 from cabs_core.data.collect.scorers.judge import comparing, grade_of, grading, preference_of
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
@@ -132,7 +132,7 @@ def test_code_runs_only_when_asked(tmp_path):
 
 
 JUDGE = Judge(kind="judge", model="secret-name", rubric="Be right, please.", max_usd=1)
-TARGET = Target(
+TARGET = AskedModel(
     "secret-name", Upstream(url="http://127.0.0.1:1/v1", free=True), {"temperature": 0, "max_tokens": 9}, 9
 )
 
@@ -182,7 +182,7 @@ def test_labels_of_people(tmp_path):
 
 
 def reply(status=200, body=b"{}", **headers):
-    return read_reply(Call(TARGET, ({"role": "user", "content": "hello"},)), status, headers, body, 0.1)
+    return read_reply(Question(TARGET, ({"role": "user", "content": "hello"},)), status, headers, body, 0.1)
 
 
 def message(**more):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cabs_core.data.endpoints.request import Request, chat_text
+from cabs_core.data.endpoints.request import ChatRequest, chat_text
 
 SYSTEM, HELLO = {"role": "system", "content": "rules"}, {"role": "assistant", "content": "hello"}
 
@@ -46,9 +46,9 @@ def test_json_that_is_no_chat_is_a_text(text):
 def test_what_stood_before_is_measured_as_the_whole_is(word):
     """A conversation in Chinese is in the cache to the same part as an English one."""
     old = [{"role": "user", "content": word * 900}, {"role": "assistant", "content": word * 90}]
-    request = Request.read({"messages": [*old, {"role": "user", "content": word * 10}]})
+    request = ChatRequest.read({"messages": [*old, {"role": "user", "content": word * 10}]})
     assert 0.98 < request.earlier / request.tokens < 1.0
-    assert request.earlier == Request.read({"messages": old}).tokens
+    assert request.earlier == ChatRequest.read({"messages": old}).tokens
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
@@ -58,11 +58,11 @@ def test_abilities_wherever_they_stand():
     nested = {"type": "tool_result", "tool_use_id": "t", "content": [IMAGE]}
     screen = {"type": "computer_call_output", "output": {"type": "computer_screenshot", "image_url": "data:"}}
     for body in ({"messages": [{"role": "user", "content": [nested]}]}, {"input": [screen]}):
-        request = Request.read(body)
+        request = ChatRequest.read(body)
         assert request.abilities == {"image"} and request.in_tools and request.tokens < 2_000
     schema = {"format": {"type": "json_schema"}}
     body = {"input": "x", "tools": [{"type": "function", "parameters": {}}], "text": schema}
-    assert Request.read(body).abilities == {"tools", "json_schema"}
+    assert ChatRequest.read(body).abilities == {"tools", "json_schema"}
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_abilities_wherever_they_stand():
     ],
 )
 def test_state_that_a_provider_holds(body, held):
-    assert Request.read(body).held == held
+    assert ChatRequest.read(body).held == held

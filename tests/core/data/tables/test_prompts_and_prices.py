@@ -15,7 +15,7 @@ from cabs_core.data.collect.plan import collection_of, described, plan_of
 from cabs_core.data.collect.prompts import read_prompts
 from cabs_core.data.collect.scorers.labels import read_labels
 from cabs_core.data.collect.store import AnswerStore
-from cabs_core.data.endpoints.request import Request
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import load_upstreams
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pool_files import PoolFile, read_pool_file
@@ -32,7 +32,7 @@ CHATS[3] += [
     {"role": "assistant", "content": "?"},
     {"role": "user", "content": [{"type": "text", "text": "and this"}]},
 ]
-TEXTS = [Request.read({"messages": chat}).text for chat in CHATS]
+TEXTS = [ChatRequest.read({"messages": chat}).text for chat in CHATS]
 
 
 def pool_of(folder: Path, **fields) -> PoolFile:
