@@ -65,7 +65,7 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
     """What a request in a dialect asks for, by its body and headers.
 
     Args:
-        rho: of the model that it names, in digits.
+        rho: of the model that it names, in digits; score units per USD.
 
     Raises:
         Refused: it is too much. RouterError: its terms do not fit the router, or it names rho twice.

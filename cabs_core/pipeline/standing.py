@@ -1,5 +1,8 @@
 """What a pool's report says on held-out prompts, and whether that is of the data, settings and code at hand:
-else it yields no verdict."""
+else it yields no verdict.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

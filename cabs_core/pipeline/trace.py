@@ -1,4 +1,7 @@
-"""A figure of a report from the rows that it is the mean of: for `cabs trace` and the job `trace_figure`."""
+"""A figure of a report from the rows that it is the mean of: for `cabs trace` and the job `trace_figure`.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """What was played and on what: the replays of a pool, their queries, and the outcome table behind them.
 
 The marts hold means. What needs single queries, rounds or prompts is computed from here.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations

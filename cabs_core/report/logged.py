@@ -1,4 +1,7 @@
-"""The page of a log: what policies would have earned, estimated on held-out decisions."""
+"""The page of a log: what policies would have earned, estimated on held-out decisions.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

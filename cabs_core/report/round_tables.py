@@ -1,4 +1,7 @@
-"""Tables made from verdicts and single rounds, one function each; None where there is nothing to show."""
+"""Tables made from verdicts and single rounds, one function each; None where there is nothing to show.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A figure back to its rows: the rounds behind a policy's mean at one rho, with prompt and outcome."""
+"""A figure back to its rows: the rounds behind a policy's mean at one rho, with prompt and outcome.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ deploying asks for a gain over both. The router is the best of k, so its interva
 One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most
 `MATTERS` lower and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is
 possible within them.
+
+rho is in score units per USD, so a right answer is worth 1 / rho USD.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Making a bundle from the artifacts of a pool's chain, and choosing what goes into it on validation."""
+"""Making a bundle from the artifacts of a pool's chain, and choosing what goes into it on validation.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

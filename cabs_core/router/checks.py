@@ -1,5 +1,8 @@
 """Checks of a bundle: the replay's decisions, how long one takes, and whether it is better than the one
-deployed."""
+deployed.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

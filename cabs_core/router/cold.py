@@ -53,7 +53,8 @@ def price_of(upstream: Upstream) -> float:
 
 
 def prior_scores(prices: np.ndarray) -> np.ndarray:
-    """`[K]` scores that prices suggest: MEAN at their geometric mean, PER_DECADE more for ten times as much.
+    """`[K]` scores that prices (USD) suggest: MEAN at their geometric mean, PER_DECADE more for ten times as
+    much.
 
     A free model counts as a tenth of the cheapest that is not.
     """
@@ -80,7 +81,8 @@ def build_cold(
     """Write a bundle of models that nothing is known of but their prices.
 
     Args:
-        upstreams: {model: its endpoint, with its price}. name: of the pool that the bundle says it is of.
+        rho: score units per USD. upstreams: {model: its endpoint, with its price}. name: of the pool that the
+            bundle says it is of.
         encoder: as in a pool file. policy: None: the one that starts from a prior.
         rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
 

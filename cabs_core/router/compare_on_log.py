@@ -1,5 +1,8 @@
 """Champion and challenger on a log: the doubly robust difference of two routers, as they stand,
-on held-out decisions."""
+on held-out decisions.
+
+rho is in score units per USD.
+"""
 
 from __future__ import annotations
 

@@ -83,7 +83,8 @@ class LoggedBundle:
         return [] if problem is None else [problem]
 
     def rho_of(self, rho: float | None) -> float:
-        """The cost sensitivity used for a request: the given one, the pacer's or the bundle's.
+        """The cost sensitivity used for a request: the given one, the pacer's or the bundle's, in score
+        units per USD.
 
         Raises RouterError.
         """
@@ -145,6 +146,7 @@ class LoggedBundle:
         average.
 
         Args:
+            score, cost, source, key: as of `feedback`; score in [0, 1], cost in USD.
             caller: only among the decisions that it asked for; None: among all.
         """
         score = _number(score, "score", 0.0, 1.0)

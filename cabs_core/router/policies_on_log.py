@@ -3,6 +3,8 @@
 The log is a router's (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or the test
 prompts of a pool whose source is a log. Policies are evaluated as they start: fitted on the pool's train
 split, with nothing learnt from these decisions. What the log cannot tell is refused, with the reason.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations

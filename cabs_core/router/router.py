@@ -211,7 +211,8 @@ class Router(LoggedBundle):
         """`route` for several prompts: embedded together, decided one after the other, logged in one step.
 
         Args:
-            facts: call_id, caller and session, as of `route`.
+            available, rho (score units per USD), budget (USD), tokens; facts: call_id, caller, session: as of
+                `route`.
         """
         if not texts:
             return []
@@ -407,7 +408,8 @@ def _by_name(arms: Iterable[str], values: np.ndarray) -> dict[str, float]:
 
 
 def expected(prediction: Prediction, costs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Expected (scores, costs) `[K]`. costs: of the whole request, that take the place of the text's."""
+    """Expected (scores, costs) `[K]`, in [0, 1] and USD. costs: of the whole request, that take the place of
+    the text's."""
     return prediction.scores, prediction.costs if costs is None else costs
 
 

@@ -51,8 +51,8 @@ def route_conversation(
     without text.
 
     Args:
-        available, rho, call_id: as of `Router.route`. caller: who asks, for the log; earlier turns are looked
-            up among its own. None: among everybody's.
+        available, rho (score units per USD), call_id: as of `Router.route`. caller: who asks, for the log;
+            earlier turns are looked up among its own. None: among everybody's.
 
     Raises:
         RouterError: an unknown model, or no model left. LogError: the log cannot be used.

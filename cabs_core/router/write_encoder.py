@@ -56,7 +56,7 @@ def check_int8(
     queries.
 
     Raises:
-        RouterError: mean utility falls by more than INT8_LOSS.
+        RouterError: mean utility at rho (score units per USD) falls by more than INT8_LOSS.
     """
     assert problem.embeddings is not None
     rows = np.arange(min(problem.n, INT8_PROMPTS))

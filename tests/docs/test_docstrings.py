@@ -1,9 +1,10 @@
-"""Every public function, class and method says what it is, the errors that it raises,
-and shapes of arrays."""
+"""Every public function, class and method says what it is, the errors that it raises, shapes of arrays,
+and the units or ranges of what is paid, scored and drawn."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ ROOT = Path(__file__).parents[2]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 #: raised for whoever writes code, not data
 OURS = {"AssertionError", "NotImplementedError", "TypeError"}
+#: parameter -> the unit or range that its docstring, or that of its class or module, gives
+_USD, _SHARE = r"USD|dollar", r"[\[(]0, 1\]|0 to 1|0 or 1|probabilit"
+UNITS = dict.fromkeys(("rho", "cost", "costs", "price", "prices"), _USD) | {
+    "budget": f"{_USD}|tokens|configurations|overrides",
+    **dict.fromkeys(("score", "propensity", "propensities"), f"{_SHARE}|units of its log"),
+}
 
 
 def raised(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
@@ -59,6 +66,10 @@ def faults(files: dict[str, str]) -> Iterator[str]:
             text_around = text + inherited + around
             if unsaid := sorted(error for error in raised(node) if error not in text_around):
                 yield f"{name} raises {', '.join(unsaid)}, which its docstring does not name"
+            names = [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
+            bare = [n for n in names if n in UNITS and not re.search(UNITS[n], text_around)]
+            if bare and "kernel" not in decorators:
+                yield f"{name} takes {', '.join(bare)}; its docstring gives neither unit nor range"
             arrays = ast.unparse(node.returns) if node.returns else ""
             if arrays.startswith("np.ndarray") and "kernel" not in decorators and "[" not in text_around:
                 yield f"{name} returns an array; its docstring gives no shape"
@@ -83,6 +94,10 @@ def test_public_names_say_what_they_are() -> None:
         ("def f():\n  'd'\n  if x:\n    raise DataError('x')", "f raises DataError"),
         ("def f() -> np.ndarray:\n  'An array.'", "f returns an array"),
         ("def f() -> np.ndarray:\n  '`[n]` costs.'", ""),
+        ("def f(rho): 'At a rho.'", "f takes rho"),
+        ("def f(*, score): 'A score.'", "f takes score"),
+        ("def f(rho, score): 'rho per USD, a score in [0, 1].'", ""),
+        ("'Costs are in USD.'\ndef f(cost): 'A cost.'", ""),
         ("class A:\n  'd'\n  def g(self):\n    'd'\nclass B:\n  'd'\n  def g(self): ...", ""),
     ],
 )

@@ -317,7 +317,7 @@ class Outcome(NamedTuple):
     places: np.ndarray | None
 
     def utility(self, rho: float) -> float:
-        """The realised clipped utility at this rho, in [0, 1]."""
+        """The realised clipped utility, in [0, 1], at this rho in score units per USD."""
         return clipped_utility(self.score, price(self.cost, rho), self.latency_penalty)
 
 
@@ -334,7 +334,8 @@ def outcome(
     arm: int,
     places: np.ndarray | None,
 ) -> Outcome:
-    """The arguments of `SafePolicy.update`; PolicyError where one is malformed or out of range."""
+    """The arguments of `SafePolicy.update`, a score in [0, 1] and a cost in USD >= 0 among them; PolicyError
+    where one is malformed or out of range."""
     if (all_scores is None) != (all_costs is None):
         raise PolicyError(f"{where}: pass all_scores [K] and all_costs [K] together")
     if all_scores is not None:

@@ -56,9 +56,9 @@ def ranking_loss(
 ) -> tuple[float, np.ndarray]:
     """(sum over rows of the logistic loss of the row's ordered pairs, gradient [B, K]).
 
-    Arm i stands before j where its utility is larger, or equal and its cost smaller. pairs: `equal` takes the
-    mean of a row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of utilities, and
-    divides by K - 1.
+    Arm i stands before j where its utility is larger, or equal and its cost (USD) smaller. pairs: `equal`
+    takes the mean of a row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of
+    utilities, and divides by K - 1.
     """
     gradient = np.zeros_like(scores)
     return _ordered_pairs(scores, utilities, costs, pairs == "equal", gradient), gradient

@@ -401,7 +401,7 @@ class HierMix(CompiledPolicy):
             lane.meta_weights[t] = decision.memory["weights"]
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
-        """Settings, at the policy's rho or another, posteriors and work space."""
+        """Settings, at the policy's rho or another (score units per USD), posteriors and work space."""
         constants = self.constants if rho in (None, self.rho) else self.constants._replace(rho=rho)
         learnt = (self.log_weights, self.played, self.paid, self.alarm)
         models = (self.changes, self.anchored, self.residual)

@@ -165,7 +165,7 @@ class AvengersOptions(PolicyOptions):
 
 
 def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray:
-    """Scores [C, K] of the arms in every cluster from mean accuracies and costs [C, K] (Avengers-Pro).
+    """Scores [C, K] of the arms in every cluster from mean accuracies and costs (USD) [C, K].
 
     Arms of equal accuracy all have normalised accuracy 1, arms without any cost all have cost score 1.
     """

@@ -68,7 +68,7 @@ def build_policy(
 
     Args:
         name: `name` or `name@preset`.
-        arms: names of the K arms; dim: number of context features d; rho: cost sensitivity.
+        arms: names of the K arms; dim: number of context features d; rho: score units per USD.
         offline: `Offline` train split, for policies that start from it (static, warm, mixtures).
         horizon: expected number of rounds, where a setting depends on it (default 10,000).
         seed / keys: seed of its random streams, or the keys themselves (`rng.stream_keys`).

@@ -50,7 +50,7 @@ def unknown_arms(problem: ReplayProblem) -> list[int]:
 def real_values(
     problem: ReplayProblem, rho: float, end: End = "middle", reference: int | None = None
 ) -> Cells:
-    """Values at a rho. Without gaps they are what the problem holds.
+    """Values at a rho, in score units per USD. Without gaps they are what the problem holds.
 
     Args:
         end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: the other way

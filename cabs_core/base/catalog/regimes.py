@@ -2,6 +2,8 @@
 
 On the paper's grid (0, 50, ..., 1000, or a part of it) they are the paper's (section Experiments, Setup). Any
 other grid is cut into thirds by the rank of its rhos.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations

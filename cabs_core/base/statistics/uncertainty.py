@@ -24,6 +24,8 @@ as wide as one unit of the possible range in as large a share of the traffic as 
 
 **Costs have no largest value**: `cost_bound`. All errors are given the split:
 the same train rows, oracles and tuning.
+
+Costs are in USD.
 """
 
 from __future__ import annotations

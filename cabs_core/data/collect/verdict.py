@@ -12,6 +12,8 @@ Sources: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy a
 mixture, eq. 14); betting, Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
 betting". Cross-fitting makes the terms weakly dependent, so that the level is approximate;
 tests/core/data/collect simulates it.
+
+Scores are in [0, 1], costs in USD, rho in score units per USD.
 """
 
 from __future__ import annotations

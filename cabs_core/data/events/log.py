@@ -165,6 +165,7 @@ class EventLog(EventReads):
         The first reward of a decision teaches; one from another source is kept beside it.
 
         Args:
+            score: in [0, 1]; cost: of the call, USD.
             turn: the turn of the conversation that was scored, where it kept the decision's model.
         """
 

@@ -353,8 +353,8 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 
 
 def labelled(score: Record) -> Any:
-    """The value of a score: its label where it is a category, true or false where it is boolean; None: it is
-    a comment."""
+    """The value of a score, in the units of its log: its label where it is a category, true or false where it
+    is boolean; None: it is a comment."""
     kind = str(score.get("dataType") or score.get("data_type") or "").upper()
     label = next(
         (score[k] for k in ("stringValue", "string_value", "label") if score.get(k) not in (None, "")), None

@@ -3,6 +3,8 @@
 A router swept over its cost sensitivity is a set of points (cost, score). Mixing two settings at random
 reaches every point between them, so what the router can do is the upper convex hull; since a router may also
 ignore money, the hull does not decrease.
+
+Costs are in USD, scores in [0, 1].
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Estimators of the mean outcome of a target policy, as contributions of single decisions.
 
-n decisions, K arms, pi target, mu logging policy, w = pi(a|x) / mu(a|x) of the played arm, q [n, K] a model
-of the outcome. All but SNIPS are means of one number a decision, so that intervals resample those numbers.
+n decisions, K arms, pi target, mu logging policy, w = pi(a|x) / mu(a|x) of the played arm (the propensity
+mu(a|x) in (0, 1]), q [n, K] a model of the outcome. All but SNIPS are means of one number a decision, so that
+intervals resample those numbers.
 """
 
 from __future__ import annotations

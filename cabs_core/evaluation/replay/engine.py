@@ -4,6 +4,8 @@ Lanes are independent: every lane has its own policy and its own random streams,
 policy, rho, trial, purpose), so neither the number of threads nor the order of lanes changes any result.
 Policies run compiled loops over chunks of rounds; between chunks the engine reports progress and heeds
 cancellation.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ in use), then serves further rounds one at a time. The first `warmup` of them ar
 is compiled on first use. One BLAS and one torch thread, as in replay.
 
 Wall-clock figures change from run to run and machine to machine, so they belong in volatile files only.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations

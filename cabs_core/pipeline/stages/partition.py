@@ -1,5 +1,7 @@
 """One partition (pool, rho) of replays: compute the policies that changed, keep the others, and say which is
 which.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """One policy's replay at one rho (a cell): play it, save and examine the traces, record what later checks
 compare.
+
+rho is in score units per USD.
 """
 
 from __future__ import annotations
