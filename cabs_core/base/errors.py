@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class CabsError(Exception):
@@ -161,6 +165,13 @@ def is_transient(error: BaseException) -> bool:
 def explained(error: BaseException) -> str:
     """The text to report for an error: the message of a CabsError as it is, any other with its class name."""
     return str(error) if isinstance(error, CabsError) else f"{type(error).__name__}: {error}"
+
+
+def first_fault(error: ValidationError, top: str = "") -> tuple[str, Any]:
+    """(`place: what is wrong`, the value there) of the first fault that pydantic found; top: the place of the
+    whole."""
+    fault = error.errors()[0]
+    return f"{'.'.join(map(str, fault['loc'])) or top}: {fault['msg']}", fault.get("input")
 
 
 def once(failed: Mapping[str, str]) -> list[str]:

@@ -13,6 +13,7 @@ One outcome counts at most `LARGEST` times what was expected, so it moves a fact
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,11 +66,17 @@ class Charges:
         self.n, self.ratios = n, ratios
 
 
+def is_amount(value: Any, most: float = sys.float_info.max) -> bool:
+    """Whether a value is a number from 0 to `most`: JSON and Python have integers that no double holds."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    return bool(number and 0.0 <= value <= most)
+
+
 def check_client_cost(cost: Any, *usual: float | None) -> None:
     """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or
     expected one, in USD."""
     most = min(MOST_TIMES * max((value for value in usual if value is not None), default=0.0), MOST_USD)
-    if isinstance(cost, bool) or not isinstance(cost, int | float) or not 0.0 <= cost <= most:
+    if not is_amount(cost, most):
         raise RouterError(
             f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"
         )

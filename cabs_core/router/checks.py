@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
@@ -24,7 +23,8 @@ from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
-from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.heads import Heads
+from cabs_core.router.loaded import Bundle
 from cabs_core.router.promotion import Comparison, judge
 from cabs_core.router.router import Router
 
@@ -98,7 +98,7 @@ def check_bundle_matches_replay(
     )
     rows, expected = played.order[0], played.actions[0]
     rows = rows[: len(rows) if rounds is None else rounds]
-    heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
+    heads = Heads.of_bundle(folder)
     largest = 0.0
     with one_blas_thread():
         actions = play_bundle(folder, heads, problem, rows, problem.embeddings)
@@ -302,23 +302,21 @@ def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProbl
     Raises:
         RouterError: an arm of the bundle has no outcomes here.
     """
-    manifest = read_manifest(folder)
-    missing = [arm for arm in manifest.names if arm not in problem.arms]
+    bundle = Bundle.read(folder)
+    policy, names = bundle.policy, bundle.manifest.names
+    missing = [arm for arm in names if arm not in problem.arms]
     if missing:
         raise RouterError(
             f"{folder} chooses {missing[0]!r}, for which there are no outcomes: {list(problem.arms)}"
         )
-    columns = [problem.arms.index(arm) for arm in manifest.names]
-    policy = load_policy(Path(folder) / "policy")
-    policy.algorithm.reseed("compare", manifest.id)
-    heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
-    encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
+    columns = [problem.arms.index(arm) for arm in names]
+    policy.algorithm.reseed("compare", bundle.manifest.id)
     played = np.empty(len(prompts), dtype=np.int64)
     served = rho if policy.algorithm.any_rho_now() else None
     with one_blas_thread():
-        vectors = encoder.encode(list(prompts))
+        vectors = bundle.encoder.encode(list(prompts))
         for i, text in enumerate(prompts):
-            request = heads.requests(vectors[i : i + 1], np.array([float(len(text))]))[0]
+            request = bundle.heads.requests(vectors[i : i + 1], np.array([float(len(text))]))[0]
             decision = policy.decide(replace(request, rho=served))
             arm = played[i] = columns[decision.arm]
             if problem.observed is None or problem.observed[i, arm] > 0:

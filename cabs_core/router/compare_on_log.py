@@ -13,8 +13,6 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies import load_policy
 from cabs_core.base.errors import RouterError
 from cabs_core.base.statistics import mean_error, share_interval
 from cabs_core.base.statistics.uncertainty import LEVEL
@@ -33,8 +31,7 @@ from cabs_core.evaluation.ope.intervals import (
 )
 from cabs_core.evaluation.ope.models import folds
 from cabs_core.router.bundle import read_manifest
-from cabs_core.router.encoder import TextEncoder
-from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.loaded import Bundle
 from cabs_core.router.promotion import Comparison, judge
 
 #: the log cannot tell where it never plays more than this share of what two policies differ in
@@ -146,16 +143,12 @@ def compare_policies(
 @one_blas_thread()
 def _probabilities(folder: str | Path, prompts: Sequence[str], data: LoggedData, rho: float) -> np.ndarray:
     """`[n, K]` of a bundle's policy as it stands, in the order of the log's arms."""
-    manifest = read_manifest(folder)
-    if set(manifest.names) != set(data.arms):
-        raise RouterError(
-            f"{folder} routes between {', '.join(manifest.names)}; the log is of {', '.join(data.arms)}"
-        )
-    policy = load_policy(Path(folder) / "policy")
-    heads = Heads(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
-    encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
-    columns = [manifest.names.index(arm) for arm in data.arms]
+    bundle = Bundle.read(folder)
+    policy, names = bundle.policy, bundle.manifest.names
+    if set(names) != set(data.arms):
+        raise RouterError(f"{folder} routes between {', '.join(names)}; the log is of {', '.join(data.arms)}")
+    columns = [names.index(arm) for arm in data.arms]
     served = rho if policy.algorithm.any_rho_now() else None
     lengths = np.array([len(text) for text in prompts], dtype=np.float64)
-    requests = heads.requests(encoder.encode(list(prompts)), lengths)
+    requests = bundle.heads.requests(bundle.encoder.encode(list(prompts)), lengths)
     return np.array([policy.decide(replace(request, rho=served)).pmf[columns] for request in requests])

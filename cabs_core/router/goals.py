@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -235,7 +235,7 @@ def answer_goal(
         "",
     )
     choice_label = name if policy is None else label(policy)
-    return GoalAnswer(**{**vars(draft), "sentence": _sentence(goal, draft, choice_label)})
+    return replace(draft, sentence=_sentence(goal, draft, choice_label))
 
 
 def _worth(goal: Goal, got: Performance) -> float:
@@ -273,7 +273,7 @@ def _closeness(gaps: Sequence[_Gap], worth: float) -> tuple[float, float]:
 def _error(values: np.ndarray, got: Performance, unit: float) -> Error:
     """Error of the mean of `[trials, n]` values over trials and clusters of queries."""
     error = mean_error(values.mean(axis=0), clusters=got.clusters, trials=values.mean(axis=1), unit=unit)
-    return Error(**{**vars(error), "clusters": error.clusters * got.seen})
+    return replace(error, clusters=error.clusters * got.seen)
 
 
 def _likely(gap: np.ndarray, got: Performance, ratio: float, unit: float) -> float:

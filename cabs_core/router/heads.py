@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.oracles.propagation import deltas_from_surrogates
+from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Reads, Request
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.base.errors import RouterError
@@ -101,6 +103,11 @@ class Heads:
 
     def __init__(self, oracles: Oracles, needs: Reads):
         self.oracles, self.needs = oracles, needs
+
+    @classmethod
+    def of_bundle(cls, folder: str | Path) -> Heads:
+        """Those of a bundle; its policy is read for what it needs."""
+        return cls(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
 
     def requests(self, embeddings: np.ndarray, lengths: np.ndarray) -> list[Request]:
         """One request per row; the available arms and rho are not set yet."""

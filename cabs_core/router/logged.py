@@ -6,15 +6,11 @@ that follows it, so several processes may share a log.
 
 from __future__ import annotations
 
-import math
-import sys
 import threading
 import time
 import uuid
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from cabs_core.base.catalog import policy_record
 from cabs_core.base.errors import RouterError, UnknownDecision
@@ -23,7 +19,7 @@ from cabs_core.data.endpoints.usage import MOST_USD
 from cabs_core.data.events.log import EventLog, prompt_hash
 from cabs_core.data.events.retention import retract
 from cabs_core.data.events.rows import SERVED, Logged
-from cabs_core.router.charges import Prices
+from cabs_core.router.charges import Prices, is_amount
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.options import RouterOptions
@@ -149,8 +145,8 @@ class LoggedBundle:
             score, cost, source, key: as of `feedback`; score in [0, 1], cost in USD.
             caller: only among the decisions that it asked for; None: among all.
         """
-        score = _number(score, "score", 0.0, 1.0)
-        cost = None if cost is None else _number(cost, "cost", 0.0, MOST_USD)
+        score = _number(score, "score", 1.0)
+        cost = None if cost is None else _number(cost, "cost", MOST_USD)
         logged = self.named(caller=caller, **name)
         drawn = logged.kept or logged.id
         if cost is None:
@@ -315,17 +311,8 @@ class LoggedBundle:
             self.log.close()
 
 
-def is_amount(value: Any) -> bool:
-    """Whether a value is a number >= 0 that a double holds: JSON and Python have larger integers."""
-    numbers = (int, float, np.integer, np.floating)
-    fits = isinstance(value, numbers) and not isinstance(value, bool) and 0.0 <= value <= sys.float_info.max
-    return bool(fits)
-
-
-def _number(value: Any, what: str, low: float, high: float) -> float:
-    """A float in [low, high], finite, or RouterError."""
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise RouterError(f"{what} {value!r:.60}: expected a number from {low:g} to {high:g}")
-    if not (low <= value <= high) or math.isinf(value):
-        raise RouterError(f"{what} {value!r}: expected a finite number from {low:g} to {high:g}")
+def _number(value: Any, what: str, most: float) -> float:
+    """A float from 0 to `most`, or RouterError."""
+    if not is_amount(value, most):
+        raise RouterError(f"{what} {value!r:.60}: expected a finite number from 0 to {most:g}")
     return float(value)

@@ -20,11 +20,9 @@ from pathlib import Path
 import numpy as np
 from scipy import special
 
-from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies import load_policy
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import Manifest
-from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.heads import Heads
 
 #: scored draws of a model that are looked at; prompts without which nothing is said
 RECENT, FEWEST = 300, 30
@@ -58,9 +56,7 @@ def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[S
         rows = log.recent_scores(manifest.id, model, RECENT)
         if len({row[0] for row in rows}) < FEWEST:
             continue
-        heads = heads or Heads(
-            Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy"))
-        )
+        heads = heads or Heads.of_bundle(folder)
         vectors = np.stack([row[2] for row in rows])
         expected = heads.expected_scores(vectors, np.array([row[1] for row in rows]))[:, j]
         residuals: dict[str, list[float]] = {}

@@ -29,10 +29,11 @@ from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import clipped_utility, utility
 from cabs_core.data.events.log import EventLog, prompt_hash
 from cabs_core.router.bundle import writing
+from cabs_core.router.charges import is_amount
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
-from cabs_core.router.logged import LoggedBundle, is_amount
+from cabs_core.router.logged import LoggedBundle
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.options import RouterOptions
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog import encoder_record
 from cabs_core.base.errors import ProvenanceError, RouterError
@@ -23,7 +21,7 @@ from cabs_core.data.encoders.resolve import resolve
 from cabs_core.data.pool_files.sections import Encoder
 from cabs_core.router.checks import play_bundle
 from cabs_core.router.encoder import ARRAYS, VALUES, TextEncoder
-from cabs_core.router.heads import Heads, needs_of
+from cabs_core.router.heads import Heads
 
 #: mean utility that int8 may lose on validation, and how many prompts say so at most
 INT8_LOSS, INT8_PROMPTS = 0.002, 1000
@@ -60,7 +58,7 @@ def check_int8(
     """
     assert problem.embeddings is not None
     rows = np.arange(min(problem.n, INT8_PROMPTS))
-    heads = Heads(Oracles.load(folder / "oracles"), needs_of(load_policy(folder / "policy")))
+    heads = Heads.of_bundle(folder)
     vectors = np.array(problem.embeddings)
     vectors[rows] = TextEncoder(settings, "", folder).encode(prompts[: len(rows)])
     utilities = [

@@ -24,7 +24,7 @@ from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.algorithms.problem.replay_problem import LIMIT
 from cabs_core.base.catalog import canonical_name, name_and_options, random_key, split_name
 from cabs_core.base.compiled.rng import stream_keys
-from cabs_core.base.errors import PolicyError
+from cabs_core.base.errors import PolicyError, first_fault
 from cabs_core.base.threads import over_threads
 
 if TYPE_CHECKING:
@@ -118,12 +118,10 @@ class PolicyMachinery:
         try:
             return settings(**merged)
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(x) for x in first["loc"]) or "options"
+            fault, value = first_fault(error, "options")
             names = ", ".join(settings.model_fields)
             raise PolicyError(
-                f"{name}: option {place}: {first['msg']} (got {checks.excerpt(repr(first.get('input')))}). "
-                f"Options: {names}."
+                f"{name}: option {fault} (got {checks.excerpt(repr(value))}). Options: {names}."
             ) from None
 
     @classmethod

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.ledger import Ledger
 from cabs_core.base.atomic import Contents, atomic_directory
-from cabs_core.base.errors import CabsError, PolicyError, ProvenanceError
+from cabs_core.base.errors import CabsError, PolicyError, ProvenanceError, first_fault
 
 FORMAT = 1
 HEADER, ARRAYS = "policy.json", "state.npz"
@@ -226,9 +226,7 @@ def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
             saved=saved,
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(x) for x in first["loc"])
-        raise ProvenanceError(f"{folder / HEADER}: {place}: {first['msg']}") from None
+        raise ProvenanceError(f"{folder / HEADER}: {first_fault(error)[0]}") from None
     except CabsError as error:
         raise ProvenanceError(f"{folder}: not a sound saved policy: {checks.excerpt(error, 400)}") from None
     except _DAMAGE as error:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from cabs_core.base.errors import RouterError
+from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.request import MESSAGES, ChatRequest
@@ -223,9 +223,8 @@ def load_upstreams(path: str | Path) -> Upstreams:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise RouterError(f"{path} cannot be read as YAML: {error}") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(p) for p in first["loc"]) or "(top level)"
-        raise RouterError(f"{path}: {place}: {first['msg']} (found {first.get('input')!r:.100})") from None
+        fault, value = first_fault(error, "(top level)")
+        raise RouterError(f"{path}: {fault} (found {value!r:.100})") from None
 
 
 def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:

@@ -26,7 +26,7 @@ from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog import PROPOSED, canonical_name, random_key
 from cabs_core.base.compiled.rng import query_order, stream_keys
-from cabs_core.base.errors import PolicyError
+from cabs_core.base.errors import PolicyError, first_fault
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.pool_files.sessions import Sessions
@@ -319,9 +319,7 @@ def _sessions(sessions: Sessions | Mapping[str, Any] | None, condition: str) -> 
     try:
         return Sessions.model_validate(sessions)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "sessions"
-        raise PolicyError(f"replay: sessions: {place}: {first['msg']}") from None
+        raise PolicyError(f"replay: sessions: {first_fault(error, 'sessions')[0]}") from None
 
 
 def _replay_external(

@@ -193,6 +193,7 @@ def _log_file(
     """What the options say of a log."""
     from pydantic import ValidationError
 
+    from cabs_core.base.errors import first_fault
     from cabs_core.data.pool_files.sections import Columns, LogFile
 
     odd = [text for text in columns if text.partition("=")[0] not in Columns.model_fields or "=" not in text]
@@ -211,8 +212,7 @@ def _log_file(
     try:
         return LogFile(path=path, **given)
     except ValidationError as error:
-        fault = error.errors()[0]
-        raise click.UsageError(f"--log: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        raise click.UsageError(f"--log: {first_fault(error)[0]}") from None
 
 
 def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -27,7 +27,7 @@ from cabs_core.algorithms.policies.linear.bandits import OPTIONS as LINEAR_BANDI
 from cabs_core.algorithms.policies.linear.bandits import bandit_expert
 from cabs_core.algorithms.policies.linear.expert_policy import Expert, ModelOptions
 from cabs_core.algorithms.policies.neural.policy import NeuralOptions, NeuralPolicy, neural_expert
-from cabs_core.base.errors import PolicyError
+from cabs_core.base.errors import PolicyError, first_fault
 
 
 class NeuralCabsCOptions(CabsCRule, NeuralOptions):
@@ -97,6 +97,4 @@ class CabsDNeural(Decoupled, NeuralPolicy):
                 raise PolicyError(f"{self.name}: expert {name!r} has no options {foreign}")
             return bandit_expert(name, LINEAR_BANDITS[name](**options))
         except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(x) for x in first["loc"])
-            raise PolicyError(f"{self.name}: expert {name!r}, option {place}: {first['msg']}") from None
+            raise PolicyError(f"{self.name}: expert {name!r}, option {first_fault(error)[0]}") from None
