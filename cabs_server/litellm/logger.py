@@ -159,7 +159,7 @@ class CabsLogger(CustomLogger):
 
         Raises BadRequestError, LiteLLM's 400: they do not fit the router.
         """
-        about, headers = _said(keywords)
+        about, headers = _call_facts(keywords)
         try:
             return Terms.read({**about, **headers}, self.router)
         except RouterError as error:
@@ -399,12 +399,12 @@ def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
 
 def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> ChatRequest:
     """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
-    about, headers = _said(keywords)
+    about, headers = _call_facts(keywords)
     body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
     return ChatRequest.read(body, headers, route_by=route_by, caller=caller or "")
 
 
-def _said(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _call_facts(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(metadata of a call, headers of the proxy's client)."""
     request = keywords.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
