@@ -13,7 +13,7 @@ from cabs_core.base.errors import ResultError, counted
 from cabs_core.pipeline.artifacts import Chain, Target
 from cabs_core.pipeline.stages.replay import trace_again
 from cabs_core.report.data import PoolData
-from cabs_core.report.evidence import load_evidence
+from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.rows import FIGURES, figure_in_mart, figure_of, rows_of
 
 
@@ -35,14 +35,12 @@ class TracedFigure:
     sql: str
 
 
-def traced_figure(chain: Chain, figure: str, policy: str, rho: float) -> TracedFigure:
-    """Compute a figure again from its rows.
+def evidence_of(chain: Chain) -> tuple[PoolData, Evidence]:
+    """The marts of a pool and the replays behind them.
 
     Raises:
-        ResultError: no such figure, policy or rho, or the problem that the marts are of is gone.
+        ResultError: no replay is in the marts, or the problem that they are of is gone.
     """
-    if figure not in FIGURES:
-        raise ResultError(f"there is no figure {figure!r:.60}; expected one of {', '.join(FIGURES)}")
     name, store = chain.pool.name, chain.store
     artifacts = store.root
     if store.remote:
@@ -60,6 +58,18 @@ def traced_figure(chain: Chain, figure: str, policy: str, rho: float) -> TracedF
         raise ResultError(
             f"the problem that the marts are of is gone: `cabs run --pool {name}` makes all anew"
         )
+    return data, evidence
+
+
+def traced_figure(chain: Chain, figure: str, policy: str, rho: float) -> TracedFigure:
+    """Compute a figure again from its rows.
+
+    Raises:
+        ResultError: no such figure, policy or rho, or the problem that the marts are of is gone.
+    """
+    if figure not in FIGURES:
+        raise ResultError(f"there is no figure {figure!r:.60}; expected one of {', '.join(FIGURES)}")
+    data, evidence = evidence_of(chain)
     rows = rows_of(evidence, policy, rho)
     value, in_mart = figure_of(rows, figure), figure_in_mart(data, figure, policy, rho)
     column, factor, mart_column, unit = FIGURES[figure]

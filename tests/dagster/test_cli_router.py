@@ -18,6 +18,26 @@ def call(*arguments: str, code: int = 0) -> str:
 
 
 @pytest.mark.slow
+def test_a_routing_table_for_another_gateway(tiny_pool: Path, tmp_path: Path) -> None:
+    call("export", "--pool", "tiny", "--table", "json", code=2)  # nothing was made yet
+    call("run", "--pool", "tiny")
+    table = json.loads(call("export", "--pool", "tiny", "--table", "json", "--rho", "500"))
+    assert table["rho"] == 500.0 and table["rows"] and table["lost"]["low"] <= table["lost"]["value"]
+    assert "no verdict at rho 7" in call("export", "tiny", "--table", "json", "--rho", "7", code=2)
+    said = call("export", "tiny", "--table", "litellm", "--out", str(tmp_path / "routes.yaml"))
+    assert (
+        "right answers a request more" in said
+        and "auto_router/cabs" in (tmp_path / "routes.yaml").read_text()
+    )
+    names = [word for model in table["rows"][0]["others"] for word in ("--call", f"{model}=ours/{model}")]
+    assert "--call" in call("export", "tiny", "--table", "openrouter", *names, code=2)
+    names += ["--call", f"{table['rows'][0]['model']}=ours/one"]
+    assert "ours/one" in call("export", "tiny", "--table", "openrouter", *names)
+    assert "is of a router" in call("export", "tiny", "--table", "json", "--policy", "ridge", code=2)
+    assert "a model of" in call("export", "tiny", "--table", "json", "--call", "x=y", code=2)
+
+
+@pytest.mark.slow
 def test_from_a_pool_to_a_router_that_learns(tiny_pool: Path, tmp_path: Path) -> None:
     out = tmp_path / "router"
     call("export", "--pool", "tiny", "--out", str(out), code=2)  # nothing was made yet

@@ -69,6 +69,9 @@ def test_deploy(tmp_path: Path) -> None:
     assert '{"result":"recorded"}' in output
     assert "2 decisions, 1 scored" in output and "cabs feedback" in output
     assert "all decisions are of one prompt or conversation" in output
+    assert "right answers a request more than this table" in output
+    assert {row["group"] for row in json.loads((tmp_path / "table.json").read_text())["rows"]}
+    assert "auto_router_default_model" in (tmp_path / "routes.yaml").read_text()
 
 
 def test_your_own_table(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from cabs_core.data.pools.completion import complete_pool
 from cabs_core.router.places_cli import RouterPlace, without_password
@@ -74,6 +75,18 @@ if TYPE_CHECKING:
     help="Keep train prompts, to explain decisions.",
 )
 @click.option(
+    "--table",
+    type=click.Choice(["litellm", "openrouter", "vllm_sr", "json"]),
+    help="No router, but a routing table for another gateway, printed or written to --out.",
+)
+@click.option(
+    "--call",
+    "calls",
+    multiple=True,
+    metavar="MODEL=NAME",
+    help="With --table: what the gateway calls a model, where it is not the pool's name.",
+)
+@click.option(
     "--anyway",
     is_flag=True,
     help="Export although the artifacts are of older data, or the data failed a check since.",
@@ -92,6 +105,8 @@ def export(
     mode: str,
     free: tuple[str, ...],
     prompts: bool,
+    table: str | None,
+    calls: tuple[str, ...],
     anyway: bool,
 ) -> None:
     """Make a router from a pool: a folder with everything from a prompt's text to a decision.
@@ -111,6 +126,11 @@ def export(
     if name and pool and name != pool:
         raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
     pool = name or pool
+    if table is not None:
+        _write_table(table, pool, calls, out, rho, prompts=prompts, anyway=anyway)
+        return
+    if calls:
+        raise click.UsageError("--call belongs to --table")
     write, ready = (
         _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts, anyway=anyway)
     )
@@ -173,6 +193,49 @@ def export(
     else:
         text = f"route 'your prompt' --router {out}"
     click.echo(f"{out}\nnext: cabs {text}")
+
+
+def _write_table(
+    form: str,
+    pool: str | None,
+    calls: tuple[str, ...],
+    out: Path | str,
+    rho: float | None,
+    *,
+    prompts: bool,
+    anyway: bool,
+) -> None:
+    """Print or write a pool's routing table in the form of a gateway."""
+    from cabs_core.base.atomic import write_text
+    from cabs_core.data.pools import find_pool
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.routing import table_of
+    from cabs_core.report.gateways import FORMATS, about
+
+    context = click.get_current_context()
+    others = ("goal", "cold", "models", "policy", "epsilon", "mode", "free")
+    if given := [o for o in others if context.get_parameter_source(o) is ParameterSource.COMMANDLINE]:
+        raise click.UsageError(f"--{given[0]} is of a router, not of a --table")
+    if pool is None:
+        raise click.UsageError("name a pool: cabs export NAME --table litellm")
+    found = table_of(Chain(ArtifactStore(), find_pool(pool)), rho, examples=prompts, anyway=anyway)
+    arms = [found.default, *found.rows[0].others, found.rows[0].model] if found.rows else [found.default]
+    names = {arm: arm for arm in arms}
+    for call in calls:
+        arm, is_pair, told = call.partition("=")
+        if not is_pair or not told or arm not in names:
+            raise click.UsageError(f"--call {call}: expected MODEL=NAME, a model of {', '.join(names)}")
+        names[arm] = told
+    text = FORMATS[form](found, names)
+    if context.get_parameter_source("out") is not ParameterSource.COMMANDLINE:
+        click.echo(text, nl=False)
+        return
+    if not isinstance(out, Path):
+        raise click.UsageError(f"--out {out}: a table is written to a file")
+    if out.is_dir():
+        raise click.UsageError(f"--out {out} is a folder: name a file for the table")
+    write_text(out, text)
+    click.echo("\n".join([*about(found), str(out)]))
 
 
 def _held_out(pool: str | None, manifest: Manifest) -> str:

@@ -1,0 +1,141 @@
+"""A routing table in the configuration of another gateway.
+
+litellm     a deployment of LiteLLM's auto router: a route a model, found by the embeddings of example prompts
+            (fields `auto_router_*` of `litellm.types.router.LiteLLM_Params`, routes as
+            `litellm.router_strategy.auto_router.AutoRouter` reads them)
+openrouter  for each task the `models` of a request, best first (openrouter.ai/docs, Model Fallbacks)
+vllm_sr     signals and decisions of vLLM Semantic Router, configuration v0.3 (vllm-project/semantic-router,
+            config/config.yaml, config/signal/embedding, config/decision/single; `vllm-sr config validate`)
+json        all figures
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import yaml
+
+from cabs_core.base.errors import ResultError
+from cabs_core.report.routing_table import RoutingTable, TableRow
+from cabs_core.report.verdict import Estimate
+
+#: models that a request to OpenRouter tries: its list may have three
+_MODELS = 3
+#: cosine above which vLLM Semantic Router takes a prompt for one of a row, as in its own reference file
+_NEAR = 0.72
+
+
+def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
+    """YAML, a part of `model_list`; models are groups of the same file by their names."""
+    routes: dict[str, dict[str, Any]] = {}
+    for row in table.rows:
+        route = routes.setdefault(row.model, {"name": names[row.model], "description": "", "utterances": []})
+        route["description"] = ", ".join(filter(None, [route["description"], row.group]))
+        route["utterances"] += _examples(row, "litellm")
+    params = {
+        "model": "auto_router/cabs",
+        "auto_router_config": json.dumps({"routes": list(routes.values())}, ensure_ascii=False),
+        "auto_router_default_model": names[table.default],
+        "auto_router_embedding_model": "embedding",
+    }
+    content = {"model_list": [{"model_name": "cabs", "litellm_params": params}]}
+    return _commented(table, "add a model group `embedding`, whose model embeds prompts") + _yaml(content)
+
+
+def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
+    """JSON: of the default and each task what goes into a request's body; ids are `author/model`."""
+    for arm in names:
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w-]+)?", names[arm]):
+            raise ResultError(
+                f"OpenRouter calls models author/model; {names[arm]!r:.80} is none: say --call "
+                f"{arm}=author/model"
+            )
+    tasks = {
+        row.group: {"models": [names[m] for m in (row.model, *row.others)[:_MODELS]]} for row in table.rows
+    }
+    content = {"default": {"models": [names[table.default]]}, "tasks": tasks}
+    return json.dumps({**content, "about": about(table)}, indent=1, ensure_ascii=False) + "\n"
+
+
+def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
+    """YAML, to merge into a configuration that has the models under `providers.models`."""
+    signals, decisions = [], []
+    for place, row in enumerate(row for row in table.rows if row.model != table.default):
+        name = f"cabs-{place + 1}-" + (re.sub(r"[^a-z0-9]+", "-", row.group.lower()).strip("-") or "row")
+        candidates = _examples(row, "vllm_sr")
+        signal: dict[str, Any] = {"name": name, "threshold": _NEAR, "aggregation_method": "max"}
+        signals.append({**signal, "candidates": candidates})
+        decisions.append(
+            {
+                "name": name,
+                "description": f"{row.group}: score {_figure(row.score)}, {_figure(row.cost)} USD per 1,000",
+                "priority": 100 - min(place, 99),
+                "rules": {"operator": "AND", "conditions": [{"type": "embedding", "name": name}]},
+                "modelRefs": [{"model": names[row.model], "use_reasoning": False}],
+            }
+        )
+    routing: dict[str, Any] = {"strategy": "priority"}
+    if decisions:
+        routing |= {"signals": {"embeddings": signals}, "decisions": decisions}
+    defaults = {"defaults": {"model": names[table.default]}}
+    content = {"version": "v0.3", "providers": defaults, "routing": routing}
+    return _commented(table, "merge it into your configuration; check it with `vllm-sr config validate`") + (
+        _yaml(content)
+    )
+
+
+def as_json(table: RoutingTable, names: Mapping[str, str]) -> str:
+    """All figures."""
+    content = table.to_dict()
+    for row in content["rows"]:
+        row |= {"model": names[row["model"]], "others": [names[m] for m in row["others"]]}
+    return json.dumps(content | {"default": names[table.default]}, indent=1, ensure_ascii=False) + "\n"
+
+
+FORMATS: dict[str, Callable[[RoutingTable, Mapping[str, str]], str]] = {
+    "litellm": litellm,
+    "openrouter": openrouter,
+    "vllm_sr": vllm_sr,
+    "json": as_json,
+}
+
+
+def about(table: RoutingTable) -> list[str]:
+    """What a person should know of a table, in sentences."""
+    others = len({row.model for row in table.rows} - {table.default})
+    lines = [
+        f"pool {table.pool}, rho {table.rho:g}: {len(table.rows)} rows by {table.by}, {others} models beside "
+        f"{table.default}, which answers all else",
+        f"the router {table.router} earns {_figure(table.lost, '+')} right answers a request more than this "
+        f"table on the test prompts, costs deducted; {_figure(table.lost_guessed, '+')} where a gateway "
+        f"guesses the {table.by} by nearness",
+    ]
+    if table.decision == "keep":
+        lines.append("the report says: keep the single model; so it has all rows")
+    elif others == 0:
+        lines.append("no row shows another model to be better beyond noise")
+    return lines
+
+
+def _figure(figure: Estimate, sign: str = "") -> str:
+    """A figure with its interval, in four digits."""
+    if figure.low is None or figure.high is None:
+        return f"{figure.value:{sign}.4g}"
+    return f"{figure.value:{sign}.4g} ({figure.low:{sign}.4g} to {figure.high:{sign}.4g}, 95 %)"
+
+
+def _examples(row: TableRow, gateway: str) -> list[str]:
+    if not row.examples:
+        raise ResultError(f"{gateway} finds rows by example prompts: leave --no-prompts out")
+    return list(row.examples)
+
+
+def _commented(table: RoutingTable, advice: str) -> str:
+    return "".join(f"# {line}\n" for line in (*about(table), advice))
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
