@@ -46,7 +46,11 @@ def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
 
 
 def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """JSON: of the default and each task what goes into a request's body; ids are `author/model`."""
+    """JSON: of the default and each task what goes into a request's body; ids are `author/model`.
+
+    Raises:
+        ResultError: a name is no such id.
+    """
     for arm in names:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w-]+)?", names[arm]):
             raise ResultError(
