@@ -20,7 +20,7 @@ import yaml
 
 from cabs_core.base.errors import ResultError
 from cabs_core.report.routing_table import RoutingTable, TableRow
-from cabs_core.report.verdict import Estimate
+from cabs_core.report.verdict import Bounded
 
 #: models that a request to OpenRouter tries: its list may have three
 _MODELS = 3
@@ -124,7 +124,7 @@ def about(table: RoutingTable) -> list[str]:
     return lines
 
 
-def _figure(figure: Estimate, sign: str = "") -> str:
+def _figure(figure: Bounded, sign: str = "") -> str:
     """A figure with its interval, in four digits."""
     if figure.low is None or figure.high is None:
         return f"{figure.value:{sign}.4g}"

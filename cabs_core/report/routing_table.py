@@ -24,7 +24,7 @@ from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report.evidence import Evidence, Played
-from cabs_core.report.verdict import Estimate, estimate
+from cabs_core.report.verdict import Bounded, estimate
 
 #: most clusters of a table without tasks, and least train prompts of one
 CLUSTERS, LEAST = 12, 50
@@ -49,9 +49,9 @@ class TableRow:
     others: tuple[str, ...]
     queries: int
     share: float
-    score: Estimate
-    cost: Estimate
-    over_default: Estimate | None
+    score: Bounded
+    cost: Bounded
+    over_default: Bounded | None
     examples: tuple[str, ...] = ()
 
 
@@ -74,8 +74,8 @@ class RoutingTable:
     router: str
     decision: str
     utility: float
-    lost: Estimate
-    lost_guessed: Estimate
+    lost: Bounded
+    lost_guessed: Bounded
     rows: tuple[TableRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,14 +195,14 @@ def _better(worth: np.ndarray, clusters: np.ndarray, default: int, groups: int) 
     return best if low > 0.0 else default
 
 
-def _mean(values: np.ndarray, clusters: np.ndarray, unit: float) -> Estimate:
+def _mean(values: np.ndarray, clusters: np.ndarray, unit: float) -> Bounded:
     """A mean with its interval; NaN where there is no value."""
     if not len(values):
-        return Estimate(math.nan)
+        return Bounded(math.nan)
     return estimate(float(values.mean()), mean_error(values, clusters=clusters, unit=unit), 1)
 
 
-def _lost(played: Played, r: int, table: np.ndarray, order: np.ndarray, clusters: np.ndarray) -> Estimate:
+def _lost(played: Played, r: int, table: np.ndarray, order: np.ndarray, clusters: np.ndarray) -> Bounded:
     """Router minus table, over the rounds in which the router was replayed."""
     gap, plays = played.utility[r] - table, played.plays[r]
     trials = played.trials["utility"][r] - table[order].mean(axis=1)
