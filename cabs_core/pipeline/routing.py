@@ -31,7 +31,7 @@ def table_of(
             f"pool {pool.name} is a log, which has one model's answer to a prompt: a routing table needs all"
         )
     if not anyway and (older := older_data(chain)):
-        raise ProvenanceError(f"{older}: run it again, or --anyway to export the table all the same")
+        raise ProvenanceError(f"{older} Run it again, or say --anyway to export the table all the same.")
     rho = router_rho(pool) if rho is None else float(rho)
     data, evidence = evidence_of(chain)
     verdict = next((v for v in verdicts(data, evidence) if v.rho == rho), None)
