@@ -1,5 +1,20 @@
-"""Units that several rooms count in."""
+"""Units that several rooms count in, and how people read them."""
 
 from __future__ import annotations
 
+import math
+
 SECONDS_PER_DAY = 86_400.0
+
+
+def money(usd: float) -> str:
+    """Dollars with three digits, but cents at least, and without zeros after these.
+
+    Examples:
+        >>> money(0.0712), money(0.5), money(12.345), money(1234.5), money(-4)
+        ('$0.0712', '$0.50', '$12.35', '$1,234', '−$4.00')
+    """
+    digits = max(2, 2 - math.floor(math.log10(abs(usd)))) if usd else 2
+    whole, _, cents = f"{abs(usd):,.{0 if abs(usd) >= 100 else digits}f}".partition(".")
+    sign = "−" if usd < 0 else ""
+    return f"{sign}${whole}.{cents.rstrip('0').ljust(2, '0')}" if cents else f"{sign}${whole}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cabs_core.base.units import money
 from cabs_core.base.utility import margin
 from cabs_core.report.data import PoolData, rhos_text
 from cabs_core.report.evidence import Evidence
@@ -44,7 +45,7 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
                     f"below {least:g} tells more."
                 )
             else:
-                worth = f"a right answer worth more than ${1 / least:.3g}"
+                worth = f"a right answer worth more than {money(1 / least)}"
                 texts.append(
                     f"{at} a call to most of the models costs more than a right answer is worth. "
                     f"Smaller ρ ({worth}) tell more."

@@ -8,23 +8,13 @@ from typing import Any
 
 from cabs_core.base.catalog import NO_ROUTERS
 from cabs_core.base.errors import counted as number_of
+from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text, signed_text
 from cabs_core.report.verdict import MATTERS, SAVES, Bounded, Verdict, headline, summary
-
-
-def money(value: float) -> str:
-    """Dollars with three digits; `$0.0712`, `$12.3`, `−$4.00`."""
-    digits = max(2, 2 - _magnitude(value)) if abs(value) < 100 else 0
-    return ("−" if value < 0 else "") + f"${abs(value):,.{digits}f}"
-
-
-def _magnitude(value: float) -> int:
-    text = f"{abs(value):e}"
-    return int(text.partition("e")[2]) if value else 0
 
 
 def value_text(verdict: Verdict) -> str:
@@ -35,11 +25,7 @@ def value_text(verdict: Verdict) -> str:
         return f"ρ = {verdict.rho:g}"
     if verdict.value_usd is None:
         return "beyond price (cost does not count)"
-    text = f"{verdict.value_usd:.3g}"
-    decimals = len(text.partition(".")[2])
-    if decimals == 1:
-        return f"${text}0"
-    return f"${text}" if decimals >= 2 and "e" not in text else money(verdict.value_usd)
+    return money(verdict.value_usd)
 
 
 def fields(verdict: Verdict, pool: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cabs_core.report.cards import money
+from cabs_core.base.units import money
 from cabs_core.report.names import label
 from cabs_core.report.tables import percent_text
 

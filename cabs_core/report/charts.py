@@ -8,6 +8,7 @@ import pandas as pd
 
 from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.base.statistics import half_width
+from cabs_core.base.units import money
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
@@ -98,12 +99,12 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     rows = (
         []
         if models is None
-        else [[m.model, "–", f"{m.score:.3f}", f"${m.cost:.3g}"] for m in models.itertuples()]
+        else [[m.model, "–", f"{m.score:.3f}", f"{money(m.cost)}"] for m in models.itertuples()]
     )
-    rows += [[r.series, f"{r.rho:g}", f"{r.y:.3f}", f"${r.x:.3g}"] for r in frame.itertuples()]
+    rows += [[r.series, f"{r.rho:g}", f"{r.y:.3f}", f"{money(r.x)}"] for r in frame.itertuples()]
     real = frame[frame["series"].isin([label(p) for p in routers(data)])].reset_index(drop=True)
     says = "".join(
-        f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.y:.3f} for ${t.x:.3f}."
+        f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.y:.3f} for {money(t.x)}."
         for t in real.sort_values("y").tail(1).itertuples()
     )
     return Figure(
@@ -286,7 +287,7 @@ def savings(evidence: Evidence, router: str) -> Figure:
     most = reached.sort_values("share").tail(1)
     says = "".join(f" Against {m.model} it {saving_text(m.share)}." for m in most.itertuples())
     rows = [
-        [m.model, f"{m.model_score:.3f}", f"${m.model_cost:.3g}", *_saved(m.share, m.low, m.high)]
+        [m.model, f"{m.model_score:.3f}", f"{money(m.model_cost)}", *_saved(m.share, m.low, m.high)]
         for m in table.itertuples()
     ]
     return Figure(

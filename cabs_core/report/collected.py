@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from cabs_core.base.statistics.people import Sampled, corrected_sum
+from cabs_core.base.units import money
 from cabs_core.base.utility import clipped_utility
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
@@ -46,10 +47,10 @@ def collection_of(
     by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     text = (
         f"{answers.prompts:,} of {answers.prompts_in_all:,} prompts were put to {len(answers.counts)} models "
-        f"for {answers.paid:.4f} USD, and scored by {by}"
+        f"for {money(answers.paid)}, and scored by {by}"
     )
     if measured["judges"]:
-        text += f" for {scores.paid:.4f} USD"
+        text += f" for {money(scores.paid)}"
     text += "."
     if scale.against:
         text += f" {scale.explanation}"

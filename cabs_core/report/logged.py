@@ -16,9 +16,10 @@ import pandas as pd
 from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import VERDICT
+from cabs_core.base.units import money
 from cabs_core.data.logs import Receipt
 from cabs_core.data.outcomes import Outcomes
-from cabs_core.report import cards, stages
+from cabs_core.report import stages
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
@@ -160,8 +161,8 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
         figures |= {"score": float(quality.value), "cost": float(cost.value)}
         why += (
             f" Its answers would score {quality.value:.3f} on average (played: "
-            f"{quality.value - quality.difference:.3f}) and cost {cards.money(1000 * cost.value)} per 1,000 "
-            f"requests (played: {cards.money(1000 * (cost.value - cost.difference))})."
+            f"{quality.value - quality.difference:.3f}) and cost {money(1000 * cost.value)} per 1,000 "
+            f"requests (played: {money(1000 * (cost.value - cost.difference))})."
         )
     return f"{label(policy)} {verb} what was played", why, figures
 
@@ -175,10 +176,8 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> PageTable 
         "Policy": lambda r: words(label(r[0])),
         "Quality": lambda r: percent(r[1].value, 1),
         "Points against played, 95 %": lambda r: _range(r[1], lambda v: signed_text(100 * v, 1)),
-        "USD per 1,000 requests": lambda r: TableCell(
-            cards.money(1000 * r[2].value), 1000 * float(r[2].value)
-        ),
-        "USD against played, 95 %": lambda r: _range(r[2], lambda v: cards.money(1000 * v)),
+        "USD per 1,000 requests": lambda r: TableCell(money(1000 * r[2].value), 1000 * float(r[2].value)),
+        "USD against played, 95 %": lambda r: _range(r[2], lambda v: money(1000 * v)),
         "Cost": lambda r: saving(_share(-r[2].difference, r[2].value - r[2].difference)),
     }
     return table_of(

@@ -10,6 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from cabs_core.base.units import money
 from cabs_core.report import cards, charts, findings, round_tables, sections, stages
 from cabs_core.report.banners import limits
 from cabs_core.report.collected import CollectionPart
@@ -101,7 +102,7 @@ class PoolPage:
     @property
     def month_bill(self) -> str:
         """Dollars that `requests` requests cost in the first case."""
-        return cards.money(self.cases[self.first]["cost"] * self.requests / 1000)
+        return money(self.cases[self.first]["cost"] * self.requests / 1000)
 
     @property
     def winner(self) -> str:
@@ -273,6 +274,6 @@ def _example(e: Any) -> dict[str, str]:
         "prompt": prompt,
         "model": e.model,
         "score": f"{e.score:g}",
-        "cost": cards.money(e.cost),
+        "cost": money(e.cost),
         "others": "Others: " + ", ".join(f"{m} {s:g}" for s, m in others) + ".",
     }

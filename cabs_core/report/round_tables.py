@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.base.units import money
 from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.evidence import Evidence
@@ -34,7 +35,7 @@ def by_value(pool_verdicts: list[Verdict], scale: Scale) -> PageTable | None:
         "USD per 1,000 requests": lambda r: TableCell(r[4]),
         "Single model": lambda r: words(r[0].model),
         "Its quality": lambda r: percent(r[0].model_score, 1),
-        "Its USD": lambda r: TableCell(cards.money(r[0].model_cost)),
+        "Its USD": lambda r: TableCell(money(r[0].model_cost)),
         "Router's cost": lambda r: TableCell(_unbroken(r[5]), r[0].saved and r[0].saved.value),
         "Router gains": lambda r: TableCell(_unbroken(r[6]), r[0].utility.value),
     }
@@ -69,11 +70,11 @@ def budgets(evidence: Evidence, router: str) -> PageTable | None:
         return rows.loc[rows["score"].idxmax()] if len(rows) else pd.Series(dtype=object)
 
     def dollars(row: pd.Series) -> TableCell:
-        return TableCell(cards.money(row["cost"]) if len(row) else "–")
+        return TableCell(money(row["cost"]) if len(row) else "–")
 
     records = [(b, best(points, b), best(models, b)) for b in np.geomspace(cheap, dear, 8)]
     columns: dict[str, Callable[[Any], TableCell]] = {
-        "USD per 1,000 requests": lambda r: TableCell(cards.money(r[0]), r[0]),
+        "USD per 1,000 requests": lambda r: TableCell(money(r[0]), r[0]),
         "Quality of the router": lambda r: percent(r[1].get("score")),
         "The router spends": lambda r: dollars(r[1]),
         "Best model within it": lambda r: words(r[2].get("model", "none")),

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, policies
+from cabs_core.base.units import money
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
@@ -203,7 +204,7 @@ def efficiency(data: PoolData) -> PageTable | None:
         "Accuracy and money",
         frame.sort_values("aiq", ascending=False).itertuples(),
         columns,
-        f"AIQ: mean height of the non-decreasing hull between ${low:.3f} and ${high:.3f} per 1,000 calls "
+        f"AIQ: mean height of the non-decreasing hull between {money(low)} and {money(high)} per 1,000 calls "
         "(RouterBench's definition). Accuracy and cost: means over the three regimes. At a baseline's "
         "accuracy: cost beside the baseline's at its most accurate setting; a dash means that this accuracy "
         "is never reached. Gain: best accuracy of any setting over the best single model's, minus 1. "

@@ -26,6 +26,7 @@ from cabs_core.algorithms.problem.gaps import End
 from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS
 from cabs_core.base.errors import round_up
 from cabs_core.base.statistics import Error, mean_error, too_heavy, two_way_error
+from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.names import label
@@ -549,5 +550,5 @@ def _span(first: Verdict, last: Verdict) -> str:
     if low is None:
         return "where cost does not count"
     if high is None:
-        return f"where a right answer is worth ${low:.3g} or more"
-    return f"where a right answer is worth ${low:.3g}" + ("" if low == high else f" to ${high:.3g}")
+        return f"where a right answer is worth {money(low)} or more"
+    return f"where a right answer is worth {money(low)}" + ("" if low == high else f" to {money(high)}")

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from cabs_core.base.errors import one_line
+from cabs_core.base.units import money
 from cabs_core.router.places_cli import LOG, ROUTER, local_router
 
 
@@ -70,8 +71,8 @@ def doctor(
         _show_costs(facts)
         if (saved := facts["saved"]) is not None:
             click.echo(
-                f"{saved['calls']} answered calls cost {saved['usd']:.4f} USD; {saved['model']} alone was "
-                f"expected to cost {saved['fixed_usd']:.4f} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
+                f"{saved['calls']} answered calls cost {money(saved['usd'])}; {saved['model']} alone was "
+                f"expected to cost {money(saved['fixed_usd'])} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
             )
         for one in facts["failures"]:
             click.echo(
@@ -91,7 +92,7 @@ def _show_costs(facts: dict[str, Any]) -> None:
     """What was answered by whom and what it cost, in words."""
     calls = facts["answered"]
     parts = [
-        f"{calls[name]['calls']} {words} ({calls[name]['usd']:.4f})"
+        f"{calls[name]['calls']} {words} ({money(calls[name]['usd'])})"
         for name, words in (("kept", "turns that kept their model"), ("named", "calls that named theirs"))
         if calls[name]["calls"]
     ]
@@ -101,7 +102,7 @@ def _show_costs(facts: dict[str, Any]) -> None:
         if calls[name]
     ]
     click.echo(
-        f"{calls['calls']} calls answered, {calls['usd']:.4f} USD in "
+        f"{calls['calls']} calls answered, {money(calls['usd'])} in "
         f"all{', of it ' if parts else ''}{' and '.join(parts)}{'; ' if notes else ''}{', '.join(notes)}"
     )
     others = [one for one in facts["bundles"] if one["bundle"] != facts["bundle"]]

@@ -33,6 +33,7 @@ from cabs_core.base.statistics import (
     too_heavy,
 )
 from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.units import money
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.replay.engine import replay
 
@@ -310,35 +311,31 @@ def _wish(
     return Wish(name, 1 + mean / target, sure, low >= 0, more)
 
 
-def _usd(value: float) -> str:
-    return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
-
-
 def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     """The answer in words, for somebody who knows models and money."""
     queries = f"{a.queries:,} held-out queries"
     if a.independent != a.queries:
         queries += f" ({counted(a.independent, 'independent prompt')})"
     parts = [_in_words(goal, a, wish) for wish in a.wishes]
-    money = (
+    price = (
         f"{100 * a.cost / a.against_cost:.0f} % of its money"
         if a.against_cost > 0
-        else f"{_usd(a.cost)} per 1,000 requests"
+        else f"{money(a.cost)} per 1,000 requests"
     )
     if not goal.of or a.choice == a.against:
-        money = f"{_usd(a.cost)} per 1,000 requests"
+        price = f"{money(a.cost)} per 1,000 requests"
     quality = (
         ""
         if goal.quality is not None
         else f"mean score {a.score:.3f} ({a.against} alone: {a.against_score:.3f})"
     )
-    figures = ", ".join(filter(None, [" and ".join(parts), quality])) + f" for {money}"
+    figures = ", ".join(filter(None, [" and ".join(parts), quality])) + f" for {price}"
     if a.choice == a.against and a.confirmed and [w.name for w in a.wishes] == ["quality"]:
         aim = f"{100 * (goal.quality or 0):g} % of {choice_label}'s quality"
-        return f"Nothing cheaper is sure to reach {aim} on {queries}: keep {choice_label}, {money}."
+        return f"Nothing cheaper is sure to reach {aim} on {queries}: keep {choice_label}, {price}."
     what = f"keep {choice_label}" if a.policy is None else f"deploy {choice_label}"
     if a.policy is not None and a.rho:
-        what += f" with a right answer valued at {_usd(1 / a.rho)}"
+        what += f" with a right answer valued at {money(1 / a.rho)}"
     if a.confirmed:
         return f"{figures}: {what} (on {queries})."
     failed = [w for w in a.wishes if not w.held] or list(a.wishes)
@@ -365,9 +362,9 @@ def _in_words(goal: Goal, a: GoalAnswer, wish: Wish) -> str:
     if wish.name == "budget":
         budget = goal.budget_per_month or 0.0
         at_most = (
-            "nobody knows how much at most" if wish.sure is None else f"at most {_usd(budget * wish.sure)}"
+            "nobody knows how much at most" if wish.sure is None else f"at most {money(budget * wish.sure)}"
         )
-        return f"{_usd(budget * wish.ratio)} a month ({at_most})"
+        return f"{money(budget * wish.ratio)} a month ({at_most})"
     scale = (goal.quality if wish.name == "quality" else goal.share) or 0.0
     reached, sure = 100 * scale * wish.ratio, 100 * scale * max(wish.sure or 0.0, 0.0)
     if wish.name == "latency":

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from cabs_core.base.errors import RouterError
-from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.base.units import SECONDS_PER_DAY, money
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
 
@@ -47,11 +47,6 @@ def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
 def highest_rho(low: float, high: float) -> float:
     """The rho at which a pacer ends, where rhos from low to high were replayed."""
     return float(low + REACH * (high - low))
-
-
-def dollars_of_a_call(usd: float) -> str:
-    """A small sum without an exponent: 0.000358."""
-    return np.format_float_positional(usd, precision=3, fractional=False, trim="-")
 
 
 class Pacer:
@@ -165,15 +160,12 @@ class Pacer:
         """That the target cannot be met, and what calls cost at the highest rho; None: nothing tells so."""
         calls, spent, allowed = self._at_end
         target = (
-            f"{dollars_of_a_call(self.per_request)} USD a request"
-            if self.per_request
-            else f"{self.per_day:g} USD a day"
+            f"{money(self.per_request or self.per_day or 0.0)} a {'request' if self.per_request else 'day'}"
         )
         costs = None
         if calls >= TELLING and spent > allowed:
             costs = (
-                f"{calls} calls cost {dollars_of_a_call(spent / calls)} USD each where "
-                f"{dollars_of_a_call(allowed / calls)} were allowed"
+                f"{calls} calls cost {money(spent / calls)} each where {money(allowed / calls)} were allowed"
             )
         elif (
             self.calls < TELLING
@@ -181,7 +173,7 @@ class Pacer:
             and self.least is not None
             and self.per_request < self.least
         ):
-            costs = f"a request is expected to cost {dollars_of_a_call(self.least)} USD"
+            costs = f"a request is expected to cost {money(self.least)}"
         if costs is None:
             return None
         return (

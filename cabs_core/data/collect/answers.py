@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.errors import CabsError
+from cabs_core.base.units import money
 from cabs_core.data.collect.asking import AskingResult, ModelRun, Purse, Tally, ask
 from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys, repriced
@@ -89,7 +90,7 @@ def collect_answers(
         if in_flight:
             notify(
                 f"{in_flight} calls were under way when an earlier run ended: they are asked again if they "
-                f"have no answer, and count with the most that they can have cost, {perhaps:.4f} USD"
+                f"have no answer, and count with the most that they can have cost, {money(perhaps)}"
             )
         purse = Purse(collect.max_usd, paid + perhaps)
         models, lanes = list(collection.models), dict[str, ModelRun]()
@@ -120,7 +121,7 @@ def collect_answers(
                     done += collection.answered(store, models, done, last)
                 collected.prompts, collected.by_budget = done, True
                 collected.stopped = (
-                    f"the budget: another call could have passed max_usd ({collect.max_usd:g} USD)"
+                    f"the budget: another call could have passed max_usd ({money(collect.max_usd)})"
                 )
                 break
             collected.prompts = last
@@ -158,7 +159,9 @@ def affordable(
     left = cap - max(sum(collection.spent(store)[:2]), paid)
     if most > 0 and most > left:
         return ""
-    return f"max_usd allows more prompts: {left:.4f} of {cap:g} USD is left, the next may cost {most:.4f}"
+    return (
+        f"max_usd allows more prompts: {money(left)} of {money(cap)} is left, the next may cost {money(most)}"
+    )
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
@@ -201,7 +204,7 @@ def _refuse_failures(
 
 def described(lane: ModelRun) -> str:
     """How a model did, in words."""
-    text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {lane.usd:.4f} USD"
+    text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {money(lane.usd)}"
     if lane.again:
         text += f", {lane.again:,} repeats"
     if lane.unanswered:

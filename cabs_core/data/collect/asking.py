@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cabs_core.base.units import money
 from cabs_core.data.collect.calls import AskedModel, Question, Reply, read_reply, unasked
 from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.dialects import PATHS
@@ -170,7 +171,7 @@ class Tally:
         left = f", about {minutes} min {rest:02d} s left" if rate > 0 else ""  # no rate, no estimate
         notify(
             f"{self.done:,} of {self.total:,} calls, {rate:.1f} a second{left}; "
-            f"{purse.spent:.4f} of at most {purse.most:g} USD spent"
+            f"{money(purse.spent)} of at most {money(purse.most)} spent"
         )
 
 

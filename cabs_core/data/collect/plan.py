@@ -9,6 +9,7 @@ import numpy as np
 
 from cabs_core.base.errors import DataError, RouterError
 from cabs_core.base.secret import secret
+from cabs_core.base.units import money
 from cabs_core.data.collect.calls import AskedModel, Question, question, targets
 from cabs_core.data.collect.prompts import Prompts, read_prompts
 from cabs_core.data.collect.scorers import judge as judging
@@ -261,10 +262,10 @@ def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) 
         for x in lines
     ]
     usd, low, high = (sum(getattr(x, name) for x in lines) for name in ("usd", "low", "high"))
-    text.append(f"about {usd:.4f} USD ({low:.4f} to {high:.4f}); {spent:.4f} USD spent before")
+    text.append(f"about {money(usd)} ({money(low)} to {money(high)}); {money(spent)} spent before")
     caps = [
-        f"{collect.max_usd:g} USD for answers",
-        *(f"{j.max_usd:g} USD for {j.called}" for j in collect.judges),
+        f"{money(collect.max_usd)} for answers",
+        *(f"{money(j.max_usd)} for {j.called}" for j in collect.judges),
     ]
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
     if collect.strategy == "adaptive":
@@ -282,7 +283,7 @@ def repriced(model: str, paid: float, today: float) -> str:
     """What is said of a model whose price changed since its answers were paid for; '' where it did not."""
     if abs(paid - today) <= 1e-6 * max(paid, today):
         return ""
-    return f"the price of {model} changed: its answers cost {paid:.4f} USD and count {today:.4f} at today's"
+    return f"the price of {model} changed: its answers cost {money(paid)} and count {money(today)} at today's"
 
 
 def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
@@ -294,8 +295,8 @@ def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> s
     if spent + most <= cap:
         return ""
     return (
-        f"the budget ends after {number:,} of {len(collection.prompts):,} prompts: {cap - spent:.4f} of "
-        f"{cap:g} USD is left and the next prompt may cost {most:.4f}; a higher max_usd goes on from there"
+        f"the budget ends after {number:,} of {len(collection.prompts):,} prompts: {money(cap - spent)} of "
+        f"{money(cap)} is left and the next prompt may cost {money(most)}; a higher max_usd goes on"
     )
 
 

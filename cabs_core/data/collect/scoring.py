@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.units import money
 from cabs_core.data.collect.answers import CollectError, described
 from cabs_core.data.collect.asking import Purse, Tally, ask
 from cabs_core.data.collect.calls import AskedModel, Question
@@ -134,7 +135,7 @@ def _judge(
         if in_flight:
             notify(
                 f"{in_flight} calls of the judge were under way when an earlier run ended; they count with "
-                f"{perhaps:.4f} USD"
+                f"{money(perhaps)}"
             )
         purse = Purse(judge.max_usd, paid + perhaps)
 

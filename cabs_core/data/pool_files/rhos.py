@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cabs_core.base.errors import PoolError
+from cabs_core.base.units import money
 
 #: the paper's grid: 0, 50, ..., 1000
 PAPER_GRID = tuple(float(r) for r in range(0, 1001, 50))
@@ -97,5 +98,5 @@ def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
 
 
 def dollars(rho: float) -> str:
-    """What a right answer is worth at this rho, in words: `0.002 USD`; at 0 cost does not matter."""
-    return "any price" if rho == 0 else f"{1 / rho:.3g} USD"
+    """What a right answer is worth at this rho, in words: `$0.002`; at 0 cost does not matter."""
+    return "any price" if rho == 0 else money(1 / rho)

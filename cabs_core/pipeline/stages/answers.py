@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cabs_core.base.units import money
 from cabs_core.data.collect.adaptive import looking
 from cabs_core.data.collect.answers import collect_answers, described, going_on, write_answers
 from cabs_core.data.collect.plan import collection_of
@@ -74,7 +75,7 @@ class AnswersSummary(Summary):
             *([f"stopped: {self.stopped}"] if self.stopped else []),
             *(f"dropped: {model}, {why}" for model, why in self.dropped.items()),
             *(f"note: {sentence}" for sentence in self.repriced),
-            f"answers: {self.spent:.4f} USD in the run that made them, {self.paid:.4f} in all",
+            f"answers: {money(self.spent)} in the run that made them, {money(self.paid)} in all",
         ]
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.units import money
 from cabs_core.data.collect import instrument
 from cabs_core.data.collect.answers import ANSWERS
 from cabs_core.data.collect.plan import collection_of
@@ -72,7 +73,7 @@ class ScoresSummary(Summary):
         return [
             *(f"  {model}: mean score {score:.3f}" for model, score in self.means.items()),
             *(f"note: {text}" for text in self.limits),
-            f"scores: {self.spent:.4f} USD in the run that made them, {self.paid:.4f} in all",
+            f"scores: {money(self.spent)} in the run that made them, {money(self.paid)} in all",
         ]
 
 

@@ -14,10 +14,11 @@ from scipy.stats import norm, t
 
 from cabs_core.base.errors import round_up
 from cabs_core.base.statistics import Error
+from cabs_core.base.units import money
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
 from cabs_core.report import verdict as verdicts
-from cabs_core.report.cards import fields, money, usual
+from cabs_core.report.cards import fields, usual
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
 from cabs_core.report.savings import savings_against_models
@@ -564,7 +565,7 @@ def test_one_line_for_all_values():
     assert said(at(0.01, "keep"), at(0.1, "keep")) == "Keep model gpt-x"
     mixed = said(at(0.01, "keep", model="gpt-small"), at(0.1, "deploy"), at(0.2, "deploy"))
     where = "where a right answer is worth"
-    assert mixed == f"Keep gpt-small {where} $0.01; deploy Hier-mix {where} $0.1 to $0.2"
+    assert mixed == f"Keep gpt-small {where} $0.01; deploy Hier-mix {where} $0.10 to $0.20"
     many = said(*(at(v, d) for v, d in ((1, "keep"), (2, "unsure"), (3, "keep"), (4, "deploy"))))
     routers = said(
         *(at(v, "deploy", router=r) for v, r in ((1, "ridge"), (2, "knn"), (3, "ridge"), (4, "knn")))
@@ -575,12 +576,12 @@ def test_one_line_for_all_values():
     )
 
 
-def test_amounts_of_money_have_three_digits():
+def test_amounts_of_money_have_three_digits_and_cents():
     assert [money(v) for v in (0.0, 0.00333333, 0.0712, 0.5, 1.5, 12.345, 123.4, -4)] == [
         "$0.00",
         "$0.00333",
         "$0.0712",
-        "$0.500",
+        "$0.50",
         "$1.50",
         "$12.35",
         "$123",

@@ -185,7 +185,7 @@ def test_an_invoice_is_compared_by_day_and_model(used, tmp_path):
     assert (
         result.exit_code == 1
         and f"{day} {one}: log" in result.output
-        and "60 calls answered, 0.6000 USD" in result.output
+        and "60 calls answered, $0.60" in result.output
     )
 
 

@@ -63,7 +63,7 @@ def test_the_command_says_what_was_asked_scored_and_paid(cabs_home: Path, provid
     write_pool(cabs_home / "pools", provider.port, n=6)
     done = CliRunner().invoke(collect, ["asked"])
     assert done.exit_code == 0, done.output
-    words = ("6 of 6 prompts, ", ": mean score ", "answers: ", "scores: ", "USD in the run that made them")
+    words = ("6 of 6 prompts, ", ": mean score ", "answers: ", "scores: ", " in the run that made them")
     assert all(word in done.stdout for word in words), done.stdout
 
 

@@ -55,7 +55,7 @@ def test_answers_worth_dollars_are_rhos(tmp_path: Path) -> None:
     pool = load_pool_file(path).pool
     assert pool.replay.rhos == (1, 2, 333.333)
     assert "answer_value_usd" not in pool.model_dump()["replay"], "1 / rho says it already"
-    assert [dollars(r) for r in (0, 2, 1000)] == ["any price", "0.5 USD", "0.001 USD"]
+    assert [dollars(r) for r in (0, 2, 1000)] == ["any price", "$0.50", "$0.001"]
 
 
 def test_settings_of_pools_on_the_papers_grid_are_as_they_were() -> None:

@@ -49,7 +49,7 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
     assert "repeated prompts: 1, the most often (2 times) 'Ticket 0: refund" in text
     assert "chosen from the costs" in text
     (worth,) = [line for line in found.lines if line.startswith("one right answer is worth: ")]
-    assert worth.startswith("one right answer is worth: 0.002 USD, ") and "0.5 USD, any price (" in worth
+    assert worth.startswith("one right answer is worth: $0.002, ") and "$0.50, any price (" in worth
     assert len(found.warnings) == 1 and "words and lengths predicts" in found.warnings[0]
     assert "(check alignment_text, does not stop a run)" in text
 
@@ -58,7 +58,7 @@ def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Pat
     dear = support_table().assign(cost=lambda f: f["cost"] * 1000)
     found = overview(load_pool_file(given(tmp_path, dear, "replay: {rhos: paper}\n")))
     assert "most models cost more than it is worth" in found.text
-    assert "depends on it between about 2 USD and 500 USD" in found.text
+    assert "depends on it between about $2.00 and $500" in found.text
     free = overview(load_pool_file(given(tmp_path, support_table().assign(cost=0))))
     assert "nothing can be saved" in free.text
 
