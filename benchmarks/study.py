@@ -7,9 +7,9 @@ errors.
 Oracles and everything offline from the train split; the same orders, features and rounds for every policy;
 policies at their defaults. Protocol `full` (default): the first split at 21 rhos in 10 trials, further ones
 at 9 rhos in 5 trials; `short`: all at 9 and 5; `field`: as short, with the tables, conditions, policies and
-the setup of `study_plan.FIELD_*` where nothing else is asked for; `choose`: what `benchmarks.study_choice`
-chooses options by, 3 rhos and 5 trials of `study_plan.CHOICE_*` in the setup of `field`. Regime value = mean
-over the regime's rhos; overall = mean of the three.
+the setup of `study_plan.FIELD_*` where nothing else is asked for; `choose`: options of hier_mix are chosen
+for each table by rehearsals of the others, in which no test query takes part, and then played; 3 rhos and 5
+trials in the setup of `field`. Regime value = mean over the regime's rhos; overall = mean of the three.
 
 Conditions on the data (shift, severe, corrupted, noisy) have a problem of their own, upgrade is the clean one
 with other scores of one model; severe only where somebody has said which tasks are another kind of work.
@@ -30,7 +30,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
@@ -42,13 +42,16 @@ import numpy as np
 from benchmarks import study_ranking
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import (
+    CANDIDATES,
     CONDITIONS,
     DEFAULTS,
     FEW_RHOS,
     FIELD_SETUP,
     LONG_RHOS,
+    REHEARSED,
     SHORT_RHOS,
     SILENT,
+    SIMPLE,
     VARIANTS,
     Plan,
     Setup,
@@ -59,7 +62,7 @@ from benchmarks.study_tables import show, table
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.base.atomic import atomic_path, write_text
 from cabs_core.base.catalog import STREAM_CONDITIONS
-from cabs_core.base.errors import CabsError
+from cabs_core.base.errors import CabsError, DataError
 from cabs_core.base.paths import cabs_home
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.result import ReplayResult
@@ -105,7 +108,13 @@ def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | Non
         print(f"{pool}: no task of it is known to be another kind of work, so no severe", flush=True)
         return
     begin, processor = time.perf_counter(), time.process_time()
-    test = problem(work, pool, condition, seed, plan.setup)
+    try:
+        test = problem(work, pool, condition, seed, plan.setup)
+    except DataError as error:
+        if not plan.setup.rehearsal:
+            raise
+        print(f"{pool} {condition} split {seed}: no rehearsal, for {error}", flush=True)
+        return
     built = time.process_time() - processor
     stream = condition if condition in STREAM_CONDITIONS else "none"
     for policy, rho in todo:
@@ -201,11 +210,24 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         setup,
     )
     _check_setup(work, setup)
-    if not args.table_only:
-        run(plan, work, args.threads, args.jobs)
+    play = (lambda *_: None) if args.table_only else partial(run, threads=args.threads, jobs=args.jobs)
+    rehearsed = None
+    if args.protocol == "choose":
+        rehearsal = replace(
+            plan, policies=(*SIMPLE, *CANDIDATES), setup=replace(setup, rehearsal=True, most=REHEARSED)
+        )
+        _check_setup(work / "rehearsal", rehearsal.setup)
+        play(rehearsal, work / "rehearsal")
+        rehearsed = study_ranking.ranking(rehearsal, work / "rehearsal")
+        chosen = study_ranking.choices(rehearsed, plan.pools, plan.conditions)
+        plan = replace(plan, policies=tuple(dict.fromkeys([*plan.policies, *chosen.values()])))
+    play(plan, work)
     figures = table(plan, work)
-    figures["ranking"] = study_ranking.ranking(plan, work)
-    print("\n".join([*show(figures), *study_ranking.lines(figures["ranking"])]))
+    figures["ranking"] = study_ranking.ranking(plan, work, rehearsed=rehearsed)
+    text = [*show(figures), *study_ranking.lines(figures["ranking"])]
+    if rehearsed is not None:
+        figures["rehearsed"] = rehearsed
+    print("\n".join([*text, *study_ranking.parts(rehearsed or figures["ranking"])]))
     write_figures(figures, args.json)
     return figures
 

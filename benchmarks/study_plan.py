@@ -39,10 +39,10 @@ SILENT = {
 }
 
 
-def _weights(least: float, ease: float | None = None, without: str = "") -> dict[str, Any]:
+def _weights(least: float, without: str = "") -> dict[str, Any]:
     """Options of hier_mix with other prior weights: `least` for all but the ease (half of it) and the
     anchored model."""
-    weights = {c.offset: least for c in CORRECTIONS} | {"ease": least / 2 if ease is None else ease}
+    weights = {c.offset: least for c in CORRECTIONS} | {"ease": least / 2}
     corrections = [
         c.model_copy(update={"weight": weights[c.offset]}) for c in CORRECTIONS if c.offset != without
     ]
@@ -65,13 +65,9 @@ HIER_SETS: dict[str, tuple[str, dict[str, Any]]] = {
         **{f"hier_mix_no_{c.offset}": _weights(0.1, without=c.offset) for c in CORRECTIONS},
         "hier_mix_no_cold": {"anchor_weight": 0.9999},
         "hier_mix_least_05": _weights(0.05),
-        "hier_mix_least_20": _weights(0.2, ease=0.05),
-        "hier_mix_no_exploration": {"exploration": 0.0},
         "hier_mix_exploration_1": {"exploration": 1.0},
         "hier_mix_no_power": {"inverse_temperature": 1.0},
         "hier_mix_no_restart": {"restart": None},
-        "hier_mix_no_costs": {"cost_prior": None},
-        "hier_mix_no_dispersion": {"dispersion": False},
         "hier_mix_changes": {"changes": 0.001},
     }.items()
 }
@@ -119,15 +115,14 @@ SIMPLE = ("best_single", "ridge", "kernel_ridge", "lin_ts_score")
 REFERENCE = "kernel_ridge"
 #: a cold bandit that gets the offline labels, too
 WARM = "lin_ts@warm"
-#: what options are chosen by: the tables of few queries; the table that a choice is for plays no part in it
-CHOICE_POOLS, CHOICE_SPLITS = FIELD_POOLS[:6], (0,)
+#: what options are chosen for and by: for each table by rehearsals of the others
 CHOICE_CONDITIONS = ("clean", "shift", "corrupted", "upgrade")
 CANDIDATES = ("hier_mix", "hier_mix@two_models", *HIER_SETS)
 #: protocol -> (tables, conditions, split seeds, policies) where nothing else is asked for
 DEFAULTS = {
     "full": (("openllm_lb_v2_carrot",), ("clean",), (0, 1, 2), POLICIES),
     "field": (FIELD_POOLS, FIELD_CONDITIONS, (0, 1, 2), FIELD_POLICIES),
-    "choose": (CHOICE_POOLS, CHOICE_CONDITIONS, CHOICE_SPLITS, (*SIMPLE, WARM, *CANDIDATES)),
+    "choose": (FIELD_POOLS, CHOICE_CONDITIONS, (0,), (*SIMPLE, WARM, "hier_mix")),
 }
 
 
@@ -137,16 +132,20 @@ class Setup:
 
     encoder, oracle: names of the encoder and kind of the oracle. mean_cost: grand mean cost in USD of the
     pools whose rhos are not the paper's, so that one grid of rhos means the same on every table. most: test
-    queries, drawn at random where a split has more.
+    queries, drawn at random where a split has more. rehearsal: the test queries are left out and the others
+    are split again, under the same condition: what options are chosen by.
     """
 
     encoder: str | None = None
     oracle: str | None = None
     mean_cost: float | None = None
     most: int | None = None
+    rehearsal: bool = False
 
 
 FIELD_SETUP = Setup("tfidf-svd", "ridge", 5e-4, 4000)
+#: test queries of a rehearsal at most
+REHEARSED = 1500
 
 
 @dataclass(frozen=True)

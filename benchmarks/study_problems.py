@@ -124,7 +124,11 @@ def _build(folder: Path, pool_name: str, condition: str, split_seed: int, setup:
         update["test_tasks"] = severe_tasks(pool_name, outcomes.tasks.tolist())
     split_settings = found.pool.split.model_copy(update=update)
     pool = found.pool.model_copy(update={"split": split_settings})
-    split = thinned(split_under(outcomes, split_settings, CONDITIONS[condition]), setup.most, split_seed)
+    split = split_under(outcomes, split_settings, CONDITIONS[condition])
+    if setup.rehearsal:
+        outcomes = outcomes.take(np.flatnonzero(split != "test"))
+        split = split_under(outcomes, split_settings, CONDITIONS[condition])
+    split = thinned(split, setup.most, split_seed)
     outcomes = outcomes_under(outcomes, split, CONDITIONS[condition], split_seed)
     embeddings, _ = embed_prompts(
         outcomes.prompts,

@@ -9,9 +9,10 @@ their number. A policy is tied where its paired difference to REFERENCE is not b
 standard errors. The reference is the same in every cell, and a tie goes with its power: how often a policy
 that is WORSE below the reference would be tied, with these errors.
 
-Two policies are chosen with the table left out, from the other tables of the plan: LEFT_OUT has the options
-of hier_mix (`study_plan.CANDIDATES`) that earn most there, as the mean over all conditions; TRIVIAL is the
-simple router that earns most there under the same condition, so that it knows more than LEFT_OUT.
+Two policies are chosen with the table left out, from the other tables of the plan, by their rehearsals where
+these were played, else by their test cells: LEFT_OUT has the options of hier_mix (`study_plan.CANDIDATES`)
+that earn most there, as the mean over all conditions; TRIVIAL is the simple router that earns most there
+under the same condition, so that it knows more than LEFT_OUT.
 """
 
 from __future__ import annotations
@@ -51,10 +52,31 @@ def elsewhere(means: Means, candidates: Sequence[str], pool: str, conditions: Se
     return max(known, key=lambda c: float(np.mean([means[p][c] for p in places])))
 
 
+def _means(figures: Mapping[str, Any]) -> dict[Place, dict[str, float]]:
+    return {(cell["condition"], cell["pool"]): cell["values"] for cell in figures["cells"]}
+
+
+def choices(
+    figures: Mapping[str, Any],
+    pools: Iterable[str],
+    conditions: Sequence[str],
+    among: Sequence[str] = CANDIDATES,
+) -> dict[str, str]:
+    """{pool: what earns most on the other pools of a ranking, of those that were played everywhere}."""
+    each = {pool: elsewhere(_means(figures), among, pool, conditions) for pool in pools}
+    return {pool: policy for pool, policy in each.items() if policy is not None}
+
+
 def ranking(
-    plan: Plan, work: Path, simple: Sequence[str] = SIMPLE, reference: str = REFERENCE
+    plan: Plan,
+    work: Path,
+    simple: Sequence[str] = SIMPLE,
+    reference: str = REFERENCE,
+    rehearsed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """{cells: figures of every cell, conditions: {condition: {policy: summary}}, chosen: {pool: policy}}.
+
+    rehearsed: the ranking of the rehearsals, by which policies are chosen; None: by the other cells.
 
     Of cells with every simple router and the reference. A policy that a cell lacks has no rank there; `cells`
     of its summary counts those that it has.
@@ -70,13 +92,14 @@ def ranking(
         place: {p: float(paired_errors(s, None, weights, False)[0].mean()) for p, s in played.items()}
         for place, played in places.items()
     }
+    by = means if rehearsed is None else _means(rehearsed)
     chosen: dict[str, str] = {}
     cells: list[dict[str, Any]] = []
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for (condition, pool), played in places.items():
         rules = {
-            LEFT_OUT: elsewhere(means, CANDIDATES, pool, [c for c in plan.conditions if (c, pool) in means]),
-            TRIVIAL: elsewhere(means, simple, pool, [condition]),
+            LEFT_OUT: elsewhere(by, CANDIDATES, pool, plan.conditions),
+            TRIVIAL: elsewhere(by, simple, pool, [condition]),
         }
         for name, policy in rules.items():
             if policy is not None and policy in played:
@@ -200,10 +223,14 @@ def lines(figures: Mapping[str, Any]) -> Iterable[str]:
     if figures["chosen"]:
         yield "\nOptions chosen on the other tables: "
         yield "; ".join(f"{pool}: {policy}" for pool, policy in figures["chosen"].items())
-    if parts := ablation(figures):
+
+
+def parts(figures: Mapping[str, Any]) -> Iterable[str]:
+    """Markdown: what each option of hier_mix does."""
+    if each := ablation(figures):
         conditions = list(figures["conditions"])
         yield "\n### What each option of hier_mix does: with it less hier_mix, mean over tables\n"
         yield head("options", *conditions)
-        for name, by_condition in parts.items():
-            each = (by_condition.get(c) for c in conditions)
-            yield row(name, *("" if one is None else f"{one[0]:+.4f} ({one[1]:.4f})" for one in each))
+        for name, by_condition in each.items():
+            found = (by_condition.get(c) for c in conditions)
+            yield row(name, *("" if one is None else f"{one[0]:+.4f} ({one[1]:.4f})" for one in found))

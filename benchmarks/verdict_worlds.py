@@ -47,6 +47,7 @@ class WorldTable:
     """Scores `[routers, n]` and costs of routers, `[n]` of a model; utilities are the scores (rho 0).
 
     clusters: `[n]`, or None. seen: how much of the queries the routers were seen on (`metrics.seen_share`).
+    dearest: mean cost of the dearest model that they may ask, in those of the model.
     """
 
     scores: np.ndarray
@@ -55,6 +56,7 @@ class WorldTable:
     model_costs: np.ndarray
     clusters: np.ndarray | None = None
     seen: float = 1.0
+    dearest: float = 1.0
 
 
 def _right(rng: Rng, chance: np.ndarray) -> np.ndarray:
@@ -130,6 +132,15 @@ def strong(rng: Rng, n: int) -> WorldTable:
     return WorldTable(scores[1:], np.broadcast_to(0.5 * costs, (3, n)), _right(rng, np.full(n, 0.99)), costs)
 
 
+def escalates(rng: Rng, n: int, share: float = 0.003) -> WorldTable:
+    """Routers at half the price and the same quality that ask a model 167 times as dear for .3 % of prompts:
+    they save nothing."""
+    scores, costs = _right(rng, np.full(n, 0.8)), rng.lognormal(0, 0.3, n)
+    dear = (1.0 - 0.5 * (1 - share)) / share
+    paid = np.where(rng.random((3, n)) < share, dear, 0.5) * costs
+    return WorldTable(np.broadcast_to(scores, (3, n)), paid, scores, costs, dearest=dear)
+
+
 def heavy(rng: Rng, n: int) -> WorldTable:
     """Costs of sigma 2; three routers of the same quality save 4 %."""
     scores = _right(rng, np.full(n, 0.8))
@@ -155,6 +166,7 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], WorldTable], bool]] = {
     "models asked too rarely": (rarely_asked, False),
     "strong models": (strong, False),
     "costs of sigma 2": (heavy, False),
+    "a dear model in .3 %": (escalates, False),
     "gains .1": (gains, True),
 }
 
@@ -163,7 +175,12 @@ def gap_of(table: WorldTable, best: int = 0) -> Gap:
     """One of the routers against the model."""
     n = table.scores.shape[1]
     problem = SimpleNamespace(clusters=table.clusters)
-    evidence: Any = SimpleNamespace(problem=problem, asked=5 * n, real_share=lambda name, rho: table.seen)
+    evidence: Any = SimpleNamespace(
+        problem=problem,
+        asked=5 * n,
+        real_share=lambda name, rho: table.seen,
+        dearest=table.dearest * float(table.model_costs.mean()),
+    )
 
     def played(name: str, score: np.ndarray, cost: np.ndarray) -> Played:
         values = {"utility": score[None], "score": score[None], "cost": cost[None]}

@@ -81,8 +81,8 @@ def why(v: Verdict) -> str:
             f"{abs(v.over_trained.value):.3f}"
             + (f" ({_signed(v.over_trained)})." if v.over_trained.low is not None else ".")
         )
-    if v.heaviest is not None:
-        text += f" One prompt is {percent_text(v.heaviest)} of all the money: "
+    if v.carriers is not None:
+        text += f" All the money rests on as few as {number_of(round(v.carriers), 'prompt')}: "
         text += "how much is saved cannot be told from these queries."
     if v.at_limit:
         text += (

@@ -161,6 +161,11 @@ class Evidence:
         """Scores and costs of the models `[n, K]`; of a table with gaps, estimates of their means."""
         return real_values(self.problem, 0.0)
 
+    @cached_property
+    def dearest(self) -> float:
+        """Mean cost in USD of the dearest model."""
+        return float(self.real().cost.mean(axis=0).max())
+
     def _means(self, policy: str, end: End, model: str) -> Played:
         """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))

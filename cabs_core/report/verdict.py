@@ -82,8 +82,8 @@ class Verdict:
             router minus it.
         utility, quality: mean utility and mean score, router minus model.
         saved: share of the model's cost that the router does not cost; None where the model is free.
-        heaviest: where a few prompts are so much of the money that no interval of `saved` is known: the
-            largest one's share.
+        carriers: where all the money rests on so few prompts that no interval of `saved` is known: how many
+            (`statistics.too_heavy`).
         at_limit: what is saved may be just `SAVES`, and then no number of prompts decides.
         queries, independent: held-out queries, and how many independent observations these are.
         prompts_needed: how many more prompts, collected for the whole table, would decide, where `decision`
@@ -113,7 +113,7 @@ class Verdict:
     model_score: float
     model_cost: float
     gain: Bounded | None = None
-    heaviest: float | None = None
+    carriers: float | None = None
     at_limit: bool = False
     against: str = ""
     trained: str = ""
@@ -204,13 +204,13 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         _mean_difference(data, router, compared),
         Bounded(float(line["score"] - single["score"])),
     )
-    saved, score, heaviest, more = None, Bounded(float(line["score"])), None, None
+    saved, score, carriers, more = None, Bounded(float(line["score"])), None, None
     if gap is not None:
-        utility, quality, saved, heaviest = (
+        utility, quality, saved, carriers = (
             gap.utility(compared),
             gap.quality(compared),
             gap.saved(compared),
-            gap.heaviest,
+            gap.carriers,
         )
         score = gap.score
     # bounds depend on the value, so there is no verdict over all values where answers cannot be known
@@ -236,7 +236,7 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         cost=float(line["cost_per_1000_calls"]),
         model_score=float(single["score"]),
         model_cost=float(single["cost_per_1000_calls"]),
-        heaviest=heaviest,
+        carriers=carriers,
         at_limit=decision == "unsure" and gap is not None and gap.at_limit,
     )
 
@@ -279,14 +279,15 @@ class Gap:
         self.queries = int((self._plays > 0).sum())
         members = np.arange(len(self._plays)) if self._clusters is None else self._clusters
         self.independent = len(np.unique(members[self._plays > 0]))
-        self.heaviest = max(
+        self.carriers = min(
             (
-                s
+                carriers
                 for means in (self.own, self.other)
-                if (s := too_heavy(self._plays * means["cost"][0], self._clusters))
+                if (carriers := too_heavy(self._plays * means["cost"][0], self._clusters))
             ),
             default=None,
         )
+        self._dearest = evidence.dearest
 
     def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
         error = mean_error(values, self._plays, self._clusters, trials=trials, unit=unit)
@@ -322,8 +323,9 @@ class Gap:
 
     def gain(self, rho: float, compared: int) -> Bounded:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""
-        gain = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, 1000 / rho)
-        return gain if self.heaviest is None else Bounded(gain.value)
+        unit = 1000 / rho + 1000 * self._dearest
+        gain = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, unit)
+        return gain if self.carriers is None else Bounded(gain.value)
 
     def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
         """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
@@ -334,15 +336,22 @@ class Gap:
         left = float(paid.mean()) / full
         return left, ((cost - left * model_cost) / full, (paid - left * model_paid) / full)
 
+    @property
+    def _dear(self) -> float:
+        """Mean cost of the dearest model over the single model's: what unseen traffic may cost the router."""
+        return self._dearest / float(self.other["cost"][1].mean())
+
     def saved(self, compared: int) -> Bounded | None:
         """Share of the model's cost that is saved; None where that is free."""
         share_and_parts = self._left()
         if share_and_parts is None:
             return None
         left, parts = share_and_parts
-        if self.heaviest is not None:
+        if self.carriers is not None:
             return Bounded(1 - left)
-        low, high = self._error(*parts, 0.0).interval(left, compared)
+        error = self._error(*parts, 0.0)
+        low, high = error.interval(left, compared)
+        high = max(high, replace(error, unit=self._dear).interval(left, compared)[1])
         return Bounded(1 - left) if math.isnan(low) else Bounded(1 - left, 1 - high, 1 - low)
 
     @property
@@ -355,7 +364,7 @@ class Gap:
     def _close_to_limit(self) -> bool:
         """Whether what is saved is within one standard error of it."""
         left = self._left()
-        if left is None or self.heaviest is not None:
+        if left is None or self.carriers is not None:
             return False
         return bool(abs(1 - left[0] - SAVES) <= self._error(*left[1], 0.0).se)
 
@@ -370,9 +379,10 @@ class Gap:
             return None
         left = self._left()
         figures = [self._minus(utility=1.0), self._minus(score=1.0)]
-        if left is not None and self.heaviest is None:
+        if left is not None and self.carriers is None:
             figures.append((-left[1][0], -left[1][1]))
-        errors = [self._error(*parts, unit) for parts, unit in zip(figures, (1.0, 1.0, 0.0), strict=False)]
+        units = (1.0, 1.0, self._dear if len(figures) > 2 else 0.0)
+        errors = [self._error(*parts, unit) for parts, unit in zip(figures, units, strict=False)]
         if any(math.isnan(error.se) for error in errors):
             return None
         centre = np.array(
@@ -494,7 +504,7 @@ def _at_end(
         model_score=float(b.mean("score")[j]),
         model_cost=float(1000 * b.mean("cost")[j]),
         gain=gap.gain(rho, compared) if rho > 0 else None,
-        heaviest=gap.heaviest,
+        carriers=gap.carriers,
         at_limit=decision == "unsure" and gap.at_limit,
     )
 

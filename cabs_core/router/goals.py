@@ -50,6 +50,7 @@ class Performance:
         score, cost, quick: `[trials, n]` by query: scores, USD, and 1.0 where the answer came within the
             goal's latency (ones without such a goal).
         clusters: `[n]` of the queries, or None. seen: how much of them it was seen on (`metrics.seen_share`).
+        dearest: mean cost of the dearest model that it may ask: of a router any, 0 of a single model.
     """
 
     score: np.ndarray
@@ -57,6 +58,7 @@ class Performance:
     quick: np.ndarray
     clusters: np.ndarray | None
     seen: float
+    dearest: float
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class Wish:
         sure: one-sided 95 % bound of `ratio`: the lower one, of a budget the upper one; None: nothing is
             known.
         held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
-            None where nobody can say. heaviest: of a budget whose bound is not known, the share of all money
-            that the dearest prompt is.
+            None where nobody can say. carriers: of a budget whose bound is not known, how many prompts all
+            the money rests on (`statistics.too_heavy`).
     """
 
     name: str
@@ -78,7 +80,7 @@ class Wish:
     sure: float | None
     held: bool
     more: int | None
-    heaviest: float | None = None
+    carriers: float | None = None
 
 
 @dataclass(frozen=True)
@@ -173,9 +175,9 @@ def answer_goal(
             quick = (problem.latencies[order, actions] <= goal.latency).astype(float)
         cells = real_values(problem, 0.0, "low", problem.arms.index(reference))
         seen = seen_share(np.eye(problem.K)[actions].sum(axis=0), problem.observed)
-        return Performance(
-            cells.score[order, actions], cells.cost[order, actions], quick, problem.clusters, seen
-        )
+        costs = cells.cost[order, actions]
+        dearest = 0.0 if policy is None else float(cells.cost.mean(axis=0).max())
+        return Performance(cells.score[order, actions], costs, quick, problem.clusters, seen, dearest)
 
     base = outcome(validation, (None, None, reference))
     ratio = test.independent / validation.independent
@@ -296,13 +298,12 @@ def _wish(
         if times is None or times > 1e4
         else max(math.ceil((times - 1) * test.asked * test.independent / test.n), 1)
     )
-    heaviest = None
     if name == "budget":
-        cost = got.cost.mean(axis=0)
-        bound = cost_bound(cost, got.clusters, trials=got.cost.mean(axis=1), tail=tail)
-        heaviest = too_heavy(cost, got.clusters)
+        cost, trials = got.cost.mean(axis=0), got.cost.mean(axis=1)
+        bound = cost_bound(cost, got.clusters, trials=trials, tail=tail, dearest=got.dearest)
+        carriers = too_heavy(cost, got.clusters)
         ratio, sure = 1 - mean / target, None if bound is None else bound / target
-        return Wish(name, ratio, sure, sure is not None and sure <= 1, None if heaviest else more, heaviest)
+        return Wish(name, ratio, sure, sure is not None and sure <= 1, None if carriers else more, carriers)
     if name == "latency":
         low = share_interval(mean + target, _error(got.quick, got, unit), tail)[0] - target
     else:
@@ -341,11 +342,11 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     failed = [w for w in a.wishes if not w.held] or list(a.wishes)
     more = [w.more for w in failed]
     advice = "nothing in the table comes closer"
-    heavy = next((w.heaviest for w in failed if w.heaviest), None)
-    if heavy is not None:
+    carriers = next((w.carriers for w in failed if w.carriers), None)
+    if carriers is not None:
         advice = (
-            f"one prompt is {100 * heavy:.0f} % of all the money, so that nobody can tell the mean cost from "
-            "these prompts"
+            f"all the money rests on as few as {counted(round(carriers), 'prompt')}, so that nobody can tell "
+            "the mean cost from these"
         )
     elif all(m is not None for m in more):
         advice = f"about {round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"

@@ -22,7 +22,7 @@ as wide as one unit of the possible range in as large a share of the traffic as 
 
 **The best of k** pays for being chosen: 5 % is divided by k (Bonferroni).
 
-**Costs have no largest value**: `cost_bound`. All errors are given the split:
+**Costs have no largest value**: `too_heavy`, `cost_bound`. All errors are given the split:
 the same train rows, oracles and tuning.
 
 Costs are in USD.
@@ -43,9 +43,8 @@ from cabs_core.base.statistics.clusters import cluster_sums, independent
 
 REPLICATES = 1000
 LEVEL = 0.05
-#: a mean of costs is not known where one cluster is more than this share of the sum
-#: (or than three clusters of equal size)
-LARGEST_SHARE = 0.1
+#: a mean of costs is not known where the money rests on fewer clusters (or two thirds of them all)
+LEAST_CARRIERS = 16
 #: (share of the largest values, their mean excess over the rest where values are standard normal)
 _TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
 _LUMPS = ("lump_low", "lump_high", "farthest_low", "farthest_high")
@@ -327,17 +326,19 @@ def share_interval(share: float, error: Error, tail: float = LEVEL / 2) -> tuple
     return low, high
 
 
-def largest_share(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """Share of the whole sum that its largest cluster is, in [0, 1]; 0 where all is free."""
-    sums = cluster_sums(costs, clusters)
-    return float(sums.max() / sums.sum()) if len(sums) and sums.sum() > 0 else 0.0
-
-
 def too_heavy(costs: ArrayLike, clusters: ArrayLike | None = None) -> float | None:
-    """`largest_share` where it is so large that the mean is not known; None where it is."""
-    share = largest_share(costs, clusters)
-    count = len(cluster_sums(costs, clusters))
-    return share if share > max(LARGEST_SHARE, 3.0 / max(count, 1)) else None
+    """How many clusters of equal cost all the money rests on, where these are too few for the mean to be
+    known; None where it is.
+
+    As many as Kish says of these costs (`clusters.independent`), or as `tail_error` says of ones with their
+    spread, if fewer.
+    """
+    sums = cluster_sums(costs, clusters)
+    if not sums.any():
+        return None
+    tail = tail_error(costs, clusters)
+    carriers = min(independent(sums), tail**-2 if tail > 0 else math.inf)
+    return carriers if carriers < min(LEAST_CARRIERS, 2 / 3 * len(sums)) else None
 
 
 def tail_error(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
@@ -364,14 +365,16 @@ def cost_bound(
     *,
     trials: ArrayLike | None = None,
     tail: float = LEVEL,
+    dearest: float = 0.0,
 ) -> float | None:
     """Upper bound of a mean cost; None where a few calls are most of the money,
     so that nothing is known (`too_heavy`).
 
-    The larger of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997,
-    Statistics in Medicine 16(7)) and one for others: skewness, and one more call as dear as the dearest.
-    Simulated error at 5 %: at most .05 for lognormal costs up to sigma 2.5,
-    .08 for mixtures where one call in thirty is fifty times as dear.
+    The largest of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997,
+    Statistics in Medicine 16(7)), one for others: skewness, and one more call as dear as the dearest,
+    and what the share of traffic that was not seen may cost at `dearest` a call.
+    Simulated error at 5 %: at most .05 for lognormal costs up to sigma 2.5. What was not drawn is not
+    known: one call in a hundred that is twenty times as dear breaks it below 500 calls, if `dearest` is 0.
     """
     costs = np.asarray(costs, dtype=np.float64)
     if too_heavy(costs, clusters) is not None:
@@ -380,7 +383,7 @@ def cost_bound(
     if math.isnan(error.se):
         return None
     means = cluster_sums(costs, clusters) / cluster_sums(np.ones(len(costs)), clusters)
-    bound = float(costs.mean()) + error.reach("high", tail)
+    bound = float(costs.mean()) + max(error.reach("high", tail), replace(error, unit=dearest).unseen(tail))
     if (means > 0).all() and len(means) > 2:
         logs, n = np.log(means), error.clusters
         spread = float(logs.var(ddof=1))

@@ -270,8 +270,8 @@ def _unbounded(paid: np.ndarray, clusters: np.ndarray, uncovered: float) -> str:
     """Why a mean cost has no interval, or ''. paid: [n] weighted costs."""
     if uncovered:
         return _NO_LARGEST.format(uncovered)
-    if (largest := too_heavy(paid, clusters)) is not None:
-        return f"one prompt or conversation is {largest:.0%} of all the money"
+    if (carriers := too_heavy(paid, clusters)) is not None:
+        return f"all the money rests on as few as {carriers:.0f} prompts or conversations"
     return _TAIL if tail_error(paid, clusters) > HEAVY_TAIL else ""
 
 

@@ -539,14 +539,14 @@ def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collecti
 def test_the_better_model_of_the_held_out_prompts_is_named_and_so_are_independent_prompts():
     shown = fields(
         verdict_at(
-            0.05, "unsure", trained="mini", over_trained=around(0.1, 0.02), independent=20, heaviest=0.3
+            0.05, "unsure", trained="mini", over_trained=around(0.1, 0.02), independent=20, carriers=7.2
         ),
         "one",
     )
     assert "gpt-x is the best single model of these queries; the train prompts show mini" in shown["why"]
     assert (
         "100 held-out queries (20 independent prompts)" in shown["why"]
-        and "30 % of all the money" in shown["why"]
+        and "All the money rests on as few as 7 prompts" in shown["why"]
     )
 
 

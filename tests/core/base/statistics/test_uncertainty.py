@@ -220,8 +220,18 @@ def test_budgets_hold_for_costs_with_heavy_tails(sigma, n):
         usual = [row.mean() + 1.66 * statistics.standard_error(row) for row in tables]
         assert np.mean(np.array(usual) <= 1 / 1.01) > 0.12, "what this test is for"
     heavy = np.append(np.ones(50), 20.0)
-    assert statistics.cost_bound(heavy) is None and statistics.too_heavy(heavy) == pytest.approx(20 / 70)
-    assert statistics.too_heavy(np.ones(5)) is None
+    assert statistics.cost_bound(heavy) is None and statistics.too_heavy(heavy) == pytest.approx(70**2 / 450)
+    assert statistics.too_heavy(np.ones(5)) is None and statistics.too_heavy(np.zeros(50)) is None
+    few = np.repeat([1.0, 0.0], [12, 88])
+    assert (
+        statistics.too_heavy(few) == pytest.approx(12) and statistics.too_heavy(few, np.arange(100) // 2) < 12
+    )
+
+
+def test_a_router_may_ask_a_dear_model_where_it_was_not_seen():
+    paid = np.random.default_rng(0).lognormal(0, 0.3, 100)
+    usual, wide = (statistics.cost_bound(paid, dearest=dear) for dear in (0.0, 50.0))
+    assert usual < 1.2 and wide == pytest.approx(paid.mean() + 50 * (1 - 0.05 ** (1 / 100)))
 
 
 def test_as_many_prompts_as_were_asked_for_bring_an_answer():
@@ -281,6 +291,11 @@ def test_a_tail_is_seen_without_its_largest_draws():
     rng = np.random.default_rng(4)
     lucky = np.sort(rng.lognormal(0, 2.5, 400))[:-12]
     assert statistics.too_heavy(lucky) is None and statistics.tail_error(lucky) > 0.12
+    for sigma, least, most in ((1.0, 0.0, 0.05), (2.0, 0.85, 1.0)):
+        refused = np.mean(
+            [statistics.too_heavy(row) is not None for row in rng.lognormal(0, sigma, (200, 150))]
+        )
+        assert least <= refused <= most, f"sigma {sigma}: by the spread, not by what happened to be drawn"
     mixture = np.where(rng.random(400) < 0.5, 1.0, 100.0) * rng.lognormal(0, 0.5, 400)
     assert statistics.tail_error(mixture) < 0.06 and statistics.tail_error(rng.exponential(1.0, 400)) < 0.08
     assert statistics.tail_error([1.0, 2.0]) == 0.0

@@ -11,7 +11,7 @@ from benchmarks import study_problems, study_ranking
 from benchmarks.speed.peers import numpy_peer
 from benchmarks.speed.replay import Ours, Peer
 from benchmarks.study import main, run
-from benchmarks.study_plan import Plan, cell_path
+from benchmarks.study_plan import Plan, Setup, cell_path
 from benchmarks.study_tables import table
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import CabsError, PoolError
@@ -103,6 +103,11 @@ def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
     pool = find_pool("demo_tfidf")
     split = make_splits(load_outcomes(pool), pool.pool.split.model_copy(update={"split_seed": 3}))
     assert asked["fit"] == [p for p, part in zip(asked["prompts"], split, strict=True) if part == "train"]
+    assert 0 < len(asked["fit"]) < len(asked["prompts"])
+    with pytest.raises(Enough):
+        study_problems.problem(tmp_path / "again", "demo_tfidf", "clean", 3, Setup(rehearsal=True))
+    held_out = {p for p, part in zip(load_outcomes(pool).prompts, split, strict=True) if part == "test"}
+    assert held_out and held_out.isdisjoint(asked["prompts"]), "options are chosen without the test queries"
     assert 0 < len(asked["fit"]) < len(asked["prompts"])
 
 
