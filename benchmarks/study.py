@@ -210,7 +210,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         setup,
     )
     _check_setup(work, setup)
-    play = (lambda *_: None) if args.table_only else partial(run, threads=args.threads, jobs=args.jobs)
+
+    def play(plan: Plan, work: Path) -> None:
+        if not args.table_only:
+            run(plan, work, args.threads, args.jobs)
+
     rehearsed = None
     if args.protocol == "choose":
         rehearsal = replace(
