@@ -182,11 +182,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--rho", default="0,300", help="rhos to play")
     parser.add_argument("--policies", default="", help="policies to play; default: the pool's")
+    parser.add_argument("--no-report", action="store_true", help="stop after the replays, as `cabs run` does")
     parser.add_argument("--delay-ms", type=float, default=0.0)
     parser.add_argument("--fail-every", type=int, default=0)
     given = parser.parse_args(arguments)
     with Store(delay_s=given.delay_ms / 1e3, fail_every=given.fail_every) as store:
         more = ["--policies", given.policies] if given.policies else []
+        more += ["--no-report"] if given.no_report else []
         found = measure(["--pool", given.pool, "--rho", given.rho, *more], store, given.pool_file)
     print(json.dumps(found, indent=1))
     write_figures(found, given.json)

@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 #: (figure, most that it may be)
 BOUNDS = {"size_mb": 700.0, "first_answer_s": 3.0}
 MEMORY = {"fitted": 300.0, "transformer": 450.0}
+#: seconds for an answer and for the end, the first compilation on a busy machine included
+_LONGEST = 300.0
 _WORDS = "how many different legs would three of the small green spiders have when one is missing".split()
 
 
@@ -85,7 +87,7 @@ def ask(port: int, text: str) -> dict[str, Any]:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/decision", body, {"content-type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=_LONGEST) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
 
@@ -114,7 +116,7 @@ def serve(programs: Path, bundle: Path, folder: Path, texts: list[str]) -> dict[
                 ask(port, texts[0])
                 break
             except (urllib.error.URLError, ConnectionError):
-                if server.poll() is not None or time.perf_counter() - begin > 120:
+                if server.poll() is not None or time.perf_counter() - begin > _LONGEST:
                     raise RuntimeError(
                         f"the server did not start:\n{(folder / 'said.txt').read_text()}"
                     ) from None
@@ -133,7 +135,7 @@ def serve(programs: Path, bundle: Path, folder: Path, texts: list[str]) -> dict[
         }
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(_LONGEST)
 
 
 def measure(bundle: Path, wheels: Path, requests: int, words: int) -> dict[str, Any]:

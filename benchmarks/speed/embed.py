@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(argv)
     quick = options.quick
     device = choose_device("auto")
-    count, repeats = (48, 1) if quick else (192, 3)
+    count, repeats = (12, 1) if quick else (192, 3)
     if device.startswith("cuda"):
         count *= 16
     figures: dict[str, Any] = {

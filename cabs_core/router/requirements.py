@@ -39,7 +39,6 @@ _ALWAYS = (
     *(() if sys.platform == "win32" else ("uvloop",)),
 )
 _TRANSFORMER = ("onnxruntime", "tokenizers")
-_FITTED = ("scikit-learn",)
 
 
 def serving_requirements(policy: str, encoder: str) -> str:
@@ -50,7 +49,7 @@ def serving_requirements(policy: str, encoder: str) -> str:
     """
     record = encoder_record(encoder)
     fitted = record is not None and bool(record.path)
-    roots = [*_ALWAYS, *(_FITTED if fitted else _TRANSFORMER)]
+    roots = [*_ALWAYS, *(() if fitted else _TRANSFORMER)]
     roots += _distributions(
         [policy_record(policy).path, *([record.path] if record is not None and fitted else [])]
     )

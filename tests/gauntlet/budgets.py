@@ -52,8 +52,8 @@ def a_target_out_of_reach(stage: Stage) -> Seen:
 
 @behaviour()
 def a_cap_at_once(stage: Stage) -> Seen:
-    """The same cap, 60 requests, 8 at once, on two workers -> at most one call above it"""
-    server = stage.fresh(options=("--budget-cap-per-day", f"{10 * USUAL}", "--workers", "2"))
+    """The same cap, 60 requests, 8 at once, on four workers -> at most one call above it"""
+    server = stage.fresh(options=("--budget-cap-per-day", f"{10 * USUAL}", "--workers", "4"))
     with ThreadPoolExecutor(8) as pool:
         seen = list(pool.map(lambda _: server.ask().status_code, range(60)))
     wait(lambda: server.ask().status_code == 429)
