@@ -150,9 +150,12 @@ class Gate:
                 return error.with_traceback(None)
 
         done = await asyncio.get_running_loop().run_in_executor(self._reader, on_thread)
-        if isinstance(done, Refused):
-            raise done
-        return done
+        try:
+            if isinstance(done, Refused):
+                raise done
+            return done
+        finally:  # else this frame and the exception, which refer to each other, would keep what was read
+            del done
 
     def close(self) -> None:
         """End the thread."""

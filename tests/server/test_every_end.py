@@ -21,7 +21,7 @@ from server_support import MODELS, client
 from cabs_core.base.errors import LogError, RouterError
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import Upstream
-from cabs_server import attempt, call, limits
+from cabs_server import attempt, call, gate, limits
 from cabs_server.breaker import Breaker
 from cabs_server.call import Call
 from cabs_server.cap import Cap
@@ -361,6 +361,31 @@ def test_a_request_that_has_ended_is_not_kept(served):
                 assert _asks() <= before
             finally:
                 gc.enable()
+
+    served(work)
+
+
+def test_a_large_body_that_was_refused_is_not_kept(served):
+    """By the frames that read it, which an exception that refers to itself would keep until a collection."""
+
+    async def work(app, upstream):
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(2):
+                (start, *_) = await ask(app, {"stop": [{}] * (limits.VALUES + 1)})
+                await ended(app)
+                assert start["status"] == 400
+                for _ in range(100):  # the thread that read it may not have let go of it yet
+                    kept = [o for o in gc.get_objects() if isinstance(o, gate.Room)]
+                    if not kept:
+                        break
+                    del kept
+                    await asyncio.sleep(0.02)
+                else:
+                    raise AssertionError("the refused request is kept")
+        finally:
+            gc.enable()
 
     served(work)
 
