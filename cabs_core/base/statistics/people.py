@@ -7,6 +7,7 @@ so that labels alone are never better.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,4 +90,7 @@ def corrected_sum(
     # an answer that nobody labelled may be judged wrong by one, where it is asked for
     error = mean_error(wrong, clusters=members[row], unit=float(np.abs(weight).sum(axis=1).mean()))
     sampled = mean_error(by_judge, clusters=clusters)
-    return Sampled(value, *error.with_trials(sampled.se, int(sampled.clusters)).interval(value), len(wrong))
+    # a judge who sees half of what people see errs where it rates high: both parts move together
+    together = float(np.cov(wrong, by_judge[row])[0, 1]) / sampled.clusters if len(wrong) > 1 else 0.0
+    se = math.sqrt(sampled.se**2 + max(2 * together, 0.0))
+    return Sampled(value, *error.with_trials(se, int(sampled.clusters)).interval(value), len(wrong))

@@ -174,6 +174,22 @@ def test_a_difference_of_two_routers_as_people_would_have_it():
     assert 0.92 <= hits / 300 <= 0.99
 
 
+def test_a_judge_who_sees_half_of_what_people_see_does_not_narrow_the_difference():
+    """Judgements and their errors rise and fall together; four answers in ten are labelled."""
+    rng, hits, n, k = np.random.default_rng(10), 0, 250, 4
+    less = np.array([0.0, 0.05, 0.1, 0.0])
+    for _ in range(600):
+        people = (rng.random((n, k)) < rng.beta(5, 2, (n, 1)) - less).astype(float)
+        judged = 0.7 * people + 0.3 * rng.random((n, k))
+        weight = np.zeros((n, k))
+        weight[np.arange(n), rng.integers(0, k, n)] += 1
+        weight[:, 0] -= 1
+        labels = np.where(rng.random((n, k)) < 0.4, people, np.nan)
+        found = corrected_sum(weight, judged, labels)
+        hits += found.low <= -less.mean() <= found.high
+    assert 0.93 <= hits / 600 <= 0.98
+
+
 def test_a_judge_that_compares_is_measured_by_comparisons():
     from types import SimpleNamespace
 
