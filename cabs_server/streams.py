@@ -15,6 +15,7 @@ from cabs_server import limits
 _WRITTEN = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"'
 )
+_EMPTY_LINE = re.compile(rb"\n\n|\r\n\r\n")
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
     rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
@@ -141,6 +142,6 @@ def written_in(data: bytes) -> int:
 
 
 def _end(data: bytearray, begin: int) -> int:
-    """Where the first event ends, looked for from `begin` on; -1: it has not ended."""
-    ends = [at + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if (at := data.find(mark, begin)) >= 0]
-    return min(ends) if ends else -1
+    """Where the first event ends, looked for from `begin` on and no further; -1: it has not ended."""
+    mark = _EMPTY_LINE.search(data, begin)
+    return mark.end() if mark else -1
