@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from cabs_core.base.errors import counted
+
 SECONDS_PER_DAY = 86_400.0
 
 
@@ -18,3 +20,13 @@ def money(usd: float) -> str:
     whole, _, cents = f"{abs(usd):,.{0 if abs(usd) >= 100 else digits}f}".partition(".")
     sign = "−" if usd < 0 else ""
     return f"{sign}${whole}.{cents.rstrip('0').ljust(2, '0')}" if cents else f"{sign}${whole}"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `1 minute`, `25 minutes`, `3.5 hours`."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return counted(minutes, "minute")
+    return f"{seconds / 3600:.1f} hours"

@@ -18,7 +18,7 @@ def table_of(
     """The routing table that a pool's verdict supports.
 
     Args:
-        rho: cost sensitivity, one that was replayed; None: the pool's.
+        rho: cost sensitivity, score units per USD, one that was replayed; None: the pool's.
         examples: keep prompts. anyway: although artifacts are of older data.
 
     Raises:

@@ -100,7 +100,7 @@ def routing_table(
     decision: str,
     examples: bool = True,
 ) -> RoutingTable:
-    """The table that a pool supports at a rho.
+    """The table that a pool supports at a rho, score units per USD.
 
     Args:
         outcomes, split `[n]` (train, validation, test), embeddings `[n, e]`: of the whole table.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cabs_core.base.units import money
+from cabs_core.base.units import duration, money
 from cabs_core.data.collect.calls import AskedModel, Question, Reply, read_reply, unasked
 from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.dialects import PATHS
@@ -167,8 +167,7 @@ class Tally:
             return
         self._last_notice, seconds = now, max(now - self.began, 1e-9)
         rate = self.done / seconds
-        minutes, rest = divmod(round((self.total - self.done) / rate), 60) if rate > 0 else (0, 0)
-        left = f", about {minutes} min {rest:02d} s left" if rate > 0 else ""  # no rate, no estimate
+        left = f", about {duration((self.total - self.done) / rate)} left" if rate > 0 else ""
         notify(
             f"{self.done:,} of {self.total:,} calls, {rate:.1f} a second{left}; "
             f"{money(purse.spent)} of at most {money(purse.most)} spent"

@@ -130,7 +130,7 @@ def _shape(outcomes: Outcomes) -> list[str]:
     lines = [
         f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, "
         f"{len(outcomes):,} queries x {len(outcomes.arms)} models, "
-        f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}{named}"
+        f"{counted(len(tasks), 'task')}{named}"
     ]
     if report.get("judges"):
         lines.append(judges_text(report["judges"]))

@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from cabs_core.base.units import duration
+
 _FIRST, _EVERY = 3.0, 10.0
 
 
@@ -51,13 +53,3 @@ class Progress:
             f"{self._what}: {done:,.0f} of {self._most}{total:,.0f} {self._unit}, {shown}, "
             f"{self._most or 'about '}{left} left"
         )
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `1 minute`, `25 minutes`, `3.5 hours`."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 90:
-        return f"{minutes} minute{'s' if minutes > 1 else ''}"
-    return f"{seconds / 3600:.1f} hours"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cabs_core.pipeline.stages.progress import Progress, duration
+from cabs_core.base.units import duration
+from cabs_core.pipeline.stages.progress import Progress
 
 
 def test_it_speaks_after_a_few_seconds_and_then_every_ten() -> None:

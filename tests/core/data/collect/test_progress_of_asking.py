@@ -11,7 +11,7 @@ from cabs_core.data.collect.asking import Tally
 
 @pytest.mark.parametrize(
     ("done", "seconds", "text"),
-    [(10, 10, ", about 1 min 30 s left"), (0, 10, "0.0 a second; "), (99, 10, ", about 0 min 00 s left")],
+    [(10, 10, ", about 2 minutes left"), (0, 10, "0.0 a second; "), (99, 10, ", about 0 s left")],
 )
 def test_the_time_left_follows_from_the_rate(done, seconds, text):
     lines: list[str] = []
