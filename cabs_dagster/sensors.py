@@ -18,6 +18,7 @@ import dagster as dg
 from cabs_core.base.errors import CabsError
 from cabs_core.base.hashing import stable_hash
 from cabs_core.base.paths import pools_dir
+from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
@@ -30,7 +31,6 @@ from cabs_dagster.names import named, tag
 from cabs_dagster.resources import AlertResource, CabsResource
 
 POOL_TAG, CHAIN_TAG = tag("pool"), tag("chain")
-QUIET_SECONDS = 24 * 3600
 #: seconds after which `pool_files` asks again for what is still due, such as what failed
 ASK_AGAIN = 3600.0
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
@@ -161,7 +161,7 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
     """
     now = time.time()
     memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
-    reported = {key: at for key, at in memory["reported"].items() if now - at < QUIET_SECONDS}
+    reported = {key: at for key, at in memory["reported"].items() if now - at < SECONDS_PER_DAY}
     until, texts = memory["until"], []
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
     since = datetime.fromtimestamp(until, UTC)  # a run that ended since then was updated since then

@@ -14,6 +14,7 @@ from itertools import accumulate
 from cabs_core.data.endpoints.replies import REFUSALS
 from cabs_core.data.endpoints.usage import Bill
 from cabs_core.data.events.log import EventLog
+from cabs_core.data.events.rows import FAILED
 
 BOUNDS = (
     0.001,
@@ -170,7 +171,7 @@ class Counters:
                 nobody chose.
         """
         self.add("upstream_calls_total", model=model, status=status)
-        if status in ("error", "timeout"):
+        if status in FAILED:
             self.add("upstream_failures_total", model=model, reason=label_of(reason))
         if status == "refused":
             self.add("upstream_refusals_total", model=model, reason=reason.partition(" (")[0])

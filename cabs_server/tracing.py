@@ -11,6 +11,7 @@ from typing import Any
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.usage import Bill
+from cabs_core.data.events.rows import FAILED
 
 _OPERATIONS = {
     "chat": "chat",
@@ -53,7 +54,7 @@ class _Recorded(Span):
             }
         if isinstance(response_id, str):
             facts["gen_ai.response.id"] = response_id
-        if status in ("error", "timeout"):
+        if status in FAILED:
             facts["error.type"] = status
             self.span.set_status(Status(StatusCode.ERROR, reason))
         self.span.set_attributes({k: v for k, v in facts.items() if v is not None})

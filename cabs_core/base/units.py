@@ -7,6 +7,8 @@ import math
 from cabs_core.base.errors import counted
 
 SECONDS_PER_DAY = 86_400.0
+#: tokens that a price is for
+PRICED_TOKENS = 1e6
 
 
 def money(usd: float) -> str:

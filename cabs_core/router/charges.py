@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.errors import RouterError
+from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.endpoints.usage import MOST_USD
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
@@ -124,11 +125,11 @@ class Prices:
         if (values < 0).any() or np.isinf(values).any():
             raise RouterError("prices: expected USD >= 0 per one million tokens")
         self.priced = np.isfinite(values)
-        self.input = np.where(self.priced, values, 0.0) / 1e6
+        self.input = np.where(self.priced, values, 0.0) / PRICED_TOKENS
         self.means = np.array(means, dtype=np.float64)
         pairs = [(cached or {}).get(arm, (0.0, None)) for arm in arms]
         saved = [SAVED * full if low is None else max(full - low, 0.0) for full, low in pairs]
-        self.savings = np.array(saved) / 1e6
+        self.savings = np.array(saved) / PRICED_TOKENS
 
     @classmethod
     def of(cls, manifest: Manifest, options: RouterOptions) -> Prices:

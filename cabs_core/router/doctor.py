@@ -19,6 +19,7 @@ from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.bills import all_calls, compare_invoice, saved
 from cabs_core.data.events.database import is_postgres
 from cabs_core.data.events.log import BUDGET, LONGEST_LEASE, EventLog
+from cabs_core.data.events.rows import FAILED
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.decidable import in_words, reach
 from cabs_core.router.recent_scores import in_a_sentence, recent_gaps
@@ -110,7 +111,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     decisions = calls = failed = unscored = old = 0
     now = time.time()
     for arm, status, ts, rho, drawn, score, cost, p in events.outcomes(manifest.id):
-        mine, broke = arms.setdefault(arm, _Tally()), status in ("error", "timeout")
+        mine, broke = arms.setdefault(arm, _Tally()), status in FAILED
         calls, mine.calls = calls + 1, mine.calls + 1
         failed, mine.failed = failed + broke, mine.failed + broke
         if not drawn:

@@ -29,7 +29,7 @@ import numpy as np
 from cabs_core.base.errors import HeldElsewhere
 from cabs_core.base.utility import may_keep, worth_a_switch
 from cabs_core.data.endpoints.request import ChatRequest
-from cabs_core.data.events.rows import SERVED, Logged
+from cabs_core.data.events.rows import FAILED, SERVED, Logged
 from cabs_core.router.heads import Prediction
 from cabs_core.router.router import Routed, Router, expected
 
@@ -154,7 +154,7 @@ def _diverted(router: Router, request: ChatRequest, last: Logged) -> Logged | No
     if not request.in_tools or last.kept is not None or last.call_id is None:
         return None
     for row in router.log.turns_before(last):
-        if row.call_id != last.call_id or row.status not in ("error", "timeout"):
+        if row.call_id != last.call_id or row.status not in FAILED:
             return None
         if row.kept is not None and row.arm in router.arms:
             return row

@@ -17,7 +17,7 @@ from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN, text_tokens
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import Tokens
-from cabs_core.data.pool_files.collect import Collect
+from cabs_core.data.pool_files.collect import Collect, most_output
 
 #: tokens that a chat adds to its texts, at most, per message
 _FRAME = 16
@@ -116,8 +116,7 @@ def targets(
                 "{input: , output: } in USD per million tokens, or free: true"
             )
         params = {**collect.params, **(getattr(upstream, "params", None) or {})}
-        limits = [int(params[k]) for k in ("max_tokens", "max_completion_tokens") if k in params]
-        models.append(AskedModel(name, upstream, params, max(limits)))
+        models.append(AskedModel(name, upstream, params, most_output(params)))
     return models
 
 

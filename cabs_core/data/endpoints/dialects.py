@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
+
 PATHS = {
     "chat": "/chat/completions",
     "completions": "/completions",
@@ -98,7 +100,7 @@ def request_of(
     """
     rest, most = dict(params), None
     if dialect in ("messages", "responses", "completions"):
-        limits = [rest.pop(n) for n in ("max_completion_tokens", "max_tokens") if n in rest]
+        limits = [rest.pop(n) for n in OUTPUT_LIMITS if n in rest]
         most = max(limits, default=None)
     if dialect == "chat":
         return {**rest, "messages": list(messages)}

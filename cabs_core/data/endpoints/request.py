@@ -33,6 +33,7 @@ from typing import Any
 
 from cabs_core.data.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
 from cabs_core.data.endpoints.usage import count
+from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
 
 #: characters of a text that are read to route by it
 LONGEST = 16_384
@@ -64,7 +65,7 @@ FIELDS = (
     "prompt_cache_key",
 )
 _INSTRUCTIONS = ("system", "instructions")
-_OUTPUTS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+_OUTPUTS = (*OUTPUT_LIMITS, "max_output_tokens")
 #: names of roles -> user, assistant, tool or system
 _ROLES = {
     "user": "user",

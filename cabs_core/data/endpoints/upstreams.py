@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
-from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
 from cabs_core.data.endpoints.request import MESSAGES, ChatRequest
 from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
 
@@ -147,7 +147,7 @@ class Upstream(_Strict):
             self.price.input, self.price.cache_write or 1.25 * self.price.input, self.price.audio_input or 0.0
         )
         out = max(self.price.output, self.price.reasoning or 0.0, self.price.audio_output or 0.0)
-        return (2.0 * request.tokens * into + output * out) / 1e6
+        return (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
 
     def body(self, body: Mapping[str, Any], name: str) -> dict[str, Any]:
         """A request as this model takes it: fields renamed and dropped, `params` set. name: the router's for

@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.data.pool_files.sections import Price
 
@@ -23,7 +24,6 @@ from cabs_core.data.pool_files.sections import Price
 MOST_TOKENS = 100_000_000
 #: USD; a bill of one call above it is no bill
 MOST_USD = 10_000.0
-_USD = 1e6
 #: names that providers give a count, in the order in which they are looked for
 INPUT = (
     "prompt_tokens",  # OpenAI and nearly everyone
@@ -136,7 +136,7 @@ class Tokens:
         new = max(self.input - self.cached - self.cache_write - self.audio_in, 0.0)
         text = max(self.output - self.reasoning - self.audio_out, 0.0)
         classes = sum(tokens * (default if usd is None else usd) for tokens, usd, default in parts)
-        return (new * price.input + text * price.output + classes) / _USD
+        return (new * price.input + text * price.output + classes) / PRICED_TOKENS
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,8 @@ ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated"
 #: statuses of a call that served its request: to the end, or until the client left. Others were attempts of
 #: it
 SERVED = ("answered", "broken")
+#: statuses of calls that a model left without an answer
+FAILED = ("error", "timeout")
 #: columns by which rows are looked up, and the longest name that they hold as it is: PostgreSQL's index takes
 #: 2,704 bytes
 NAMED = frozenset({"id", "call_id", "response_id", "session", "kept"})

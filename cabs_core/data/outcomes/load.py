@@ -11,6 +11,7 @@ import numpy as np
 
 from cabs_core.base.catalog import sources
 from cabs_core.base.errors import DataError, listed
+from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.outcomes.gaps import filled
 from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes
@@ -167,7 +168,7 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
                         f"prices.{arm}.{side} is {usd:g}: map source.columns.{side}_tokens, set that price "
                         "to 0 if it is not charged, or give cost_per_call"
                     )
-                costs[:, j] += column * usd / 1e6
+                costs[:, j] += column * usd / PRICED_TOKENS
     return costs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -11,6 +12,8 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pool_files.strict import Strict
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
+#: fields of a chat request that bound its output tokens
+OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 Usd = Annotated[float, Field(ge=0, le=1e6)]
 _CONSTANTS = {"true": True, "false": False, "null": None}
 #: fields of a request that the collection sets itself
@@ -177,6 +180,11 @@ def _value(value: Any) -> Any:
     return value
 
 
+def most_output(params: Mapping[str, Any]) -> int:
+    """The largest limit of output tokens that fields of a request hold, which hold one."""
+    return max(int(params[k]) for k in OUTPUT_LIMITS if k in params)
+
+
 class Collect(Strict):
     """How a table of outcomes is collected: prompts from `source.path`, models from `models`."""
 
@@ -209,7 +217,7 @@ class Collect(Strict):
         ours = sorted(set(value) & set(_OURS))
         if ours:
             raise ValueError(f"params holds {ours[0]!r}, which the collection sets itself")
-        limits = [value[k] for k in ("max_tokens", "max_completion_tokens") if k in value]
+        limits = [value[k] for k in OUTPUT_LIMITS if k in value]
         if not limits or not all(
             isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 10**6 for n in limits
         ):
@@ -231,7 +239,7 @@ class Collect(Strict):
     @property
     def max_tokens(self) -> int:
         """Most output tokens of a call."""
-        return max(int(self.params[k]) for k in ("max_tokens", "max_completion_tokens") if k in self.params)
+        return most_output(self.params)
 
     @property
     def modules(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from cabs_core.base.atomic import atomic_path
 from cabs_core.base.errors import DataError
+from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.outcomes.download import RemoteFile, VerifiedFile, fetch
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.sources.converted import converted_path
@@ -138,7 +139,7 @@ def read(source: Source) -> RawOutcomes:
         tasks=tasks,
         arms=list(MODELS),
         scores=scores,
-        costs=tokens * np.array([RUNS[m][1] for m in MODELS]) / 1e6,
+        costs=tokens * np.array([RUNS[m][1] for m in MODELS]) / PRICED_TOKENS,
         input_tokens=tokens,
         origin="Open LLM Leaderboard v2" + (" (published row order)" if source.published_order else ""),
         report={

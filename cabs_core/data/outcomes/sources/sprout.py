@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.outcomes.download import RemoteFile, VerifiedFile, fetch
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import text_array
@@ -65,7 +66,9 @@ def read(source: Source) -> RawOutcomes:
             records.append(file.record())
     cells = {field: np.vstack([part[field] for part in parts]) for field in _FIELDS}
     prices = np.array([PRICES[m] for m in MODELS])
-    costs = (cells["num_input_tokens"] * prices[:, 0] + cells["num_output_tokens"] * prices[:, 1]) / 1e6
+    costs = (
+        cells["num_input_tokens"] * prices[:, 0] + cells["num_output_tokens"] * prices[:, 1]
+    ) / PRICED_TOKENS
     # a call whose tokens were not recorded has no cost: it is a missing cell, not a free call
     priceless = np.isnan(costs) & ~np.isnan(cells["score"])
     cells["score"][priceless] = np.nan
