@@ -33,15 +33,14 @@ def learn(
     M = parts.memory.pmfs.shape[1]
     for j in range(deltas.size):
         deltas[j] = data.deltas[row, arm, j]
-    prices, score, target = data.prices[row], data.scores[row, arm], data.targets[row, arm]
     if M > 1:
-        reward = data.rewards[row, arm]
+        prices, reward, score = data.prices[row], data.rewards[row, arm], data.scores[row, arm]
         learn_meta(parts.rules, model, prices, arm, reward, score, parts.scratch, parts.memory, slot)
-    x, gain = data.contexts[row], parts.scratch.gain
+    x, target, gain = data.contexts[row], data.targets[row, arm], parts.scratch.gain
     for m in range(M):
         if experts[m].kind == kernel_arrays.CABS_C:
-            reach = parts.memory.reach[slot, m]
-            affinity = data.affinity[row]
+            reach, affinity = parts.memory.reach[slot, m], data.affinity[row]
+            prices, score = data.prices[row], data.scores[row, arm]  # a bandit does without
             learn_cabs_c(experts[m], m, model, x, affinity, prices, arm, target, score, parts.scratch, reach)
         else:
             observe(model.inverse[m, arm], model.theta[m, arm], x, target, 1.0, gain)
