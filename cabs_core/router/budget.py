@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import random_key
 from cabs_core.base.compiled.rng import ACTION, query_order, stream_keys, uniform
 from cabs_core.base.errors import RouterError
 from cabs_core.base.statistics import crossed_error
@@ -200,16 +199,8 @@ def replay_budget(
     played = np.empty((trials, n))
     with one_blas_thread():
         for trial in range(trials):
-            router = build_policy(
-                policy,
-                arms=problem.arms,
-                dim=problem.dim,
-                rho=first,
-                offline=stream.offline,
-                horizon=n,
-                binary_share=stream.share,
-                keys=stream_keys(seed, pool, random_key(policy), f"{first:g}", trial),
-                **(options or {}),
+            router = policy_of_trial(
+                stream, policy, seed=seed, pool=pool, trial=trial, horizon=n, options=options
             )
             if router.algorithm.needs_outcomes or not router.algorithm.any_rho_now():
                 raise RouterError(

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies import build_policy, policy_class
+from cabs_core.algorithms.policies import policy_class
 from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import BEST_SINGLE, encoder_record, policy_record, random_key
-from cabs_core.base.compiled.rng import stream_keys
+from cabs_core.base.catalog import BEST_SINGLE, encoder_record, policy_record
 from cabs_core.base.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.base.hashing import stable_hash
 from cabs_core.base.statistics import mean_error
@@ -206,16 +206,8 @@ def build_bundle(
     test = ingredients.problem("test")
     name, seed = choice.policy, pool.replay.order_seed
     stream = make_stream(test, rho)
-    built = build_policy(
-        name,
-        arms=test.arms,
-        dim=test.dim,
-        rho=rho,
-        offline=stream.offline,
-        horizon=test.n,
-        binary_share=stream.share,
-        keys=stream_keys(seed, pool.name, random_key(name), f"{rho:g}", 0),
-        **options.get(name, {}),
+    built = policy_of_trial(
+        stream, name, seed=seed, pool=pool.name, horizon=test.n, options=options.get(name)
     )
     means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
         axis=0

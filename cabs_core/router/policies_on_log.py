@@ -18,11 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies import build_policy
-from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import random_key
-from cabs_core.base.compiled.rng import stream_keys
 from cabs_core.base.errors import DataError, PolicyError, RouterError
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.events.log import EventLog
@@ -151,16 +148,13 @@ def probabilities(
             f"the log is of {', '.join(data.arms)}; pool {pool.name} has {', '.join(problem.arms)}"
         )
     with one_blas_thread():
-        built = build_policy(
+        built = policy_of_trial(
+            stream,
             policy,
-            arms=problem.arms,
-            dim=problem.dim,
-            rho=rho,
-            offline=stream.offline,
-            binary_share=stream.share,
+            seed=pool.replay.order_seed,
+            pool=pool.name,
             horizon=max(len(data), 1),
-            keys=stream_keys(pool.replay.order_seed, pool.name, random_key(policy), f"{rho:g}", 0),
-            **tuned_options(inputs).get(policy, {}),
+            options=tuned_options(inputs).get(policy),
         )
         heads = Heads(Oracles.load(inputs["oracles"]), needs_of(built))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):

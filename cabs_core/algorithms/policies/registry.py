@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.policies.base import Policy
-from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.lanes import Offline, Stream
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.policies.saving import load, read_header
-from cabs_core.base.catalog import policies, policy_record, split_name
+from cabs_core.base.catalog import policies, policy_record, random_key, split_name
+from cabs_core.base.compiled.rng import stream_keys
 from cabs_core.base.errors import PolicyError, ProvenanceError
 
 
@@ -102,6 +103,40 @@ def build_policy(
     return SafePolicy(algorithm)
 
 
+def policy_of_trial(
+    stream: Stream,
+    name: str,
+    *,
+    seed: int,
+    pool: str = "",
+    trial: int = 0,
+    horizon: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> SafePolicy:
+    """The policy of one trial of a replay, before its first round: `build_policy` for the arms, contexts, rho
+    and train split of a stream.
+
+    Args:
+        seed, pool, trial: of its random streams, beside its name and rho. horizon: number of rounds.
+        options: over the preset's.
+
+    Raises:
+        PolicyError: as of `build_policy`.
+    """
+    algorithm = policy_class(name)(
+        name,
+        arms=stream.arms,
+        dim=stream.shape[2],
+        rho=stream.rho,
+        offline=stream.offline,
+        horizon=horizon,
+        keys=stream_keys(seed, pool, random_key(name), f"{stream.rho:g}", trial),
+        binary_share=stream.share,
+        options=options,
+    )
+    return SafePolicy(algorithm)
+
+
 def load_policy(folder: str | Path) -> SafePolicy:
     """The policy that `save` wrote into `folder`, of whichever class, with all that it learnt.
 
@@ -124,4 +159,4 @@ def load_policy(folder: str | Path) -> SafePolicy:
     return SafePolicy(*load(cls, folder))
 
 
-__all__ = ["POLICIES", "build_policy", "load_policy", "policy_class"]
+__all__ = ["POLICIES", "build_policy", "load_policy", "policy_class", "policy_of_trial"]

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ from pydantic import ValidationError
 
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
-from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import PROPOSED, canonical_name, random_key
-from cabs_core.base.compiled.rng import query_order, stream_keys
+from cabs_core.base.catalog import PROPOSED, canonical_name
+from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError, first_fault
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
@@ -263,24 +264,17 @@ def _players(
     options: Mapping[str, Any],
 ) -> _Players:
     """A policy and a lane for every trial, and their conversations where the plan has some."""
-    cls, rho = policy_class(asked.policy), f"{asked.rho:g}"
-
-    def new_policy(trial: int) -> SafePolicy:
-        algorithm = cls(
-            asked.policy,
-            arms=problem.arms,
-            dim=problem.dim,
-            rho=asked.rho,
-            offline=stream.offline,
-            horizon=len(plan.orders[0]),
-            keys=stream_keys(asked.seed, asked.pool, random_key(asked.policy), rho, trial),
-            binary_share=stream.share,
-            options=options,
-        )
-        return SafePolicy(algorithm)
-
+    new_policy = partial(
+        policy_of_trial,
+        stream,
+        asked.policy,
+        seed=asked.seed,
+        pool=asked.pool,
+        horizon=len(plan.orders[0]),
+        options=options,
+    )
     with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
-        policies = [new_policy(trial) for trial in trials]
+        policies = [new_policy(trial=trial) for trial in trials]
     lanes = [
         Lane.empty(o, arrivals, experts=p.algorithm.experts)
         for o, arrivals, p in zip(plan.orders, plan.arrivals, policies, strict=True)

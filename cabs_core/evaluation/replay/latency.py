@@ -23,11 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.algorithms.policies.lanes import Lane, Stream
-from cabs_core.algorithms.policies.registry import policy_class
+from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import random_key
-from cabs_core.base.compiled.rng import query_order, stream_keys
+from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.threads import one_blas_thread, one_torch_thread
 from cabs_core.evaluation.replay.engine import make_stream
@@ -102,21 +101,9 @@ def time_decisions(
     stream = make_stream(problem, rho, latency_weight)
     order = query_order(seed, pool, 0, problem.n)
     learned = min(learned, problem.n // 3)
-    cls = policy_class(policy)
     times = np.empty((4, decisions))
     with one_blas_thread(), one_torch_thread():
-        algorithm = cls(
-            policy,
-            arms=problem.arms,
-            dim=problem.dim,
-            rho=float(rho),
-            offline=stream.offline,
-            horizon=problem.n,
-            keys=stream_keys(seed, pool, random_key(policy), f"{float(rho):g}", 0),
-            binary_share=stream.share,
-            options=options or {},
-        )
-        router = SafePolicy(algorithm)
+        router = policy_of_trial(stream, policy, seed=seed, pool=pool, horizon=problem.n, options=options)
         if learned:
             lane = Lane.empty(order[:learned], experts=router.algorithm.experts)
             play_lanes([router], stream, [lane], 0, learned)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies import build_policy, load_policy, policy_class
+from cabs_core.algorithms.policies import load_policy, policy_class
 from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem import ReplayProblem
@@ -49,18 +50,7 @@ def expect(holds: Any, name: str, promise: str) -> None:
 
 
 def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
-    problem = _problem()
-    return build_policy(
-        name,
-        arms=problem.arms,
-        dim=problem.dim,
-        rho=RHO,
-        offline=stream.offline,
-        horizon=problem.n,
-        seed=5,
-        binary_share=stream.share,
-        **options,
-    )
+    return policy_of_trial(stream, name, seed=5, horizon=ROUNDS, options=options)
 
 
 def _methods(name: str, options: dict[str, Any]) -> None:
