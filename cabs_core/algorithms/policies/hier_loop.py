@@ -134,7 +134,7 @@ class Parts(NamedTuple):
     work: Scratch
 
 
-@kernel(forceinline=True)  # a call for each model would hand on all arrays of the parts
+@kernel
 def fill_values(
     model: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
 ) -> None:
