@@ -80,11 +80,12 @@ def test_impossible_scores(router, test_prompts, score):
     assert router.log.rewards() == [] and router.feedback(d.id, score=1.0) == "recorded"
 
 
-@pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf"), "x"])
+@pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf"), True, "x"])
 def test_impossible_costs(router, test_prompts, cost):
     d = router.route(test_prompts[0])
-    with pytest.raises(RouterError, match="cost"):
-        router.feedback(d.id, score=1.0, cost=cost)
+    for impossible in (cost, 1e300):
+        with pytest.raises(RouterError, match="cost"):
+            router.feedback(d.id, score=1.0, cost=impossible)
     with pytest.raises(RouterError, match="cost"):
         router.finish(d.id, cost=cost)
     assert router.log.rewards() == []
