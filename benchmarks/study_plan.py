@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cabs_core.algorithms.policies.hier_mix import CORRECTIONS, WIDE_ANCHOR
+from cabs_core.algorithms.policies.hier_mix import CORRECTIONS
 from cabs_core.base.catalog import STREAM_CONDITIONS, asset_name
 
+#: options of `hier_mix` with a less rigid anchored model: slower to leave a wrong anchor
+WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
 LONG_RHOS = tuple(float(r) for r in range(0, 1001, 50))
 SHORT_RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)
 FEW_RHOS = (150.0, 550.0, 900.0)

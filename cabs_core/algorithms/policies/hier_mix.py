@@ -68,7 +68,6 @@ from cabs_core.algorithms.policies.hier_loop import (
     Parts,
     Scratch,
     decide,
-    fill_weights,
     learn,
 )
 from cabs_core.algorithms.policies.hier_model import (
@@ -94,8 +93,6 @@ _ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm")
 LARGE_STATE = 100e6
 logger = logging.getLogger(__name__)
 
-#: options with a less rigid anchored model, for comparison: slower to leave a wrong anchor
-WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}
 #: the policy without corrections
 TWO_MODELS = {
     "corrections": (),
@@ -342,12 +339,6 @@ class HierMix(CompiledPolicy):
     def experts(self) -> int:
         """Weights of the models."""
         return len(self.prior_weights)
-
-    def weights(self) -> np.ndarray:
-        """Current weights of the anchored model, the corrections and the cold model."""
-        out = np.empty(self.experts)
-        fill_weights(self.log_weights, 1.0, out)
-        return out
 
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)
