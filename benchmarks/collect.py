@@ -40,7 +40,7 @@ from cabs_core.evaluation.replay.engine import replay
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.pipeline.stages.answers import AnswersSummary
 from cabs_core.pipeline.stages.scores import ScoresSummary, sheet
-from cabs_core.report.verdict import Bounded, decide, estimate
+from cabs_core.report.gap import Bounded, decide, estimate
 from cabs_core.router.build import choose_policy
 from cabs_server.stand_in import label, make_prompts, upstreams_text
 

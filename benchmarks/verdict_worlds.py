@@ -34,7 +34,7 @@ from cabs_core.data.pool_files.goals import Goal
 from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.ope import LoggedData, evaluate
 from cabs_core.report.evidence import Played
-from cabs_core.report.verdict import Gap, decide
+from cabs_core.report.gap import Gap, decide
 from cabs_core.router.checks import compare_plays
 from cabs_core.router.goals import answer_goal
 

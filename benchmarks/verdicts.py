@@ -45,7 +45,8 @@ from cabs_core.data.validation.overview import overview
 from cabs_core.evaluation.replay import ReplayResult, replay
 from cabs_core.report import cards
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.verdict import MATTERS, SAVES, Verdict, verdict_at
+from cabs_core.report.gap import MATTERS, SAVES
+from cabs_core.report.verdict import Verdict, verdict_at
 from cabs_core.router.goals import GoalAnswer, answer_goal
 
 ROUTERS = ("ridge", "lin_ucb", "hier_mix")

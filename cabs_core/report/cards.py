@@ -10,11 +10,12 @@ from cabs_core.base.catalog import NO_ROUTERS
 from cabs_core.base.errors import counted as number_of
 from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
+from cabs_core.report.gap import MATTERS, SAVES, Bounded
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text, signed_text
-from cabs_core.report.verdict import MATTERS, SAVES, Bounded, Verdict, headline, summary
+from cabs_core.report.verdict import Verdict, headline, summary
 
 
 def value_text(verdict: Verdict) -> str:

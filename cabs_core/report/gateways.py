@@ -19,8 +19,8 @@ from typing import Any
 import yaml
 
 from cabs_core.base.errors import ResultError
+from cabs_core.report.gap import Bounded
 from cabs_core.report.routing_table import RoutingTable, TableRow
-from cabs_core.report.verdict import Bounded
 
 #: models that a request to OpenRouter tries: its list may have three
 _MODELS = 3

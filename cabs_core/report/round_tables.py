@@ -15,11 +15,12 @@ from cabs_core.base.units import money
 from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.evidence import Evidence
+from cabs_core.report.gap import MATTERS, SAVES
 from cabs_core.report.names import label
 from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable, TableCell, number, percent, table_of, words
-from cabs_core.report.verdict import MATTERS, SAVES, Verdict
+from cabs_core.report.verdict import Verdict
 
 _MOST_TASKS = 60
 

@@ -24,7 +24,7 @@ from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report.evidence import Evidence, Played
-from cabs_core.report.verdict import Bounded, estimate
+from cabs_core.report.gap import Bounded, estimate
 
 #: most clusters of a table without tasks, and least train prompts of one
 CLUSTERS, LEAST = 12, 50

@@ -5,9 +5,7 @@ train prompts show (the policy `best_single`) and, where the held-out prompts sh
 deploying asks for a gain over both. The router is the best of k, so its intervals are those of k comparisons
 (`statistics.uncertainty` has all of them).
 
-One rule decides, from the figures that are shown. Deploy: the utility is higher, or the quality is at most
-`MATTERS` lower and at least `SAVES` of the model's cost is saved, whole intervals counted. Keep: neither is
-possible within them.
+One rule decides, from the figures that are shown (`gap`).
 
 rho is in score units per USD, so a right answer is worth 1 / rho USD.
 """
@@ -25,46 +23,14 @@ import numpy as np
 from cabs_core.algorithms.problem.gaps import End
 from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS
 from cabs_core.base.errors import round_up
-from cabs_core.base.statistics import Error, mean_error, too_heavy, two_way_error
+from cabs_core.base.statistics import two_way_error
 from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
+from cabs_core.report.gap import Bounded, Gap, decide, estimate
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import missing
-
-#: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
-MATTERS = 0.01
-#: Nor does a smaller share of the bill.
-SAVES = 0.05
-#: share of cases in which the prompts that are asked for bring an answer; the same where both are as good,
-#: higher because the best of several that are as good looks better than it is; and the draws that tell
-_ANSWERED, _ANSWERED_IF_EQUAL, _DRAWS = 0.92, 0.95, 2000
-#: prompts beyond which nobody is told to collect
-_MOST_PROMPTS = 10_000_000
-_NOT_KNOWN = (math.nan, math.nan)
-
-
-@dataclass(frozen=True)
-class Bounded:
-    """A figure with its two-sided 95 % interval; None: the error is not known."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def above(self, bound: float) -> bool:
-        """Whether the whole interval is."""
-        return self.low is not None and self.low > bound
-
-    def below(self, bound: float) -> bool:
-        """Whether the whole interval is."""
-        return self.high is not None and self.high < bound
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """(low, high), NaN where they are not known."""
-        return tuple(math.nan if x is None else x for x in (self.low, self.high))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -122,30 +88,6 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-def estimate(value: float, error: Error, compared: int) -> Bounded:
-    """A figure with the interval of the best of `compared`."""
-    low, high = error.interval(value, compared)
-    return Bounded(value) if math.isnan(low) else Bounded(value, low, high)
-
-
-def rule(utility: Any, quality: Any, saved: Any, free: bool = False) -> tuple[Any, Any]:
-    """(deploy, keep) by this module's rule, of intervals (low, high): numbers or arrays, NaN not known.
-
-    Args:
-        free: the model costs nothing, so that nothing can be saved.
-    """
-    deploy = (utility[0] > 0.0) | ((saved[0] > SAVES) & (quality[0] > -MATTERS))
-    saves_nothing = free | (saved[1] < SAVES) | (quality[1] < -MATTERS)
-    return deploy, np.logical_not(deploy) & (utility[1] < MATTERS) & saves_nothing
-
-
-def decide(utility: Bounded, quality: Bounded, saved: Bounded | None) -> str:
-    """deploy, keep or unsure."""
-    ends = _NOT_KNOWN if saved is None else saved.ends
-    deploy, keep = rule(utility.ends, quality.ends, ends, saved is None)
-    return "deploy" if deploy else "keep" if keep else "unsure"
 
 
 def routers(data: PoolData) -> list[str]:
@@ -257,162 +199,6 @@ def _regime_weights(data: PoolData, played: Played) -> np.ndarray:
     regime = table[table["policy"] == played.policy].set_index("rho")["regime"]
     counts = regime.value_counts()
     return np.array([1 / counts[regime[rho]] / len(counts) for rho in played.rhos])
-
-
-class Gap:
-    """A router minus a single model on the same queries in the same orders, averaged over rhos, with errors.
-
-    Args:
-        own, other: both at the same rhos. weights: `[R]` of these.
-    """
-
-    def __init__(self, evidence: Evidence, own: Played, other: Played, weights: np.ndarray):
-        self._clusters, self._asked = evidence.problem.clusters, evidence.asked
-        self._plays = own.plays[int(weights.argmax())]
-        self._real = min(
-            evidence.real_share(p, float(rho)) for p in (own.policy, other.policy) for rho in own.rhos
-        )
-        self.own, self.other = (
-            {name: (weights @ getattr(p, name), weights @ p.trials[name]) for name in own.trials}
-            for p in (own, other)
-        )
-        self.queries = int((self._plays > 0).sum())
-        members = np.arange(len(self._plays)) if self._clusters is None else self._clusters
-        self.independent = len(np.unique(members[self._plays > 0]))
-        self.carriers = min(
-            (
-                carriers
-                for means in (self.own, self.other)
-                if (carriers := too_heavy(self._plays * means["cost"][0], self._clusters))
-            ),
-            default=None,
-        )
-        self._dearest = evidence.dearest
-
-    def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
-        error = mean_error(values, self._plays, self._clusters, trials=trials, unit=unit)
-        return replace(error, clusters=error.clusters * self._real)
-
-    def _minus(self, **factors: float) -> tuple[np.ndarray, np.ndarray]:
-        """(of each query, of each trial): a weighted sum of the differences of utility, score and cost."""
-        queries, trials = (
-            sum(f * (self.own[name][i] - self.other[name][i]) for name, f in factors.items()) for i in (0, 1)
-        )
-        return np.asarray(queries), np.asarray(trials)
-
-    def _estimate(self, parts: tuple[np.ndarray, np.ndarray], compared: int, unit: float) -> Bounded:
-        return estimate(float(parts[1].mean()), self._error(*parts, unit), compared)
-
-    @property
-    def score(self) -> Bounded:
-        """Mean score of the router."""
-        mean = self._estimate(self.own["score"], 1, 1.0)
-        return (
-            mean
-            if mean.low is None or mean.high is None
-            else Bounded(mean.value, max(mean.low, 0.0), min(mean.high, 1.0))
-        )
-
-    def utility(self, compared: int) -> Bounded:
-        """Difference of the mean utilities."""
-        return self._estimate(self._minus(utility=1.0), compared, 1.0)
-
-    def quality(self, compared: int) -> Bounded:
-        """Difference of the mean scores."""
-        return self._estimate(self._minus(score=1.0), compared, 1.0)
-
-    def gain(self, rho: float, compared: int) -> Bounded:
-        """USD per 1,000 requests: worth of the right answers minus what they cost."""
-        unit = 1000 / rho + 1000 * self._dearest
-        gain = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, unit)
-        return gain if self.carriers is None else Bounded(gain.value)
-
-    def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
-        """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
-        (cost, paid), (model_cost, model_paid) = self.own["cost"], self.other["cost"]
-        full = float(model_paid.mean())
-        if not full > 0:
-            return None
-        left = float(paid.mean()) / full
-        return left, ((cost - left * model_cost) / full, (paid - left * model_paid) / full)
-
-    @property
-    def _dear(self) -> float:
-        """Mean cost of the dearest model over the single model's: what unseen traffic may cost the router."""
-        return self._dearest / float(self.other["cost"][1].mean())
-
-    def saved(self, compared: int) -> Bounded | None:
-        """Share of the model's cost that is saved; None where that is free."""
-        share_and_parts = self._left()
-        if share_and_parts is None:
-            return None
-        left, parts = share_and_parts
-        if self.carriers is not None:
-            return Bounded(1 - left)
-        error = self._error(*parts, 0.0)
-        low, high = error.interval(left, compared)
-        high = max(high, replace(error, unit=self._dear).interval(left, compared)[1])
-        return Bounded(1 - left) if math.isnan(low) else Bounded(1 - left, 1 - high, 1 - low)
-
-    @property
-    def at_limit(self) -> bool:
-        """Whether what is saved may be just `SAVES`, the least that counts."""
-        saved = self.saved(1)
-        return saved is not None and saved.ends[0] <= SAVES <= saved.ends[1]
-
-    @property
-    def _close_to_limit(self) -> bool:
-        """Whether what is saved is within one standard error of it."""
-        left = self._left()
-        if left is None or self.carriers is not None:
-            return False
-        return bool(abs(1 - left[0] - SAVES) <= self._error(*left[1], 0.0).se)
-
-    def more(self, compared: int) -> int | None:
-        """How many more prompts, for the whole table, until the rule decides in eight of ten cases.
-
-        What is true is drawn about what was found, as its error says, and what will be found about that. Both
-        may be as good, and then it has to decide, too. A difference near the limits of the rule takes ever
-        more. None: not known, close to the limit of what is saved, or more than anybody collects.
-        """
-        if self._close_to_limit:
-            return None
-        left = self._left()
-        figures = [self._minus(utility=1.0), self._minus(score=1.0)]
-        if left is not None and self.carriers is None:
-            figures.append((-left[1][0], -left[1][1]))
-        units = (1.0, 1.0, self._dear if len(figures) > 2 else 0.0)
-        errors = [self._error(*parts, unit) for parts, unit in zip(figures, units, strict=False)]
-        if any(math.isnan(error.se) for error in errors):
-            return None
-        centre = np.array(
-            [float(parts[1].mean()) for parts in figures[:2]]
-            + ([1 - left[0]] if left and len(figures) > 2 else [])
-        )
-        spread = np.array([max(error.se, error.unseen() / 2) for error in errors])
-        with np.errstate(invalid="ignore"):
-            alike = np.nan_to_num(np.corrcoef(np.array([queries for queries, _ in figures])))
-        np.fill_diagonal(alike, 1.0)
-        root = np.linalg.cholesky(alike + 1e-9 * np.eye(len(alike))).T
-        rng = np.random.default_rng(0)
-        truth = centre + spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
-        noise = spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
-        done, equal = self.independent, centre.copy()
-        equal[:2] = 0.0
-        for times in np.geomspace(1.1, max(_MOST_PROMPTS / max(self._asked, 1), 1.2), 120):
-            reach = [error.after(float(times)).interval(0.0, compared) for error in errors]
-            decided = []
-            for true in (truth, equal):
-                later = true + noise / math.sqrt(times)
-                utility, quality, *saved = [
-                    (later[:, i] + low, later[:, i] + high) for i, (low, high) in enumerate(reach)
-                ]
-                deploy, keep = rule(utility, quality, saved[0] if saved else _NOT_KNOWN, left is None)
-                decided.append(float((deploy | keep).mean()))
-            if decided[0] >= _ANSWERED and decided[1] >= _ANSWERED_IF_EQUAL:
-                share = done / max(self.queries, 1)
-                return max(math.ceil(float(times - 1) * self._asked * share), 1)
-        return None
 
 
 def verdict_at(evidence: Evidence, router: str, rho: float, compared: int) -> Verdict:

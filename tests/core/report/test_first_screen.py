@@ -21,6 +21,7 @@ from cabs_core.report import verdict as verdicts
 from cabs_core.report.cards import fields, usual
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.data import PoolData
+from cabs_core.report.gap import Bounded, decide, estimate
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import saving_span, saving_text
 from dbt_like_sql import build_all
@@ -334,9 +335,7 @@ def test_prompts_are_escaped_on_the_page(pages):
 
 
 def around(value, half):
-    return (
-        verdicts.Bounded(value) if math.isnan(half) else verdicts.Bounded(value, value - half, value + half)
-    )
+    return Bounded(value) if math.isnan(half) else Bounded(value, value - half, value + half)
 
 
 @pytest.mark.parametrize(
@@ -365,12 +364,12 @@ def around(value, half):
     ],
 )
 def test_decisions(utility, quality, saved, decision):
-    assert verdicts.decide(around(*utility), around(*quality), saved and around(*saved)) == decision
+    assert decide(around(*utility), around(*quality), saved and around(*saved)) == decision
 
 
 def test_more_routers_widen_the_interval_and_more_queries_would_tell():
     error = Error(0.02, math.inf)
-    one, many = (verdicts.estimate(0.05, error, k) for k in (1, 20))
+    one, many = (estimate(0.05, error, k) for k in (1, 20))
     assert one.above(0.0) and not many.above(0.0) and one.low == pytest.approx(0.05 - 1.96 * 0.02, abs=1e-4)
     assert one.high - one.value == pytest.approx(one.value - one.low)
     assert round_up(785) == 790 and round_up(12_345) == 13_000 and round_up(7) == 7
@@ -553,9 +552,9 @@ def test_the_better_model_of_the_held_out_prompts_is_named_and_so_are_independen
 def test_few_queries_without_any_difference_prove_nothing():
     """24 queries on which router and model score the same leave room for a difference on 1 - .05^(1/24) of
     the traffic."""
-    few, many = (verdicts.estimate(0.0, Error(0.0, math.inf, n, unit=1.0), 1) for n in (24, 3000))
+    few, many = (estimate(0.0, Error(0.0, math.inf, n, unit=1.0), 1) for n in (24, 3000))
     assert few.high == -few.low == pytest.approx(1 - 0.05 ** (1 / 24))
-    assert [verdicts.decide(x, x, None) for x in (few, many)] == ["unsure", "keep"]
+    assert [decide(x, x, None) for x in (few, many)] == ["unsure", "keep"]
 
 
 def test_one_line_for_all_values():

@@ -23,7 +23,7 @@ from benchmarks.verdict_worlds import (
     repeated,
     verdict,
 )
-from cabs_core.report.verdict import SAVES, Gap
+from cabs_core.report.gap import SAVES, Gap
 
 
 @pytest.mark.parametrize("name", WORLDS)

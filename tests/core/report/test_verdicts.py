@@ -12,7 +12,7 @@ from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
 from cabs_core.base.statistics import Error
 from cabs_core.report import logged
-from cabs_core.report.verdict import Bounded, estimate
+from cabs_core.report.gap import Bounded, estimate
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
 SEEDS = (1, 3, 4, 11, 12, 13)
