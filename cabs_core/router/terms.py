@@ -51,35 +51,35 @@ class Terms:
         )
 
 
-def _models(given: Any, manifest: Manifest) -> tuple[str, ...]:
+def _models(header: Any, manifest: Manifest) -> tuple[str, ...]:
     """Names in the order of the router's models."""
-    names = given
-    if isinstance(given, str):
+    names = header
+    if isinstance(header, str):
         try:
-            names = json.loads(given) if given.lstrip().startswith("[") else given.split(",")
+            names = json.loads(header) if header.lstrip().startswith("[") else header.split(",")
         except ValueError:
             names = None
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise RouterError(f"{MODELS} {given!r:.100}: expected names, divided by commas or as a JSON list")
+        raise RouterError(f"{MODELS} {header!r:.100}: expected names, divided by commas or as a JSON list")
     listed = {name.strip() for name in names} - {""}
-    known = ", ".join(manifest.names)
+    models = ", ".join(manifest.names)
     if unknown := sorted(listed - set(manifest.names)):
-        raise RouterError(f"{MODELS}: unknown model {unknown[0]!r:.100}; this router knows {known}")
+        raise RouterError(f"{MODELS}: unknown model {unknown[0]!r:.100}; this router knows {models}")
     if not listed:
-        raise RouterError(f"{MODELS} names no model; this router chooses between {known}")
+        raise RouterError(f"{MODELS} names no model; this router chooses between {models}")
     return tuple(name for name in manifest.names if name in listed)
 
 
-def _value(given: Any, manifest: Manifest) -> float:
+def _value(text: Any, manifest: Manifest) -> float:
     """USD that a right answer is worth."""
     low, high = min(manifest.rhos), max(manifest.rhos)
     least, most = 1.0 / max(highest_rho(low, high), 1.0 / MOST_USD), 1.0 / max(low, 1.0 / MOST_USD)
     try:
-        value = float("nan") if isinstance(given, bool) else float(given)
+        value = float("nan") if isinstance(text, bool) else float(text)
     except (TypeError, ValueError):
         value = float("nan")
     if not least * (1.0 - 1e-6) <= value <= most * (1.0 + 1e-6):
         raise RouterError(
-            f"{VALUE} {given!r:.60}: expected the worth of a right answer, USD from {least:.6g} to {most:.6g}"
+            f"{VALUE} {text!r:.60}: expected the worth of a right answer, USD from {least:.6g} to {most:.6g}"
         )
     return value

@@ -218,8 +218,8 @@ def test_the_bill_is_that_of_the_server(plugin):
 
 
 def test_terms_of_a_call(plugin):
-    def chosen(offered, **said):
-        keywords = {"litellm_call_id": "one", **said}
+    def chosen(offered, **fields):
+        keywords = {"litellm_call_id": "one", **fields}
         picked = run(plugin.async_filter_deployments("cabs", offered, ASK, keywords))[0]["model_info"]["id"]
         headers = run(plugin.async_post_call_response_headers_hook({"litellm_call_id": "one"}, None, None))
         assert json.loads(headers["x-cabs-why"])[0]["model"] == picked
@@ -245,6 +245,6 @@ def test_terms_of_a_call(plugin):
 
 def test_a_failure_here_leaves_out_models_that_may_not_answer(plugin, monkeypatch):
     monkeypatch.setattr("cabs_server.litellm.logger.route_conversation", None)
-    said = {"metadata": {"x-cabs-models": MODELS[:2]}}
-    left = run(plugin.async_filter_deployments("cabs", deployments(), ASK, said))
+    fields = {"metadata": {"x-cabs-models": MODELS[:2]}}
+    left = run(plugin.async_filter_deployments("cabs", deployments(), ASK, fields))
     assert [one["model_info"]["id"] for one in left] == MODELS[:2] and plugin.errors == 1

@@ -19,8 +19,8 @@ def test_models_that_may_answer(place):
                 allowed
             )
         assert {tuple(d.available) for d in log(place).decisions()} == {(False, True, True, False)}
-        for given, words in (("gpt-9", "unknown model 'gpt-9'"), (",", "names no model")):
-            answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-models": given})
+        for models, words in (("gpt-9", "unknown model 'gpt-9'"), (",", "names no model")):
+            answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-models": models})
             assert answer.status_code == 400 and words in answer.json()["error"]["message"]
         named = {"model": MODELS[0], **ASK}
         refused = c.post("/v1/chat/completions", json=named, headers={"x-cabs-models": MODELS[1]})
@@ -65,9 +65,9 @@ def test_a_decision_alone_takes_the_same_terms(place):
     terms = {"x-cabs-models": ",".join(MODELS[:2]), "x-cabs-value": "0.002"}
     with client(place) as c:
         for body in ({"text": "Hello"}, ASK):
-            made = c.post("/v1/decision", json={**body, "available": MODELS[1:]}, headers=terms)
-            assert made.json()["model"] == MODELS[1] and made.json()["rho"] == pytest.approx(500.0)
-            assert json.loads(made.headers["x-cabs-why"])[0]["model"] == MODELS[1]
+            decided = c.post("/v1/decision", json={**body, "available": MODELS[1:]}, headers=terms)
+            assert decided.json()["model"] == MODELS[1] and decided.json()["rho"] == pytest.approx(500.0)
+            assert json.loads(decided.headers["x-cabs-why"])[0]["model"] == MODELS[1]
             neither = c.post("/v1/decision", json={**body, "available": MODELS[2:]}, headers=terms)
             assert neither.status_code == 400 and "no model is available" in neither.text
         twice = c.post("/v1/decision", json={"text": "Hello", "rho": 3.0}, headers=terms)
@@ -82,6 +82,6 @@ def test_a_turn_that_keeps_its_model_says_so(place):
         second = c.post("/v1/chat/completions", json=turn, headers=asked)
         (why,) = json.loads(second.headers["x-cabs-why"])
         assert why == {"model": first.headers["x-cabs-model"], "kept": first.headers["x-cabs-decision"]}
-        other = next(m for m in MODELS if m != why["model"])
-        third = c.post("/v1/chat/completions", json=turn, headers={**asked, "x-cabs-models": other})
-        assert third.headers["x-cabs-model"] == other
+        rival = next(m for m in MODELS if m != why["model"])
+        third = c.post("/v1/chat/completions", json=turn, headers={**asked, "x-cabs-models": rival})
+        assert third.headers["x-cabs-model"] == rival

@@ -67,8 +67,8 @@ def test_estimates_see_the_restriction(make_bundle, test_prompts):
     router = Router.load(make_bundle("carrot", epsilon=0.3), seed=3)
     first = router.arms[0]
     for i, text in enumerate(test_prompts * 3):
-        made = router.route(text, available=None if i % 2 else router.arms[1:])
-        router.feedback(made.id, score=float(i % 3 > 0), cost=1e-4)
+        decision = router.route(text, available=None if i % 2 else router.arms[1:])
+        router.feedback(decision.id, score=float(i % 3 > 0), cost=1e-4)
     data = read_events(router.log, router.arms)
     assert not data.available[::2, 0].any() and data.available[1::2].all()
     always = np.tile([1.0, 0.0, 0.0, 0.0], (len(data), 1))
@@ -78,11 +78,11 @@ def test_estimates_see_the_restriction(make_bundle, test_prompts):
 
 def test_why_names_the_model_and_the_best_of_the_others(mixed, test_prompts):
     for text in test_prompts[:20]:
-        made = mixed.route(text, available=mixed.arms[1:], rho=300.0)
-        worth = {arm: made.scores[arm] - 300.0 * made.costs[arm] for arm in mixed.arms[1:]}
-        best, other = made.why
-        assert best["model"] == made.model and best.get("explored", False) == made.explored
-        assert other["model"] == max(set(worth) - {made.model}, key=worth.__getitem__)
-        assert best["score"] == pytest.approx(made.scores[made.model], rel=1e-3)
-        assert other["cost"] == pytest.approx(made.costs[other["model"]], rel=1e-3)
+        decision = mixed.route(text, available=mixed.arms[1:], rho=300.0)
+        worth = {arm: decision.scores[arm] - 300.0 * decision.costs[arm] for arm in mixed.arms[1:]}
+        best, rival = decision.why
+        assert best["model"] == decision.model and best.get("explored", False) == decision.explored
+        assert rival["model"] == max(set(worth) - {decision.model}, key=worth.__getitem__)
+        assert best["score"] == pytest.approx(decision.scores[decision.model], rel=1e-3)
+        assert rival["cost"] == pytest.approx(decision.costs[rival["model"]], rel=1e-3)
     assert len(mixed.route(test_prompts[0], available=mixed.arms[:1]).why) == 1
