@@ -11,8 +11,6 @@ from cabs_core.base.statistics import bootstrap_ratio
 from cabs_core.evaluation.metrics import cost_saved, non_decreasing_hull
 from cabs_core.report.evidence import Evidence
 
-_REPLICATES = 1000
-
 
 def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     """Share of each single model's cost that a router saves at the model's quality, on the replayed queries.
@@ -26,14 +24,10 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     p, played, cells = evidence.problem, evidence.played(router), evidence.real()
     costs, scores = played.mean("cost"), played.mean("score")
     costs_again = np.maximum(
-        bootstrap_ratio(
-            played.plays * played.cost, played.plays, clusters=p.clusters, replicates=_REPLICATES
-        ),
+        bootstrap_ratio(played.plays * played.cost, played.plays, clusters=p.clusters),
         0.0,
     )
-    scores_again = bootstrap_ratio(
-        played.plays * played.score, played.plays, clusters=p.clusters, replicates=_REPLICATES
-    )
+    scores_again = bootstrap_ratio(played.plays * played.score, played.plays, clusters=p.clusters)
     hulls = [non_decreasing_hull(x, y) for x, y in zip(costs_again.T, scores_again.T, strict=True)]
     rows = []
     for j, arm in enumerate(p.arms):
@@ -41,10 +35,7 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
         share = cost_saved(costs, scores, float(cost.mean()), float(score.mean()))
         low = high = np.nan
         if p.n > 1 and not math.isnan(share):
-            again = (
-                bootstrap_ratio(values, clusters=p.clusters, replicates=_REPLICATES)
-                for values in (score, cost)
-            )
+            again = (bootstrap_ratio(values, clusters=p.clusters) for values in (score, cost))
             values = [
                 _saved(*hull, *sample) for hull, sample in zip(hulls, zip(*again, strict=True), strict=True)
             ]

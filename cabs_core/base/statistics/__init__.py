@@ -2,16 +2,17 @@
 
 clusters     what an independent observation is: prompts with near-copies, conversations
 uncertainty  errors, intervals, bounds, and what was not seen; many comparisons
+costs        mean costs, which have no largest value
+bootstrap    resampling, for what has no formula
 people       what people would say, from a sample and an instrument's verdicts
 """
 
+from cabs_core.base.statistics.bootstrap import bootstrap_ratio, bootstrap_weights
 from cabs_core.base.statistics.clusters import cluster_sums, clusters_of, independent
+from cabs_core.base.statistics.costs import cost_bound, tail_error, too_heavy
 from cabs_core.base.statistics.uncertainty import (
     UNKNOWN,
     Error,
-    bootstrap_ratio,
-    bootstrap_weights,
-    cost_bound,
     crossed_error,
     half_width,
     holm,
@@ -20,9 +21,7 @@ from cabs_core.base.statistics.uncertainty import (
     seen_share,
     share_interval,
     standard_error,
-    tail_error,
     times_needed,
-    too_heavy,
     two_way_error,
 )
 

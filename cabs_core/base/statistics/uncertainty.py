@@ -3,7 +3,6 @@
     error = mean_error(values, clusters=problem.clusters, trials=by_trial)  # of the mean of [n] values
     low, high = error.interval(mean, compared=5)                            # 95 %, for the best of five
     low, high = share_interval(hits / n, n)                                 # Clopper and Pearson
-    high = cost_bound(costs, clusters)                                      # None if a few calls dominate
 
 **Units are clusters** (`statistics.clusters`): prompts with their near-copies, or conversations.
 Errors are linearised sums over clusters, degrees of freedom follow their number.
@@ -22,17 +21,14 @@ as wide as one unit of the possible range in as large a share of the traffic as 
 
 **The best of k** pays for being chosen: 5 % is divided by k (Bonferroni).
 
-**Costs have no largest value**: `too_heavy`, `cost_bound`. All errors are given the split:
+**Costs have no largest value**: `statistics.costs`. All errors are given the split:
 the same train rows, oracles and tuning.
-
-Costs are in USD.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -41,12 +37,7 @@ from scipy import special
 
 from cabs_core.base.statistics.clusters import cluster_sums, independent
 
-REPLICATES = 1000
 LEVEL = 0.05
-#: a mean of costs is not known where the money rests on fewer clusters (or two thirds of them all)
-LEAST_CARRIERS = 16
-#: (share of the largest values, their mean excess over the rest where values are standard normal)
-_TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
 _LUMPS = ("lump_low", "lump_high", "farthest_low", "farthest_high")
 
 
@@ -324,130 +315,6 @@ def share_interval(share: float, error: Error, tail: float = LEVEL / 2) -> tuple
     low = float(special.betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
     high = float(special.betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
     return low, high
-
-
-def too_heavy(costs: ArrayLike, clusters: ArrayLike | None = None) -> float | None:
-    """How many clusters of equal cost all the money rests on, where these are too few for the mean to be
-    known; None where it is.
-
-    As many as Kish says of these costs (`clusters.independent`), or as `tail_error` says of ones with their
-    spread, if fewer.
-    """
-    sums = cluster_sums(costs, clusters)
-    if not sums.any():
-        return None
-    tail = tail_error(costs, clusters)
-    carriers = min(independent(sums), tail**-2 if tail > 0 else math.inf)
-    return carriers if carriers < min(LEAST_CARRIERS, 2 / 3 * len(sums)) else None
-
-
-def tail_error(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """Relative standard error of a mean cost, were the dear ones lognormal:
-    what no dear one has to be drawn for.
-
-    A sum without its rare large costs looks safe; the spread of the dearer half, quarter and tenth says
-    whether there are any (the least of the three: a mixture of cheap and dear models is not a tail).
-    """
-    sums = cluster_sums(costs, clusters)
-    logs = np.sort(np.log(sums[sums > 0]))
-    if len(logs) < 10:
-        return 0.0
-    spreads = []
-    for part, expected in _TAILS:
-        count = max(int(len(logs) * part), 3)
-        spreads.append(float((logs[-count:] - logs[-count - 1]).mean()) / expected)
-    return math.sqrt(math.expm1(min(*spreads, 6.0) ** 2) / len(logs))
-
-
-def cost_bound(
-    costs: ArrayLike,
-    clusters: ArrayLike | None = None,
-    *,
-    trials: ArrayLike | None = None,
-    tail: float = LEVEL,
-    dearest: float = 0.0,
-) -> float | None:
-    """Upper bound of a mean cost; None where a few calls are most of the money,
-    so that nothing is known (`too_heavy`).
-
-    The largest of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997,
-    Statistics in Medicine 16(7)), one for others: skewness, and one more call as dear as the dearest,
-    and what the share of traffic that was not seen may cost at `dearest` a call.
-    Simulated error at 5 %: at most .05 for lognormal costs up to sigma 2.5. What was not drawn is not
-    known: one call in a hundred that is twenty times as dear breaks it below 500 calls, if `dearest` is 0.
-    """
-    costs = np.asarray(costs, dtype=np.float64)
-    if too_heavy(costs, clusters) is not None:
-        return None
-    error = mean_error(costs, clusters=clusters, trials=trials, unit=0.0)
-    if math.isnan(error.se):
-        return None
-    means = cluster_sums(costs, clusters) / cluster_sums(np.ones(len(costs)), clusters)
-    bound = float(costs.mean()) + max(error.reach("high", tail), replace(error, unit=dearest).unseen(tail))
-    if (means > 0).all() and len(means) > 2:
-        logs, n = np.log(means), error.clusters
-        spread = float(logs.var(ddof=1))
-        z = float(special.stdtrit(max(n - 1, 1.0), 1 - tail))
-        half = z * math.sqrt(spread / n + spread**2 / (2 * max(n - 1, 1.0)))
-        bound = max(bound, math.exp(float(logs.mean()) + spread / 2 + half))
-    return bound
-
-
-@lru_cache(maxsize=8)
-def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
-    """[replicates, n] how often each of n clusters is drawn with replacement
-    (multinomial), float32, read-only.
-
-    The same (n, seed) always gives the same weights, so that two routers are resampled together.
-    """
-    rng = np.random.Generator(np.random.PCG64([seed, n, replicates]))
-    weights = np.empty((replicates, n), dtype=np.float32)
-    for row in weights:
-        row[:] = np.bincount(rng.integers(0, n, size=n), minlength=n)
-    weights.setflags(write=False)
-    return weights
-
-
-def bootstrap_ratio(
-    numerators: ArrayLike,
-    denominators: ArrayLike | None = None,
-    *,
-    clusters: ArrayLike | None = None,
-    replicates: int = REPLICATES,
-    seed: int = 0,
-) -> np.ndarray:
-    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries,
-    for what has no formula.
-
-    Args:
-        numerators: [..., n], one value a query (a mean: the values themselves).
-        denominators: the same shape, or None for ones (then the replicates are those of a mean).
-        clusters: [n] queries of one are drawn together; None: each alone.
-
-    Returns:
-        [..., replicates]; NaN or infinite where a resampled denominator is zero.
-    """
-    numerators = np.asarray(numerators, dtype=np.float64)
-    if denominators is None and clusters is not None:
-        denominators = np.ones(numerators.shape[-1:])
-    top = cluster_sums(numerators, clusters)
-    weights = bootstrap_weights(top.shape[-1], replicates, seed)
-    resampled = _resampled_mean(top, weights)
-    if denominators is None:
-        return resampled
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: np.ndarray = resampled / _resampled_mean(cluster_sums(denominators, clusters), weights)
-    return ratio
-
-
-def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """[..., replicates] resampled means.
-
-    Centred first, so that single-precision products keep the spread exact.
-    """
-    centre = values.mean(axis=-1, keepdims=True)
-    resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
-    return resampled
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:

@@ -1,0 +1,69 @@
+"""Resampling over clusters of queries, for what has no formula."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cabs_core.base.statistics.clusters import cluster_sums
+
+REPLICATES = 1000
+
+
+@lru_cache(maxsize=8)
+def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
+    """[replicates, n] how often each of n clusters is drawn with replacement
+    (multinomial), float32, read-only.
+
+    The same (n, seed) always gives the same weights, so that two routers are resampled together.
+    """
+    rng = np.random.Generator(np.random.PCG64([seed, n, replicates]))
+    weights = np.empty((replicates, n), dtype=np.float32)
+    for row in weights:
+        row[:] = np.bincount(rng.integers(0, n, size=n), minlength=n)
+    weights.setflags(write=False)
+    return weights
+
+
+def bootstrap_ratio(
+    numerators: ArrayLike,
+    denominators: ArrayLike | None = None,
+    *,
+    clusters: ArrayLike | None = None,
+    replicates: int = REPLICATES,
+    seed: int = 0,
+) -> np.ndarray:
+    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries,
+    for what has no formula.
+
+    Args:
+        numerators: [..., n], one value a query (a mean: the values themselves).
+        denominators: the same shape, or None for ones (then the replicates are those of a mean).
+        clusters: [n] queries of one are drawn together; None: each alone.
+
+    Returns:
+        [..., replicates]; NaN or infinite where a resampled denominator is zero.
+    """
+    numerators = np.asarray(numerators, dtype=np.float64)
+    if denominators is None and clusters is not None:
+        denominators = np.ones(numerators.shape[-1:])
+    top = cluster_sums(numerators, clusters)
+    weights = bootstrap_weights(top.shape[-1], replicates, seed)
+    resampled = _resampled_mean(top, weights)
+    if denominators is None:
+        return resampled
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio: np.ndarray = resampled / _resampled_mean(cluster_sums(denominators, clusters), weights)
+    return ratio
+
+
+def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """[..., replicates] resampled means.
+
+    Centred first, so that single-precision products keep the spread exact.
+    """
+    centre = values.mean(axis=-1, keepdims=True)
+    resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
+    return resampled
