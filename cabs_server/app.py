@@ -7,6 +7,8 @@ POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
 POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
 POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
 GET  /v1/models, /v1/models/{id}
+POST /v1/models             {name; scored, like or price_only} -> a model has joined the router, for admins
+DELETE /v1/models/{id}      it has left
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
 POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded,
                             duplicate; 404, 409. A static policy records and does not learn, and the answer
@@ -48,6 +50,7 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import Router
+from cabs_server import models
 from cabs_server.callers import ADMIN_KEYS, KEYS, check_host, read_keys
 from cabs_server.cap import Cap
 from cabs_server.completions import completion, count_tokens, embeddings, list_models, one_model
@@ -165,7 +168,9 @@ def make_app(
             Route(f"/v1{COUNT_TOKENS}", guarded(count_tokens, "messages"), methods=["POST"]),
             Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
             Route("/v1/models", guarded(list_models)),
+            Route("/v1/models", guarded(models.add), methods=["POST"]),
             Route("/v1/models/{name:path}", guarded(one_model)),
+            Route("/v1/models/{name:path}", guarded(models.remove), methods=["DELETE"]),
             Route("/v1/decision", guarded(decide), methods=["POST"]),
             Route("/v1/feedback", guarded(feedback), methods=["POST"]),
             Route("/v1/feedback/retract", guarded(retract), methods=["POST"]),
@@ -180,6 +185,7 @@ def make_app(
     app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
     app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
     app.state.follower, app.state.metrics = follower, address_of(metrics)
+    app.state.joining = asyncio.Lock()
     return app
 
 

@@ -7,6 +7,7 @@ import click
 from cabs_core.base.command import CommandGroup
 from cabs_core.router.cli import feedback, log, rollback, route
 from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.joining_cli import router
 from cabs_server.cli import serve
 
 
@@ -18,5 +19,5 @@ def main() -> None:
     """Serve a router that `cabs export` made. Needs only what its requirements.txt lists."""
 
 
-for command in (route, serve, feedback, doctor, rollback, log):
+for command in (route, serve, feedback, doctor, rollback, log, router):
     main.add_command(command)

@@ -52,6 +52,11 @@ def price_of(upstream: Upstream) -> float:
     return upstream.usd(_OUTPUT, _OUTPUT)
 
 
+def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:
+    """{model: USD of a typical call} of those whose price is known."""
+    return {name: price_of(upstream) for name, upstream in models.items() if upstream.free or upstream.price}
+
+
 def prior_scores(prices: np.ndarray) -> np.ndarray:
     """`[K]` scores that prices (USD) suggest: MEAN at their geometric mean, PER_DECADE more for ten times as
     much.

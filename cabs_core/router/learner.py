@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.base.atomic import Contents, atomic_directory
@@ -146,19 +148,23 @@ class Learner:
         return taught
 
     def _learn(self, logged: Logged, score: float, cost: float) -> None:
-        decision = Decision.from_dict(json.loads(logged.decision))
-        deltas = None
+        decision, names = Decision.from_dict(json.loads(logged.decision)), self.manifest.names
+        if decision.arm_name not in names:  # it has left the router
+            return
+        arm, deltas = names.index(decision.arm_name), None
         if self.heads.needs.surrogate and logged.embedding is not None:
-            deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(decision.arm, score)
+            deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(arm, score)
+            if decision.arms != tuple(names):  # models came or went since
+                of_name = dict(zip(names, deltas, strict=True))
+                deltas = np.array([of_name.get(name, 0.0) for name in decision.arms])
         taught = cost
         if logged.output_cost is not None and logged.input_cost is not None:
-            self.charges.learn(decision.arm, cost - logged.input_cost, logged.output_cost)
+            self.charges.learn(arm, cost - logged.input_cost, logged.output_cost)
             if self.policy.algorithm.corrects_costs:  # this was done here
                 taught = logged.expected_cost if logged.expected_cost is not None else cost
         self.policy.update(decision, score, taught, deltas=deltas)
         utility = float(clipped_utility(score, cost, logged.rho))
-        fallback = self.manifest.names.index(self.manifest.fallback)
-        weight = (logged.target[decision.arm] - (decision.arm == fallback)) / logged.p
+        weight = (logged.target[decision.arm] - (decision.arm_name == self.manifest.fallback)) / logged.p
         self.evidence.add(float(weight) * utility)
 
     def save(self) -> Path | None:

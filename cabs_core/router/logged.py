@@ -49,7 +49,7 @@ class LoggedBundle:
         self.log = log if isinstance(log, EventLog) else EventLog(log)
         if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
             self.log.read_from(self.folder / "events.sqlite")
-        self.log.add_encoder(self.manifest.id, self.manifest.identity)
+        self.log.add_bundle(self.manifest.id, self.manifest.identity, self.arms)
         self._learned = self.log.checkpoints(self.folder) if options.learned is None else options.learned
         self.learner = Learner(bundle, self.log, self._learned)
         any_rho = self.policy.algorithm.any_rho_now()

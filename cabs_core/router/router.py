@@ -23,12 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import clipped_utility, utility
 from cabs_core.data.events.log import EventLog, prompt_hash
-from cabs_core.router.bundle import writing
+from cabs_core.router.bundle import CARD, writing
+from cabs_core.router.card import model_card
 from cabs_core.router.charges import is_amount
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.heads import Prediction
@@ -360,13 +362,17 @@ class Router(LoggedBundle):
         values = decided.memory.get("baseline")  # the policy's own predicted utilities, where it has them
         rows = []
         for j, arm in enumerate(decided.arms):
-            row = {"model": arm, "score": float(scores[j]), "cost": float(costs[j])}
-            row |= {"utility": float(utilities[j]), "probability": float(logged.pmf[j])}
+            if arm not in self.arms:  # it has left the router
+                continue
+            at = self.arms.index(arm)
+            row = {"model": arm, "score": float(scores[at]), "cost": float(costs[at])}
+            row |= {"utility": float(utilities[at]), "probability": float(logged.pmf[j])}
             row["policy_probability"] = float(logged.target[j])
             row["available"] = logged.available is None or bool(logged.available[j])
             if values is not None:
                 row["learnt_utility"] = float(np.ravel(values)[j])
-                row["bonus"] = self.learner.policy.algorithm.deviation(decided, j)
+                same = decided.arms == tuple(self.arms)
+                row["bonus"] = self.learner.policy.algorithm.deviation(decided, j) if same else None
             rows.append(row)
         near = Neighbours.load(self.folder / "neighbours")
         nearest = [] if near is None else near.nearest(logged.embedding, neighbours)
@@ -379,26 +385,44 @@ class Router(LoggedBundle):
         """Write a new bundle with the learnt state, and with a copy of the log where the log is in memory."""
         with self._lock:
             self.follow()
+            return self.write(folder)
+
+    def continued(self) -> dict[str, Any]:
+        """How far its learner has read which log, for a bundle that goes on from there."""
+        return {
+            "lineage": sorted(self.learner.lineage),
+            "rewards": self.learner.learnt,
+            "charges": self.learner.charges.state(),
+            "log": self.log.id,
+            "counted": self.learner.counted,
+            "applied": self.learner.applied,
+        }
+
+    def write(
+        self, folder: str | Path, *, oracles: Oracles | None = None, card: bool = False, **changes: Any
+    ) -> Path:
+        """Write a bundle with the learner's policy as it is; see `save`, and `joining` where models change.
+
+        Args:
+            oracles: in place of the bundle's. card: write the model card anew. changes: of the manifest.
+        """
+        with self._lock:
             keep = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
             keep |= {"mode": self.options.mode, "epsilon": self.options.epsilon}
             keep["fallback"] = self.manifest.fallback
-            keep["provenance"] = {
-                **self.manifest.provenance,
-                "continued": {
-                    "lineage": sorted(self.learner.lineage),
-                    "rewards": self.learner.learnt,
-                    "charges": self.learner.charges.state(),
-                    "log": self.log.id,
-                    "counted": self.learner.counted,
-                    "applied": self.learner.applied,
-                },
-            }
+            keep["provenance"] = {**self.manifest.provenance, "continued": self.continued()}
+            keep |= changes
+            anew = ("policy/", "events.sqlite", *([] if oracles is None else ["oracles/"]))
             with writing(folder, keep) as temporary:
                 for name in self.manifest.files:
-                    if not name.startswith(("policy/", "events.sqlite")):
+                    if not name.startswith(anew) and not (card and name == CARD):
                         (temporary / name).parent.mkdir(parents=True, exist_ok=True)
                         shutil.copyfile(self.folder / name, temporary / name)
                 self.learner.policy.save(temporary / "policy")
+                if oracles is not None:
+                    oracles.save(temporary / "oracles")
+                if card:
+                    (temporary / CARD).write_text(model_card(keep), encoding="utf-8")
                 if self.log.place == ":memory:":
                     self.log.copy_to(temporary / "events.sqlite")
         return Path(folder)

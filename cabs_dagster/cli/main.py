@@ -52,6 +52,7 @@ def _register() -> None:
     from cabs_core.pipeline.commands.trace_cli import trace
     from cabs_core.router.cli import feedback, log, rollback, route
     from cabs_core.router.doctor_cli import doctor
+    from cabs_core.router.joining_cli import router
     from cabs_dagster.cli.check import check
     from cabs_dagster.cli.deploy import deploy
     from cabs_dagster.cli.plan import plan
@@ -76,7 +77,7 @@ def _register() -> None:
         prune,
     ):
         main.add_command(command)
-    for command in (export, deploy, route, feedback, doctor, log, rollback, serve, evaluate):
+    for command in (export, deploy, router, route, feedback, doctor, log, rollback, serve, evaluate):
         main.add_command(command)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from cabs_core.algorithms.oracles.arm_map import ArmMap
 from cabs_core.algorithms.oracles.card import model_card
 from cabs_core.algorithms.oracles.frozen_network import FrozenNetwork, rows_of_pairs
 from cabs_core.algorithms.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
@@ -51,6 +52,7 @@ class Oracles:
         blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the
             share of the task predictor in the candidate 'tasks' (the rest of either is kernel_ridge).
         metrics: validation errors per head and candidate, training log, data hash, settings.
+        arm_map: of arms that came or went since; None: the arms are those that were trained.
     """
 
     arms: list[str]
@@ -66,6 +68,7 @@ class Oracles:
     scaling: dict[str, np.ndarray | np.float64] = field(default_factory=dict)
     blend: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
+    arm_map: ArmMap | None = None
 
     def use(self, lists: NeighbourLists | None) -> None:
         """Take neighbours among the train prompts from these lists, where they are known."""
@@ -77,6 +80,13 @@ class Oracles:
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
         """Expected scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
+        trained = self.trained_scores(embeddings, prompt_lengths, model)
+        return trained if self.arm_map is None else self.arm_map.scores(trained)
+
+    def trained_scores(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
+        """The same of the arms that were trained, `[n, B]`."""
         model = model or self.chosen["accuracy"]
         if model == "network":
             return self._network("scores", embeddings, prompt_lengths)
@@ -95,6 +105,13 @@ class Oracles:
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
         """Expected costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
+        trained = self.trained_costs(embeddings, prompt_lengths, model)
+        return trained if self.arm_map is None else self.arm_map.costs_of(trained)
+
+    def trained_costs(
+        self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
+    ) -> np.ndarray:
+        """The same of the arms that were trained, `[n, B]`."""
         model = model or self.chosen["cost"]
         if model == "network":
             return self._network("costs", embeddings, prompt_lengths)
@@ -129,6 +146,8 @@ class Oracles:
             predicted: `predict_scores` of these rows, where it is known.
         """
         model = model or self.chosen["propagation"]
+        if self.arm_map is not None:
+            scores = self.arm_map.trained_scores(np.asarray(scores, dtype=np.float64))
         share = {**self.blend, "network": 1.0, "correlation": 0.0}[
             "propagation" if model == "blend" else model
         ]
@@ -137,11 +156,11 @@ class Oracles:
             network = self._network("surrogates", embeddings, prompt_lengths, scores)
             out = share * np.clip(network, 0.0, 1.0)
         if share < 1.0:
-            base = self.predict_scores(embeddings, prompt_lengths) if predicted is None else predicted
+            base = self.trained_scores(embeddings, prompt_lengths) if predicted is None else predicted
             out = out + (1.0 - share) * self.correlation.surrogates(
                 base, np.asarray(scores, dtype=np.float64)
             )
-        return out
+        return out if self.arm_map is None else self.arm_map.surrogates(out)
 
     def surrogate_deltas(
         self,
@@ -245,6 +264,7 @@ class Oracles:
             "predictors": sorted(self.predictors),
             "network": None if self.network is None else self.network.shape.to_dict(),
             "metrics": self.metrics,
+            "arm_map": None if self.arm_map is None else self.arm_map.to_dict(),
         }
         with atomic_directory(folder, CONTENTS) as temporary:
             (temporary / "oracles.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
@@ -307,4 +327,5 @@ class Oracles:
             else None,
             scaling=scaling,
             metrics=settings["metrics"],
+            arm_map=None if settings["arm_map"] is None else ArmMap.from_dict(settings["arm_map"]),
         )

@@ -18,15 +18,17 @@ Prompts are not kept unless asked for: their SHA-256 and their embedding are.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.base.paths import default_log, learned_folder
 from cabs_core.data.events.database import Database, Run
-from cabs_core.data.events.reads import ENCODER, EventReads
+from cabs_core.data.events.reads import ARMS, ENCODER, EventReads
 from cabs_core.data.events.rows import (
     BODIES,
     DECISIONS,
@@ -93,10 +95,17 @@ class EventLog(EventReads):
         for name, value in (("log", uuid.uuid4().hex), ("revision", "0")):
             run("INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value))
 
-    def add_encoder(self, bundle: str, identity: str) -> None:
-        """Remember which encoder (`Manifest.identity`) made the embeddings of a bundle's decisions."""
+    def add_bundle(self, bundle: str, identity: str, arms: Sequence[str]) -> None:
+        """Remember of a bundle which encoder (`Manifest.identity`) made the embeddings of its decisions,
+        between which arms they are, and since when."""
         sql = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
-        self.database.transaction(lambda run: run(sql, (f"{ENCODER}{bundle}", identity)), append=True)
+        since = json.dumps({"ts": time.time(), "arms": list(arms)})
+
+        def work(run: Run) -> None:
+            run(sql, (f"{ENCODER}{bundle}", identity))
+            run(sql, (f"{ARMS}{bundle}", since))
+
+        self.database.transaction(work, append=True)
 
     def checkpoints(self, bundle: str | Path) -> Path | None:
         """Folder of checkpoints learnt from this log: beside its file, or for a database beside the bundle.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,8 +25,8 @@ from cabs_core.data.events.rows import (
     reward_of,
 )
 
-#: names in the table `about` beside `log` and `revision`: `encoder:` with the id of a bundle
-ENCODER = "encoder:"
+#: names in the table `about` beside `log` and `revision`: `encoder:` and `arms:` with the id of a bundle
+ENCODER, ARMS = "encoder:", "arms:"
 
 
 class EventReads:
@@ -58,6 +59,12 @@ class EventReads:
         """{id of a bundle: identity of its encoder}, of bundles that have opened this log."""
         rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{ENCODER}%",))
         return {str(name).removeprefix(ENCODER): str(value) for name, value in rows}
+
+    def arm_sets(self) -> list[tuple[float, str, list[str]]]:
+        """(since when, bundle, its arms) of the bundles that have opened this log, the first one first."""
+        rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{ARMS}%",))
+        sets = [(json.loads(value), str(name).removeprefix(ARMS)) for name, value in rows]
+        return sorted((float(known["ts"]), bundle, list(known["arms"])) for known, bundle in sets)
 
     def noted(self, name: str) -> str | None:
         """The text under a name in `about`; None: there is none."""

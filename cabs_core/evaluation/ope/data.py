@@ -117,7 +117,8 @@ def read_events(
 ) -> LoggedData:
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
-    Decisions between other arms are left out, and those without an embedding or with one of another encoder.
+    Decisions that could play other arms are left out, and those without an embedding or with one of another
+    encoder. An arm that came later was not available to the decisions before.
     The router learns as it goes, so the log is `adaptive`.
     Decisions of a conversation that was decided several times are one cluster.
 
@@ -130,18 +131,24 @@ def read_events(
     """
     encoders = log.encoders()
     names = list(arms)
-    rows, rewards = [], []
+    rows, rewards, places = [], [], []
     for d, reward in log.scored():
         if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
-        if json.loads(d.decision)["arms"] == names:
+        drawn_from = json.loads(d.decision)["arms"]
+        if set(drawn_from) <= set(names):
             rows.append(d)
+            places.append([names.index(arm) for arm in drawn_from])
             rewards.append(reward)
     if not rows:
         whose = "" if identity is None else f" with embeddings of the encoder {identity}"
         raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
-    every = np.ones(len(names), dtype=np.bool_)
+    pmf = np.zeros((len(rows), len(names)))
+    available = np.zeros((len(rows), len(names)), dtype=np.bool_)
+    for i, (d, place) in enumerate(zip(rows, places, strict=True)):
+        pmf[i, place] = d.pmf
+        available[i, place] = True if d.available is None else d.available
     prompts = [d.prompt_hash for d in rows]
     return LoggedData(
         arms=names,
@@ -151,10 +158,10 @@ def read_events(
         features=leading(vectors, components),
         groups=np.array(prompts),
         propensities=np.array([d.p for d in rows]),
-        pmf=np.stack([d.pmf for d in rows]),
+        pmf=pmf,
         embeddings=vectors,
         lengths=np.array([d.prompt_length for d in rows]),
-        available=np.stack([every if d.available is None else d.available for d in rows]),
+        available=available,
         clusters=clusters_of(prompts, [d.session for d in rows]),
         adaptive=True,
     )

@@ -113,7 +113,7 @@ def test_embeddings_of_another_encoder_are_left_out(world, tmp_path) -> None:
     log = Path(shutil.copy(default_log(deployed_folder("tiny")), tmp_path))
     bundle = home / "artifacts" / "router" / "tiny" / "bundle"
     events = EventLog(log)
-    events.add_encoder("earlier", "another")
+    events.add_bundle("earlier", "another", [])
     events.close()
     for share, left in ((2, 2 * problem.n), (1, 0)):
         with sqlite3.connect(log) as db:

@@ -1,0 +1,120 @@
+"""Arms that come and go after the oracles were trained: predictions of the arms that there are now.
+
+An arm that came is predicted by a mixture of the trained arms and an offset; one that went has no row. Of a
+trained arm the row is its own prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+#: scored prompts at which half of an arm's offset is believed, and the least variance of a score in the
+#: likelihood of the arms like it
+HALF, LEAST_VARIANCE = 4.0, 0.05
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How a new arm is predicted from B trained ones.
+
+    Attributes:
+        weights: `[B]` >= 0, sum 1. offset: added to the score. cost: factor of the mixture's cost, >= 0.
+    """
+
+    weights: np.ndarray
+    offset: float = 0.0
+    cost: float = 1.0
+
+    @classmethod
+    def of_scores(cls, predicted: np.ndarray, scores: np.ndarray) -> Self:
+        """By m scored prompts: each trained arm counts by the likelihood of the scores under its
+        predictions, shifted by their mean error as far as m prompts are believed.
+
+        Args:
+            predicted: `[m, B]` scores of the trained arms. scores: `[m]` in [0, 1].
+        """
+        m = len(scores)
+        shift = (scores[:, None] - predicted).mean(axis=0) * m / (m + HALF)
+        errors = ((scores[:, None] - np.clip(predicted + shift, 0.0, 1.0)) ** 2).mean(axis=0)
+        logs = -m * errors / (2.0 * max(float(errors.min()), LEAST_VARIANCE))
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        return cls(weights, float(weights @ shift))
+
+
+@dataclass(frozen=True)
+class ArmMap:
+    """K arms of today from B trained ones.
+
+    Attributes:
+        weights: `[K, B]`. offsets, costs: `[K]`, see `Likeness`. anchors: `[K]` the trained arm whose place
+            each has in the propagation of scores.
+    """
+
+    weights: np.ndarray
+    offsets: np.ndarray
+    costs: np.ndarray
+    anchors: np.ndarray
+
+    @classmethod
+    def trained(cls, arms: int) -> Self:
+        """All trained arms, and no other."""
+        return cls(np.eye(arms), np.zeros(arms), np.ones(arms), np.arange(arms))
+
+    def added(self, like: Likeness) -> Self:
+        """With one arm more, the last."""
+        return type(self)(
+            np.vstack([self.weights, like.weights]),
+            np.append(self.offsets, like.offset),
+            np.append(self.costs, like.cost),
+            np.append(self.anchors, int(np.argmax(like.weights))),
+        )
+
+    def removed(self, index: int) -> Self:
+        """Without one arm."""
+        return type(self)(*(np.delete(value, index, axis=0) for value in vars(self).values()))
+
+    def scores(self, trained: np.ndarray) -> np.ndarray:
+        """`[n, K]` from the trained arms' `[n, B]`, in [0, 1]."""
+        own: np.ndarray = np.clip(trained @ self.weights.T + self.offsets, 0.0, 1.0)
+        return own
+
+    def costs_of(self, trained: np.ndarray) -> np.ndarray:
+        """`[n, K]` USD from the trained arms' `[n, B]`."""
+        own: np.ndarray = (trained @ self.weights.T) * self.costs
+        return own
+
+    def trained_scores(self, scores: np.ndarray) -> np.ndarray:
+        """`[n, B]` observed scores of anchors from today's `[n, K]`; a trained arm's own comes before that of
+        an arm like it."""
+        out = np.tile(scores.mean(axis=1, keepdims=True), (1, self.weights.shape[1]))
+        for k in np.argsort(self.weights.max(axis=1), kind="stable"):
+            out[:, self.anchors[k]] = scores[:, k]
+        return out
+
+    def surrogates(self, parts: np.ndarray) -> np.ndarray:
+        """`[n, K, K]` surrogate scores from those of the trained arms `[n, B, B]`."""
+        own: np.ndarray = np.clip(parts[:, self.anchors] @ self.weights.T + self.offsets, 0.0, 1.0)
+        return own
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {name: value.tolist() for name, value in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. Raises ValueError for shapes that disagree."""
+        weights = np.array(content["weights"], dtype=np.float64)
+        offsets, costs = (np.array(content[name], dtype=np.float64) for name in ("offsets", "costs"))
+        anchors = np.array(content["anchors"], dtype=np.int64)
+        k, b = weights.shape
+        if (
+            not offsets.shape == costs.shape == anchors.shape == (k,)
+            or not ((anchors >= 0) & (anchors < b)).all()
+        ):
+            raise ValueError("arm_map: shapes or anchors disagree")
+        return cls(weights, offsets, costs, anchors)

@@ -1,0 +1,274 @@
+"""A model joins a router, or leaves it, and what the router learnt stays.
+
+    add_model("router", "large-2", scored=read_scored("scored.csv"), log="router.events.sqlite")
+    remove_model("router", "large", log="router.events.sqlite")
+
+The bundle is written anew with another set of arms and takes the place of the old one, as a promotion does: a
+server that follows the folder takes it up between two requests, `cabs rollback` undoes it, and it learns on
+from the same log (its `lineage`). Decisions of before keep the arms that they were drawn from.
+
+What is known of a model that comes is a prior: predictions of the trained arms, mixed and shifted
+(`oracles.arm_map`). It comes from 1 to 50 or more scored prompts, from a model that it is like, or from
+prices alone. A policy that learns then learns the scored prompts as well.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies.machinery import PolicyMachinery
+from cabs_core.base.errors import DataError, RouterError
+from cabs_core.data.events.log import EventLog
+from cabs_core.data.tables import number_column, open_table, prompt_column
+from cabs_core.router.cold import PER_DECADE
+from cabs_core.router.encoder import TextEncoder
+from cabs_core.router.heads import Heads
+from cabs_core.router.promotion import promote
+from cabs_core.router.router import Router
+
+
+@dataclass(frozen=True)
+class Scored:
+    """m scored prompts of a new model: texts, scores `[m]` in [0, 1], costs `[m]` USD or None."""
+
+    prompts: list[str]
+    scores: np.ndarray
+    costs: np.ndarray | None = None
+
+
+def read_scored(path: str | Path) -> Scored:
+    """A table with columns prompt, score and, where it is known, cost.
+
+    Raises:
+        DataError: it cannot be read, a column is absent, or a value is missing or out of range.
+    """
+    table = open_table(path)
+    names = ["prompt", "score", *(["cost"] if table.has("cost") else [])]
+    for name in names:
+        if not table.has(name):
+            raise table.absent(name, name)
+    frame = table.read(names)
+    if frame.empty:
+        raise DataError(f"{path} has no row: a model starts from at least one scored prompt")
+    values = {n: number_column(frame[n], n, table.place(n)) for n in names[1:]}
+    for name, column in values.items():
+        if np.isnan(column).any():
+            row = int(np.flatnonzero(np.isnan(column))[0])
+            raise DataError(f"{table.place(name).at(row)}: {name} is missing")
+    prompts = prompt_column(frame["prompt"], table.place("prompt")).tolist()
+    return Scored(prompts, values["score"], values.get("cost"))
+
+
+def add_model(
+    folder: str | Path,
+    name: str,
+    *,
+    scored: Scored | None = None,
+    like: str | None = None,
+    prices: Mapping[str, float] | None = None,
+    free: bool = False,
+    log: str | Path | EventLog,
+    encoder: TextEncoder | None = None,
+) -> str:
+    """A model joins the router at a folder. Returns the new bundle's id.
+
+    Args:
+        scored, like: at most one of them: scored prompts, or a model that it is as good as. Neither: `prices`
+            say what is expected.
+        prices: {model: USD of a typical call}, of the new model and of those of the router whose price is
+            known. None: the new one costs what its scored prompts did, or as much as the model that it is
+            like.
+        free: its calls cost nothing. encoder: an open one of the bundle, to share it.
+
+    Raises:
+        RouterError: the log is in memory, the model is there already, nothing says how good it is, or the policy takes no new arm.
+        DataError: prompts that cannot be embedded.
+    """
+    if scored is not None and like is not None:
+        raise RouterError("give scored prompts or a model that it is like, not both")
+    router = _opened(folder, log, encoder)
+    try:
+        _check_new(router, name)
+        oracles = router.heads.oracles
+        trained = oracles.arm_map or ArmMap.trained(len(router.arms))
+        prior = _likeness(router, trained, name, scored, like, prices)
+        if free:
+            prior = replace(prior, cost=0.0)
+        arms = [*router.arms, name]
+        grown = replace(oracles, arms=arms, arm_map=trained.added(prior))
+        policy, algorithm = router.learner.policy, router.learner.policy.algorithm
+        given = scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from
+        vectors = None if scored is None else router.embed(scored.prompts)
+        policy.add_arm(name, *((vectors, scored.scores) if given and scored is not None else ()))
+        if scored is not None and vectors is not None and algorithm.learns:
+            _learn(router, grown, name, scored, vectors)
+        entry = {"name": name, **_means(router, trained, prior, scored), "free": free}
+        state = router.learner.charges.state()
+        charges = {key: [*values, 0.0] for key, values in state.items()}
+        change = {"added": name, "scored": 0 if scored is None else len(scored.prompts), "like": like}
+        return _replaced(router, Path(folder), grown, [*router.manifest.arms, entry], charges, change)
+    finally:
+        _close(router, log)
+
+
+def remove_model(
+    folder: str | Path, name: str, *, log: str | Path | EventLog, encoder: TextEncoder | None = None
+) -> str:
+    """A model leaves the router at a folder. Returns the new bundle's id.
+
+    Args: as of `add_model`.
+
+    Raises:
+        RouterError: the log is in memory, there is no such model, it is the fallback, or one of two.
+    """
+    router = _opened(folder, log, encoder)
+    try:
+        if name not in router.arms:
+            raise RouterError(f"unknown model {name!r:.100}; this router knows {', '.join(router.arms)}")
+        if name == router.manifest.fallback:
+            raise RouterError(
+                f"{name} is the router's fallback, which answers where the router cannot decide: export a "
+                "router without it"
+            )
+        if len(router.arms) == 2:
+            raise RouterError("a router needs two models")
+        at, oracles = router.arms.index(name), router.heads.oracles
+        trained = oracles.arm_map or ArmMap.trained(len(router.arms))
+        arms = [arm for arm in router.manifest.arms if arm["name"] != name]
+        left = replace(oracles, arms=[arm["name"] for arm in arms], arm_map=trained.removed(at))
+        router.learner.policy.remove_arm(name)
+        state = router.learner.charges.state()
+        charges = {key: [*values[:at], *values[at + 1 :]] for key, values in state.items()}
+        return _replaced(router, Path(folder), left, arms, charges, {"removed": name})
+    finally:
+        _close(router, log)
+
+
+def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder | None) -> Router:
+    """The router as its log has taught it."""
+    if str(log.place if isinstance(log, EventLog) else log) == ":memory:":
+        raise RouterError(
+            "models come and go in a router whose log is a file or a database: this one's is in memory"
+        )
+    return Router.load(folder, log=log, encoder=encoder)
+
+
+def _check_new(router: Router, name: str) -> None:
+    if not isinstance(name, str) or not name.strip() or len(name) > 200:
+        raise RouterError(f"model {name!r:.60}: expected a name")
+    if name in router.arms:
+        raise RouterError(f"the router chooses {name!r:.100} already")
+    if name == "cabs" or name.startswith("cabs-rho-"):
+        raise RouterError(f"{name!r:.100} is what the router itself is called")
+
+
+def _likeness(
+    router: Router,
+    trained: ArmMap,
+    name: str,
+    scored: Scored | None,
+    like: str | None,
+    prices: Mapping[str, float] | None,
+) -> Likeness:
+    """The prior of a new model."""
+    if scored is not None:
+        vectors, lengths = router.embed(scored.prompts), np.array([float(len(p)) for p in scored.prompts])
+        oracles = router.heads.oracles
+        prior = Likeness.of_scores(
+            oracles.trained_scores(vectors, lengths, router.heads.needs.static), scored.scores
+        )
+        expected = oracles.trained_costs(vectors, lengths) @ prior.weights
+        if scored.costs is not None and expected.mean() > 0:
+            return replace(prior, cost=float(scored.costs.mean() / expected.mean()))
+        return replace(prior, cost=_price_ratio(router, trained, prior, name, prices))
+    if like is not None:
+        if like not in router.arms:
+            raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
+        at = router.arms.index(like)
+        prior = Likeness(trained.weights[at], float(trained.offsets[at]), float(trained.costs[at]))
+        known = prices is not None and name in prices and prices.get(like, 0.0) > 0.0
+        return replace(prior, cost=prior.cost * prices[name] / prices[like]) if known and prices else prior
+    price = (prices or {}).get(name)
+    others = {arm: (prices or {}).get(arm, 0.0) for arm in router.arms}
+    if price is None or not any(others.values()):
+        raise RouterError(
+            f"nothing says how good {name} is: give scored prompts, a model that it is like, or prices of it "
+            "and of the others"
+        )
+    near = min(
+        (arm for arm in others if others[arm] > 0.0),
+        key=lambda arm: abs(math.log(max(price, 1e-12) / others[arm])),
+    )
+    at, ratio = router.arms.index(near), price / others[near]
+    decades = float(np.clip(math.log10(max(ratio, 0.1)), -1.0, 1.0))
+    offset = float(trained.offsets[at]) + PER_DECADE * decades
+    return Likeness(trained.weights[at], offset, float(trained.costs[at]) * ratio)
+
+
+def _price_ratio(
+    router: Router, trained: ArmMap, prior: Likeness, name: str, prices: Mapping[str, float] | None
+) -> float:
+    """Of a new model's price to that of the model most like it; 1 where they are not known."""
+    anchor = int(np.argmax(prior.weights))
+    near = next((a for a, k in zip(router.arms, trained.anchors, strict=True) if k == anchor), None)
+    if prices is None or near is None or name not in prices or not prices.get(near):
+        return 1.0
+    return prices[name] / prices[near]
+
+
+def _means(router: Router, trained: ArmMap, prior: Likeness, scored: Scored | None) -> dict[str, float]:
+    """mean_score and mean_cost (USD a call) of a new model, for the card and where nothing is predicted."""
+    score = cost = 0.0
+    for arm, anchor in zip(router.manifest.arms, trained.anchors, strict=True):
+        if int(anchor) == int(np.argmax(prior.weights)):
+            score, cost = float(arm["mean_score"]) + prior.offset, float(arm["mean_cost"]) * prior.cost
+    if scored is not None:
+        score = float(scored.scores.mean())
+        cost = cost if scored.costs is None else float(scored.costs.mean())
+    return {"mean_score": min(max(score, 0.0), 1.0), "mean_cost": cost}
+
+
+def _learn(router: Router, oracles: Oracles, name: str, scored: Scored, vectors: np.ndarray) -> None:
+    """Teach the policy the scored prompts, as decisions that could only be for the new model."""
+    heads, policy = Heads(oracles, router.heads.needs), router.learner.policy
+    only = np.array([arm == name for arm in policy.arms])
+    for i, made in enumerate(heads.predict(scored.prompts, vectors)):
+        decision = policy.decide(replace(made.request, available=only, rho=router.manifest.rho))
+        expected = float(made.costs[-1])
+        cost = expected if scored.costs is None or policy.algorithm.corrects_costs else float(scored.costs[i])
+        policy.update(decision, float(scored.scores[i]), cost)
+
+
+def _replaced(
+    router: Router,
+    folder: Path,
+    oracles: Oracles,
+    arms: list[dict[str, Any]],
+    charges: dict[str, list[float]],
+    change: dict[str, Any],
+) -> str:
+    """Write the bundle with these arms and promote it."""
+    before = router.manifest.provenance
+    changes = [*before.get("arms", []), {**change, "at": time.time(), "from": router.manifest.id}]
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".join-") as temporary:
+        candidate = Path(temporary) / "router"
+        continued = {**router.continued(), "charges": charges}
+        provenance = {**before, "continued": continued, "arms": changes}
+        router.write(candidate, oracles=oracles, card=True, arms=arms, provenance=provenance)
+        return promote(candidate, folder)
+
+
+def _close(router: Router, log: str | Path | EventLog) -> None:
+    """Close a log that was opened here; the state of the old arms is no checkpoint of the bundle."""
+    if not isinstance(log, EventLog):
+        router.log.close()

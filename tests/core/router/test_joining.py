@@ -1,0 +1,219 @@
+"""Models join a router and leave it: what it learnt stays, draws stay exact, estimates know who was there."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
+from cabs_core.base.errors import DataError, RouterError
+from cabs_core.evaluation.ope import LoggedData, evaluate, read_events
+from cabs_core.router import EventLog, Router, roll_back
+from cabs_core.router.joining import Scored, add_model, read_scored, remove_model
+
+LEARNING = ["lin_ts", "lin_ucb", "cabs_c_linear", "hier_mix", "pareto_bandit", "neural_ucb"]
+STATIC = ["carrot", "kernel_ridge", "uniroute", "best_single"]
+
+
+@pytest.fixture
+def placed(make_bundle, tmp_path):
+    """placed(policy) -> a copy of its bundle, which may be replaced."""
+
+    def place(policy: str = "hier_mix", **options):
+        folder = tmp_path / "router"
+        shutil.copytree(make_bundle(policy, epsilon=0.2, **options), folder)
+        return folder
+
+    return place
+
+
+@pytest.fixture
+def log(tmp_path):
+    events = EventLog(tmp_path / "log.sqlite")
+    yield events
+    events.close()
+
+
+def scored(prompts, score=1.0, cost=1e-4) -> Scored:
+    return Scored(list(prompts), np.full(len(prompts), score), np.full(len(prompts), cost))
+
+
+def serve(router, prompts, score=lambda model: 0.5, **asked):
+    made = [router.route(text, **asked) for text in prompts]
+    for decision in made:
+        assert router.feedback(decision.id, score=score(decision.model), cost=2e-4) == "recorded"
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", [*LEARNING, *STATIC])
+def test_a_model_joins_and_leaves_every_policy(placed, log, test_prompts, policy):
+    folder = placed(policy)
+    router = Router.load(folder, log=log, seed=1)
+    before = serve(router, test_prompts[:6])
+    waiting = router.route(test_prompts[20])
+    learnt = router.learner.learnt
+    name = add_model(folder, "new", scored=scored(test_prompts[30:42]), log=log)
+    grown = Router.load(folder, log=log, seed=1)
+    assert grown.manifest.id == name != router.manifest.id and grown.arms == [*router.arms, "new"]
+    late = router.route(test_prompts[21])  # the router of before serves until it is replaced
+    made = serve(grown, test_prompts[44:60])
+    assert set(made[0].probabilities) == set(grown.arms) and made[0].probabilities["new"] > 0.0
+    assert made[0].scores["new"] > 0.5 and made[0].costs["new"] >= 0.0
+    for decision in (waiting, late):  # drawn between the arms of before, scored after
+        assert grown.feedback(decision.id, score=1.0, cost=1e-4) == "recorded"
+    assert grown.learner.learnt >= (len(made) + 2 if grown.learns else 0) and learnt <= len(before)
+    assert grown.explain(before[0].id)["models"] and grown.explain(made[0].id)["models"][-1]["model"] == "new"
+    gone = next(arm for arm in router.arms if arm != grown.manifest.fallback)
+    remove_model(folder, gone, log=log)
+    smaller = Router.load(folder, log=log, seed=1)
+    assert smaller.arms == [arm for arm in grown.arms if arm != gone]
+    serve(smaller, test_prompts[60:64])
+    played = next(d for d in made if d.model == gone) if any(d.model == gone for d in made) else made[0]
+    assert gone not in [row["model"] for row in smaller.explain(played.id)["models"]]
+    assert [arms for _, _, arms in log.arm_sets()] == [router.arms, grown.arms, smaller.arms]
+    assert [next(iter(c)) for c in smaller.manifest.provenance["arms"]] == ["added", "removed"]
+    roll_back(folder)
+    assert Router.load(folder, log=log).arms == grown.arms
+
+
+def test_what_was_learnt_stays(placed, log, test_prompts):
+    folder = placed("lin_ts")
+    router = Router.load(folder, log=log, seed=1)
+    serve(router, test_prompts[:12], lambda model: float(model == router.arms[2]))
+    add_model(folder, "new", scored=scored(test_prompts[40:60]), log=log)
+    grown = Router.load(folder, log=log, seed=1)
+    old, new = router.learner.policy.algorithm, grown.learner.policy.algorithm
+    np.testing.assert_array_equal(new.model.theta[:, :-1], old.model.theta)
+    assert new.model.theta.shape[1] == 5 and new.model.theta[:, -1].any()
+
+
+@pytest.mark.parametrize("policy", ["hier_mix", "kernel_ridge"])
+def test_scored_prompts_say_how_good_it_is(placed, log, test_prompts, policy):
+    folder = placed(policy)
+    add_model(folder, "bad", scored=scored(test_prompts[:30], 0.0), log=log)
+    add_model(folder, "good", scored=scored(test_prompts[:30], 1.0, 1e-6), log=log)
+    router = Router.load(folder, log=log, seed=1)
+    made = router.route_many(test_prompts[40:])
+    score = {arm: np.mean([d.scores[arm] for d in made]) for arm in router.arms}
+    assert score["bad"] < 0.25 < 0.75 < score["good"]
+    assert np.mean([d.costs["good"] for d in made]) < 1e-5
+    assert np.mean([d.probabilities["good"] for d in made]) > 10 * np.mean(
+        [d.probabilities["bad"] for d in made]
+    )
+
+
+def test_a_model_like_another_and_one_of_which_prices_alone_are_known(placed, log, test_prompts):
+    folder = placed()
+    first = Router.load(folder, log=log)
+    prices = dict(zip(first.arms, (1e-2, 1e-3, 5e-3, 1e-4), strict=True))
+    add_model(folder, "twin", like=first.arms[1], prices={**prices, "twin": 2e-3}, log=log)
+    add_model(folder, "dear", prices={**prices, "dear": 1e-1}, log=log)
+    router = Router.load(folder, log=log)
+    made = router.route(test_prompts[0])
+    assert made.scores["twin"] == pytest.approx(made.scores[first.arms[1]])
+    assert made.costs["twin"] == pytest.approx(2 * made.costs[first.arms[1]])
+    assert made.costs["dear"] == pytest.approx(10 * made.costs[first.arms[0]])
+    assert made.scores["dear"] == pytest.approx(min(made.scores[first.arms[0]] + 0.1, 1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["hier_mix", "cabs_c_linear"])
+def test_propensities_are_exact_once_a_model_has_joined(placed, log, test_prompts, policy):
+    folder = placed(policy)
+    add_model(folder, "new", scored=scored(test_prompts[:8], 0.7), log=log)
+    router = Router.load(folder, log=":memory:", seed=2)
+    drawn = router.route_many(router.predict([test_prompts[10]]) * 20_000)
+    for arm in router.arms:
+        p, played = (
+            np.array(v) for v in zip(*((d.probabilities[arm], d.model == arm) for d in drawn), strict=True)
+        )
+        assert p.min() > 0.0
+        assert abs((played - p).sum()) / np.sqrt((p * (1.0 - p)).sum()) < 3.0
+
+
+def test_estimates_know_which_models_were_there(placed, log, test_prompts):
+    folder = placed("carrot")
+    serve(Router.load(folder, log=log, seed=1), test_prompts[:15])
+    add_model(folder, "new", scored=scored(test_prompts[50:60]), log=log)
+    grown = Router.load(folder, log=log, seed=1)
+    serve(grown, test_prompts[15:30])
+    data = read_events(log, grown.arms, identity=grown.manifest.identity)
+    assert len(data) == 30 and data.pmf.shape == (30, 5)
+    assert not data.available[:15, 4].any() and data.available[15:].all() and not data.pmf[:15, 4].any()
+    np.testing.assert_allclose(data.pmf.sum(axis=1), 1.0)
+
+
+@pytest.mark.slow
+def test_intervals_cover_across_a_change_of_arms():
+    """The logging policy has 3 arms for half of the log, then 4: .92 to .98 of intervals hold the truth."""
+    rng, logs, n, covered = np.random.default_rng(7), 400, 800, []
+    for _ in range(logs):
+        x = rng.normal(size=(n, 2))
+        means = 1.0 / (1.0 + np.exp(-(x @ np.array([[1.0, -1.0, 0.3, 0.8], [0.2, 0.5, -0.7, 0.4]]) + 0.2)))
+        available = np.ones((n, 4), dtype=bool)
+        available[: n // 2, 3] = False
+        pmf, target = (
+            np.where(available, np.exp(k * x[:, :1] * np.array([[1.0, 0.0, -1.0, 0.5]])), 0.0)
+            for k in (0.5, -0.5)
+        )
+        pmf, target = pmf / pmf.sum(1, keepdims=True), target / target.sum(1, keepdims=True)
+        actions = (rng.random((n, 1)) > pmf.cumsum(axis=1)).sum(axis=1)
+        scores = (rng.random(n) < means[np.arange(n), actions]).astype(float)
+        data = LoggedData(
+            arms=list("abcd"), actions=actions, scores=scores, costs=np.zeros(n), features=x,
+            groups=np.arange(n).astype(str), pmf=pmf, available=available,
+        )  # fmt: skip
+        row = evaluate(data, target, rho=0.0).row("dr", "score")
+        covered.append(row.low <= float((target * means).sum(axis=1).mean()) <= row.high)
+    assert 0.92 <= np.mean(covered) <= 0.98
+
+
+def test_what_cannot_be(placed, log, test_prompts, tmp_path):
+    folder = placed("lin_ts")
+    router = Router.load(folder, log=log)
+    some = scored(test_prompts[:8])
+    for call, words in (
+        (lambda: add_model(folder, router.arms[0], scored=some, log=log), "chooses .* already"),
+        (lambda: add_model(folder, "cabs-rho-3", scored=some, log=log), "the router itself"),
+        (lambda: add_model(folder, " ", scored=some, log=log), "expected a name"),
+        (lambda: add_model(folder, "new", log=log), "nothing says how good"),
+        (lambda: add_model(folder, "new", like="nobody", log=log), "unknown model 'nobody'"),
+        (lambda: add_model(folder, "new", like=router.arms[0], scored=some, log=log), "not both"),
+        (lambda: remove_model(folder, "nobody", log=log), "unknown model 'nobody'"),
+        (lambda: remove_model(folder, router.manifest.fallback, log=log), "fallback"),
+    ):
+        with pytest.raises(RouterError, match=words):
+            call()
+    table = tmp_path / "scored.csv"
+    for content, words in (
+        ("prompt,score\n", "no row"),
+        ("prompt,score\nhello,\n", "score is missing"),
+        ("prompt,score\nhello,7\n", "7"),
+        ("question,score\nhello,1\n", "no column 'prompt'"),
+    ):
+        table.write_text(content)
+        with pytest.raises(DataError, match=words):
+            read_scored(table)
+    table.write_text("prompt,score,cost\nhello,1,0.001\nthere,0.5,0.002\n")
+    read = read_scored(table)
+    assert read.prompts == ["hello", "there"] and read.scores.tolist() == [1.0, 0.5]
+    assert read.costs.tolist() == [0.001, 0.002]
+    assert Router.load(folder, log=log).manifest.id == router.manifest.id
+
+
+def test_the_map_of_arms():
+    rng = np.random.default_rng(0)
+    predicted, scores = rng.random((40, 3)), rng.random(40)
+    like = Likeness.of_scores(np.column_stack([scores, predicted]), scores)
+    assert like.weights[0] > 0.8 and abs(like.offset) < 0.1  # the arm that predicts it
+    grown = ArmMap.trained(3).added(Likeness(np.array([0.0, 1.0, 0.0]), 0.1, 2.0))
+    np.testing.assert_allclose(grown.scores(predicted)[:, 3], np.minimum(predicted[:, 1] + 0.1, 1.0))
+    np.testing.assert_allclose(grown.costs_of(predicted), np.column_stack([predicted, 2 * predicted[:, 1]]))
+    assert ArmMap.from_dict(grown.to_dict()).scores(predicted).tolist() == grown.scores(predicted).tolist()
+    left = grown.removed(1)
+    np.testing.assert_array_equal(left.scores(predicted), grown.scores(predicted)[:, [0, 2, 3]])
+    observed = np.array([[0.1, 0.2, 0.9]])
+    np.testing.assert_array_equal(left.trained_scores(observed), [[0.1, 0.9, 0.2]])
