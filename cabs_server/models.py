@@ -43,9 +43,15 @@ async def add(request: Request) -> Response:
     models = state.forwarder.upstreams.models
     if state.forwards and name not in models:
         raise Refused(409, f"the upstreams file has no model {name!r:.100}: add it there first")
-    known = {"scored": scored, "like": like, "prices": known_prices(models) or None}
-    free = name in models and models[name].free
-    return await _changed(request, partial(add_model, name=name, free=free, **known))
+    change = partial(
+        add_model,
+        name=name,
+        scored=scored,
+        like=like,
+        prices=known_prices(models) or None,
+        free=name in models and models[name].free,
+    )
+    return await _changed(request, change)
 
 
 async def remove(request: Request) -> Response:

@@ -91,7 +91,8 @@ def add_model(
         free: its calls cost nothing. encoder: an open one of the bundle, to share it.
 
     Raises:
-        RouterError: the log is in memory, the model is there already, nothing says how good it is, or the policy takes no new arm.
+        RouterError: the log is in memory, the model is there already, or nothing says how good it is.
+        PolicyError: the policy takes no new arm.
         DataError: prompts that cannot be embedded.
     """
     if scored is not None and like is not None:
@@ -157,9 +158,7 @@ def remove_model(
 def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder | None) -> Router:
     """The router as its log has taught it."""
     if str(log.place if isinstance(log, EventLog) else log) == ":memory:":
-        raise RouterError(
-            "models come and go in a router whose log is a file or a database: this one's is in memory"
-        )
+        raise RouterError("the log is in memory: models come and go where it is a file or a database")
     return Router.load(folder, log=log, encoder=encoder)
 
 

@@ -103,6 +103,13 @@ def test_you_have_no_scores(tmp_path: Path) -> None:
     assert next(c for c in verdict["by_value"] if c["rho"] == 30)["decision"] == "deploy"
 
 
+def test_a_new_model_came_out(tmp_path: Path) -> None:
+    output = follow("new-model.md", tmp_path)
+    assert "medium has joined" in output and "medium has left" in output
+    assert '"served":true' in output.replace(" ", "") and '"models":["large","small","medium"]' in output
+    assert '"object":"chat.completion"' in output.replace(" ", "")
+
+
 def test_you_have_traces(tmp_path: Path) -> None:
     """Two thirds of the calls have no thumb and none a propensity: a router that looks better, and no
     interval."""

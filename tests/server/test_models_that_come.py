@@ -60,3 +60,39 @@ def test_a_model_joins_and_leaves_under_load(place, upstream, test_prompts):
     rows = log(place).decisions()
     assert all(d.status == "answered" for d in rows)
     assert [arms for _, _, arms in log(place).arm_sets()] == [MODELS, [*MODELS, "new"], MODELS]
+
+
+def test_an_admin_adds_and_removes_a_model(place, upstream):
+    keys = {"keys": {"app": "k"}, "admin_keys": {"me": "a"}}
+    app, admin = ({"authorization": f"Bearer {key}"} for key in "ka")
+    file = place / "upstreams.yaml"
+    models = json.loads(file.read_text())["models"]
+    rows = [{"prompt": f"What is {i} plus two?", "score": 1, "cost": 1e-5} for i in range(8)]
+    with client(place, **keys) as c:
+        new = {"name": "new", "scored": rows}
+        assert c.post("/v1/models", json=new, headers=app).status_code == 403
+        assert c.delete(f"/v1/models/{MODELS[1]}", headers=app).status_code == 403
+        early = c.post("/v1/models", json=new, headers=admin)
+        assert early.status_code == 409 and "add it there first" in early.text
+        file.write_text(json.dumps({"models": {**models, "new": {"url": upstream, "free": True}}}))
+        assert wait(lambda: "new" in c.app.state.forwarder.upstreams.models)
+        for body, words in (
+            ({"name": "new"}, "by one of"),
+            ({"name": "new", "scored": rows, "like": MODELS[0]}, "by one of"),
+            ({"name": "new", "scored": [{"prompt": "x", "score": 2}]}, "scored[0].score 2"),
+            ({"name": "new", "scored": [{"prompt": "x", "score": True}]}, "scored[0].score"),
+            ({"name": "new", "scored": [{"score": 1}]}, "scored[0].prompt"),
+            ({"name": "new", "scored": "all"}, "scored: expected"),
+            ({"name": "new", "like": "gpt-9"}, "unknown model"),
+            ({"name": 7, "like": MODELS[0]}, "expected text"),
+            ({"name": "new", "like": MODELS[0], "colour": 1}, "colour"),
+        ):
+            answer = c.post("/v1/models", json=body, headers=admin)
+            assert answer.status_code == 400 and words in answer.text, body
+        made = c.post("/v1/models", json=new, headers=admin).json()
+        assert made["served"] and made["models"] == [*MODELS, "new"]
+        assert c.post("/v1/models", json=new, headers=admin).status_code == 400
+        only = {**app, "x-cabs-models": "new"}
+        assert c.post("/v1/chat/completions", json=ASK, headers=only).headers["x-cabs-model"] == "new"
+        assert c.delete("/v1/models/gpt-9", headers=admin).status_code == 404
+        assert c.delete("/v1/models/new", headers=admin).json()["models"] == MODELS
