@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints import request as asked
-from cabs_core.router.cold import known_prices
 from cabs_core.router.joining import Scored, add_model, remove_model
+from cabs_core.router.price_prior import known_prices
 from cabs_server.bodies import body_of
 from cabs_server.callers import Refused
 from cabs_server.guard import caller_in

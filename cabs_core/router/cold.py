@@ -29,47 +29,11 @@ from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pool_files.rhos import grid_for_costs
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
+from cabs_core.router.price_prior import OUTPUT, price_of, prior_scores
 
-MEAN, PER_DECADE = 0.6, 0.1
-LOWEST, HIGHEST = 0.3, 0.9
 EPSILON = 0.1
 PRIOR_ROUNDS = 20.0
-#: output tokens of a call that are expected
-_OUTPUT = 200.0
 _PROMPTS = 600
-
-
-def price_of(upstream: Upstream) -> float:
-    """USD of a typical call: 200 tokens in, 200 out; 0 for a free model.
-
-    Raises:
-        RouterError: it has neither a price nor `free: true`.
-    """
-    if upstream.price is None and not upstream.free:
-        raise RouterError(
-            "it has no price: give price: {input: , output: } in USD per million tokens, or free: true"
-        )
-    return upstream.usd(_OUTPUT, _OUTPUT)
-
-
-def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:
-    """{model: USD of a typical call} of those whose price is known."""
-    return {name: price_of(upstream) for name, upstream in models.items() if upstream.free or upstream.price}
-
-
-def prior_scores(prices: np.ndarray) -> np.ndarray:
-    """`[K]` scores that prices (USD) suggest: MEAN at their geometric mean, PER_DECADE more for ten times as
-    much.
-
-    A free model counts as a tenth of the cheapest that is not.
-    """
-    paid = prices > 0
-    if not paid.any():
-        return np.full(len(prices), MEAN)
-    logs = np.log10(np.where(paid, prices, 1.0))
-    logs[~paid] = logs[paid].min() - 1
-    scores: np.ndarray = np.clip(MEAN + PER_DECADE * (logs - logs.mean()), LOWEST, HIGHEST)
-    return scores
 
 
 def build_cold(
@@ -107,7 +71,7 @@ def build_cold(
     texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
     n = len(texts)
     tokens = np.array([text_tokens(text) for text in texts])
-    costs = np.column_stack([[upstreams[m].usd(float(t), _OUTPUT) for t in tokens] for m in models])
+    costs = np.column_stack([[upstreams[m].usd(float(t), OUTPUT) for t in tokens] for m in models])
     ids, tasks = text_array([f"p{i}" for i in range(n)]), text_array(["all"] * n)
     scores = np.tile(prior_scores(prices), (n, 1))
     table = Outcomes(query_ids=ids, prompts=texts, tasks=tasks, arms=models, scores=scores, costs=costs)

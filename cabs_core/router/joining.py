@@ -27,12 +27,11 @@ import numpy as np
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.machinery import PolicyMachinery
-from cabs_core.base.errors import DataError, RouterError
+from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
-from cabs_core.data.tables import number_column, open_table, prompt_column
-from cabs_core.router.cold import PER_DECADE
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads
+from cabs_core.router.price_prior import PER_DECADE
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
 
@@ -44,29 +43,6 @@ class Scored:
     prompts: list[str]
     scores: np.ndarray
     costs: np.ndarray | None = None
-
-
-def read_scored(path: str | Path) -> Scored:
-    """A table with columns prompt, score and, where it is known, cost.
-
-    Raises:
-        DataError: it cannot be read, a column is absent, or a value is missing or out of range.
-    """
-    table = open_table(path)
-    names = ["prompt", "score", *(["cost"] if table.has("cost") else [])]
-    for name in names:
-        if not table.has(name):
-            raise table.absent(name, name)
-    frame = table.read(names)
-    if frame.empty:
-        raise DataError(f"{path} has no row: a model starts from at least one scored prompt")
-    values = {n: number_column(frame[n], n, table.place(n)) for n in names[1:]}
-    for name, column in values.items():
-        if np.isnan(column).any():
-            row = int(np.flatnonzero(np.isnan(column))[0])
-            raise DataError(f"{table.place(name).at(row)}: {name} is missing")
-    prompts = prompt_column(frame["prompt"], table.place("prompt")).tolist()
-    return Scored(prompts, values["score"], values.get("cost"))
 
 
 def add_model(

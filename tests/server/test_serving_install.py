@@ -129,7 +129,7 @@ def test_the_command_line_of_the_serving_install(make_bundle, tmp_path) -> None:
     assert done.exit_code == 0 and "recorded" in done.output
     done = CliRunner().invoke(main, ["doctor", "--router", str(tmp_path / "none")])
     assert done.exit_code == 2 and "there is no router at" in done.output
-    assert sorted(main.commands) == ["doctor", "feedback", "log", "rollback", "route", "serve"]
+    assert sorted(main.commands) == ["doctor", "feedback", "log", "rollback", "route", "router", "serve"]
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch, make_bundle, tmp_path) -> None:
