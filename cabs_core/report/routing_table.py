@@ -104,8 +104,7 @@ def routing_table(
 
     Args:
         outcomes, split `[n]` (train, validation, test), embeddings `[n, e]`: of the whole table.
-        rho: score units per USD. router: that the table is compared with. decision: the report's. examples:
-            keep prompts.
+        router: that the table is compared with. decision: the report's. examples: keep prompts.
 
     Raises:
         DataError: the table has gaps, so that rows would rest on predictions.
