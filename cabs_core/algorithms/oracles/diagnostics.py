@@ -113,17 +113,19 @@ def row_pair_errors(
     return out
 
 
-def _compare(errors: dict[str, np.ndarray], used: str, clusters: np.ndarray) -> dict[str, dict[str, float]]:
+def _compare(errors: dict[str, np.ndarray], used: str, clusters: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """Of each model its mean error, and that less the error of the one in use, with standard error and half
+    an interval; None: too few clusters tell."""
     result = {}
     for name, values in errors.items():
         gap = values - errors[used]
         uncertainty = mean_error(gap, clusters=clusters, unit=0.0)
-        finite = uncertainty.se == uncertainty.se
+        known = bool(np.isfinite(uncertainty.margin))
         result[name] = {
             "error": float(values.mean()),
             "minus_used": float(gap.mean()),
-            "se": uncertainty.se if finite else 0.0,
-            "margin": uncertainty.margin if finite else 0.0,
+            "se": uncertainty.se if known else None,
+            "margin": uncertainty.margin if known else None,
         }
     return result
 

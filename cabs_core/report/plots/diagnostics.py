@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
 from cabs_core.report.plots.charts import bars, lines, short
@@ -54,12 +55,14 @@ def _errors(report: Mapping[str, Any]) -> bytes:
     for head, models in report["heads"].items():
         used = report["chosen"][head]
         names = sorted(models, key=lambda n: models[n]["error"])
+        errors = np.array([models[n]["error"] for n in names])
+        margins = np.array([models[n]["margin"] for n in names], dtype=float)  # nan where nothing tells
         frame = pd.DataFrame(
             {
                 "name": names,
-                "value": [models[n]["error"] for n in names],
-                "low": [models[n]["error"] - models[n]["margin"] for n in names],
-                "high": [models[n]["error"] + models[n]["margin"] for n in names],
+                "value": errors,
+                "low": errors - margins,
+                "high": errors + margins,
                 "text": [f"{models[n]['error']:.4g}" + (" (in use)" if n == used else "") for n in names],
                 "style": [Style(0 if n == used else 8) for n in names],
             }

@@ -33,6 +33,13 @@ def test_errors_and_paired_differences(report, auto, data):
     assert json.loads(json.dumps(report)) == report
 
 
+def test_one_cluster_tells_no_error(auto, data):
+    one = np.where((data.split == "test").cumsum() <= 1, data.split, "train")
+    report = diagnose(auto, data.embeddings, data.outcomes, one)
+    assert {m["se"] for m in report["heads"]["accuracy"].values()} == {None}
+    assert diagnostic_plots(report)["errors"].startswith(b"\x89PNG")
+
+
 def test_surrogate_bias_and_noise_against_a_loop(report, auto, data):
     test = data.split == "test"
     x, lengths, y = data.embeddings[test], data.outcomes.prompt_lengths[test], data.outcomes.scores[test]
