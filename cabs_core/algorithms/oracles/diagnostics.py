@@ -113,7 +113,9 @@ def row_pair_errors(
     return out
 
 
-def _compare(errors: dict[str, np.ndarray], used: str, clusters: np.ndarray) -> dict[str, dict[str, float | None]]:
+def _compare(
+    errors: dict[str, np.ndarray], used: str, clusters: np.ndarray
+) -> dict[str, dict[str, float | None]]:
     """Of each model its mean error, and that less the error of the one in use, with standard error and half
     an interval; None: too few clusters tell."""
     result = {}
