@@ -67,6 +67,8 @@ COMMANDS = (
     "doctor --router router",
     "evaluate tiny --log router.events.sqlite --policies ridge --rho 0",
     "log compact --older-than 0 --router router",
+    "router add-model fresh --like claude-v1 --router router",
+    "router remove-model fresh --router router",
     "deploy tiny",
     "pool add asked.yaml",
     "collect asked",
@@ -119,7 +121,7 @@ def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                 code, said = next((v for k, v in NOTHING.items() if words.startswith(k)), (0, ""))
                 if done.exit_code != code or said not in done.output:
                     failed[words] = f"{done.exit_code} {done.output[-500:]} {done.exception!r}"
-                elif words.startswith("route"):
+                elif words.startswith("route "):
                     decision = json.loads(done.stdout)["id"]
             own = free_port()
             server = subprocess.Popen(
