@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import ParamSpec, TypeVar
 
 from starlette.types import Receive
@@ -26,22 +26,26 @@ class _Share:
 
     Attributes:
         bytes: that its requests have. busy: requests that have some and wait for none.
-        growing: requests that have some and wait for more; nobody else gets any before them.
+        growing: requests that have some and wait for more, and how much each has; nobody else gets any before
+            them.
         waiting: requests that wait.
     """
 
     def __init__(self) -> None:
-        self.turns = {False: asyncio.Lock(), True: asyncio.Lock()}
-        self.changed = asyncio.Event()
-        self.bytes = self.busy = self.growing = self.waiting = 0
+        self.turn, self.changed = asyncio.Lock(), asyncio.Event()
+        self.bytes = self.busy = self.waiting = 0
+        self.growing: dict[Room, int] = {}
 
-    def full(self, more: int, grows: bool) -> bool:
+    def full(self, more: int, room: Room) -> bool:
         """Whether a request has to wait for so many bytes.
 
-        It never waits for requests that wait themselves, so that one of them always goes on.
+        It never waits for requests that wait themselves, so that one of them always goes on: where there is
+        no room, always the one that has most, for in turns all of them would grow beyond it.
         """
-        before = self.busy > 0 if grows else self.busy + self.growing > 0
-        return before and (self.bytes + more > limits.BYTES_BY_KEY or (self.growing > 0 and not grows))
+        over = self.bytes + more > limits.BYTES_BY_KEY
+        if room not in self.growing:
+            return bool(self.growing) or (over and self.busy > 0)
+        return over and (self.busy > 0 or room is not max(self.growing, key=self.growing.__getitem__))
 
 
 class Room:
@@ -73,13 +77,14 @@ class Room:
         share = self._shares.setdefault(self._key, _Share())
         if share.waiting >= limits.WAITING_BY_KEY:
             raise Refused(429, f"{share.waiting} large requests of the key wait", "rate_limit_error", 1)
-        grows = self._parts.total() > 0
+        has = self._parts.total()
         share.waiting += 1
-        share.busy, share.growing = share.busy - grows, share.growing + grows
+        if has:
+            share.busy, share.growing[self] = share.busy - 1, has
         share.changed.set()
         try:
-            async with self._patience(), share.turns[grows]:
-                while share.full(more, grows):
+            async with self._patience(), nullcontext() if has else share.turn:
+                while share.full(more, self):
                     share.changed.clear()
                     await share.changed.wait()
                 share.bytes += more
@@ -89,7 +94,7 @@ class Room:
             raise Refused(429, text, "rate_limit_error", 1) from None
         finally:
             share.waiting -= 1
-            share.growing -= grows
+            share.growing.pop(self, None)
             share.busy += self._parts.total() > 0
             self._tell(share)
 

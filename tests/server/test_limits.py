@@ -371,6 +371,31 @@ def test_requests_that_wait_for_more_do_not_wait_for_each_other(ten_bytes):
     assert order == [1, 2, 3]
 
 
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_of_answers_that_grow_one_goes_beyond_the_share(sizes):
+    """In turns all of them would: twenty of 32 MiB each have grown to 8 when the first one ends."""
+    most = 0
+
+    async def work(gate, room):
+        async def one(size):
+            nonlocal most
+            mine = room("a")
+            for bytes_so_far in range(1, size + 1):
+                await mine.hold("answer", bytes_so_far, 40)
+                most = max(most, gate.shares["a"].bytes)
+                await asyncio.sleep(0)
+            mine.close()
+
+        await asyncio.gather(*map(one, sizes))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "BYTES_BY_KEY", 10)
+        patch.setattr(limits, "STEP", 1)
+        run_on_gate(work)
+    assert most <= 10 + 40
+
+
 def test_a_client_that_leaves_waits_no_more(ten_bytes, monkeypatch):
     monkeypatch.setattr(limits, "BODY_SECONDS", 60.0)
 
