@@ -49,8 +49,11 @@ if (verdict?.querySelector("input[type=range]")) {
   const cases = JSON.parse(verdict.querySelector("script").textContent);
   const slider = verdict.querySelector("#answer-value");
   const requests = verdict.querySelector("#requests");
-  const money = (v) => (v < 0 ? "−" : "") + "$" + Math.abs(v).toLocaleString("en-US", Math.abs(v) >= 100
-    ? { maximumFractionDigits: 0 } : { minimumFractionDigits: 2, maximumFractionDigits: Math.abs(v) >= 1 ? 2 : 4 });
+  const money = (v) => {  // as `base.units.money` writes it
+    const size = Math.abs(v), digits = size ? Math.min(Math.max(2, 2 - Math.floor(Math.log10(size))), 20) : 2;
+    return (v < 0 ? "−" : "") + "$" + size.toLocaleString("en-US", size >= 100
+      ? { maximumFractionDigits: 0 } : { minimumFractionDigits: 2, maximumFractionDigits: digits });
+  };
   const show = () => {
     const now = cases[Number(slider.value)];
     verdict.querySelector("#answer-text").textContent = now.value_text;
