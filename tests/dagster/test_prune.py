@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +58,16 @@ def pruning() -> Iterator[None]:
     done.result()  # an error of the pruning is the test's
 
 
+@contextmanager
+def other_run(*words: str) -> Iterator[None]:
+    """A run of the pool by another process, which ends well."""
+    command = [str(Path(sys.executable).with_name("cabs")), "run", "tiny", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        yield
+        output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+
+
 def edited(**changes) -> None:
     path = pools_dir() / "tiny.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
@@ -84,8 +96,8 @@ def stale() -> list[str]:
 
 
 def test_pruned_after_every_step(tmp_path: Path) -> None:
-    """A report made without traces is the one made with them; a policy is added while another process
-    prunes."""
+    """A report made without traces is the one made with them; a policy is added while other processes prune
+    and run."""
     with home_with(TINY, tmp_path):
         cabs("run", "tiny")
         before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
@@ -98,9 +110,8 @@ def test_pruned_after_every_step(tmp_path: Path) -> None:
         assert shown() == before and stale() == []
         edited(policies=[*POLICIES, "cabs_c_linear"])
         assert any("cabs_c_linear" in name for name in stale())
-        with pruning():
+        with pruning(), other_run("--force", "--policies", "random"):
             cabs("run", "tiny")
-            cabs("run", "tiny", "--force", "--policies", "random")
         cabs("run", "tiny")
         assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
         prune_all()
