@@ -19,7 +19,7 @@ from cabs_dagster.cli import main
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
 #: scripts of real tables, which are skipped where these are absent
-TABLES = {"drift"}
+TABLES = {"drift", "joining"}
 #: script -> its smallest work, in a folder with the pool `tiny` and its router
 SCRIPTS = {
     "arena": "predict mine --dataset data.json --router router --out inference",
@@ -34,6 +34,7 @@ SCRIPTS = {
     "encoders": "--pool tiny --split-seeds 3 --kinds words --most 200",
     "forward": "--quick",
     "information": "--pool tiny --split-seeds 0 --predictors ridge",
+    "joining": "--table llmdrift --policy lin_ts --scored 8 --rounds 520 --seeds 1 --queries 300",
     "large_log": "--router router --decisions 200",
     "lengths": "--pool tiny --limits 16",
     "log_alone": "--pool tiny --epsilon 1 --seeds 1",

@@ -1,0 +1,220 @@
+"""A model comes to a router that serves: how soon is it played as much as it will be, and what is lost?
+
+    python -m benchmarks.joining [--table NAME ...] [--policy NAME ...] [--scored 8 20 50] [--rounds 2000]
+        [--seeds 4] [--queries 4000]
+
+Real tables, a parquet file each with the columns query_id, prompt, model, score, cost. The model that is best
+by itself is held back: the router's table does not have it. At round JOINS it comes by `add_model`, with so
+many scored prompts of the train split, or by its price alone (0). Everybody is asked the same prompts of the
+test split in the same order and explores FLOOR; every answer is scored and taught. `whole` is the same
+policy with the whole column of the model from the start; `lin_ucb` learns from nothing in either case.
+
+Printed: the share of the rounds that the model gets in the last fifth; rounds from its coming until its
+share, over WINDOW rounds and from then on, is within NEAR of that; the utility a round from its coming on,
+and what is lost of it against `whole` of the same policy, with its standard error over prompts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.script import Script, head, row, write_figures
+from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.base.paths import data_dir
+from cabs_core.base.statistics import mean_error
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.outcomes import load_outcomes, make_splits
+from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.router import EventLog, Router, build_bundle
+from cabs_core.router.ingredients import Ingredients
+from cabs_core.router.joining import Scored, add_model
+
+TABLES = ("paretobandit_k4", "routerbench_sub3", "openllm_lb_v2_carrot")
+POLICIES = ("hier_mix", "uniroute", "lin_ucb")
+JOINS, WINDOW, NEAR, FLOOR = 500, 200, 0.05, 0.02
+#: what a mean answer costs, in units of score: it says which rho a table is played at
+MEAN_COST = 0.1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A complete table: prompts [n], scores and costs [n, K], and where each prompt is ('train', ...)."""
+
+    pool: ModelPool
+    ingredients: Ingredients
+    rho: float
+    best: int
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the models."""
+        return self.ingredients.outcomes.arms
+
+
+def complete(path: Path, queries: int) -> pd.DataFrame:
+    """Rows of at most so many queries that every model has answered, one query a prompt."""
+    frame = pd.read_parquet(path, columns=["query_id", "prompt", "model", "score", "cost"]).dropna()
+    first = frame.groupby("prompt")["query_id"].transform("first")
+    frame = frame[frame["query_id"] == first].drop_duplicates(["query_id", "model"])
+    counts = frame.groupby("query_id")["model"].transform("count")
+    frame = frame[counts == frame["model"].nunique()]
+    names = frame["query_id"].drop_duplicates()
+    chosen = names.sample(min(queries, len(names)), random_state=0)
+    return frame[frame["query_id"].isin(chosen)]
+
+
+def read(path: Path, queries: int, folder: Path, without: str | None = None) -> Table:
+    """A table as a router is made from it; `without`: the model that it does not have."""
+    frame = complete(path, queries)
+    rho = MEAN_COST / frame["cost"].mean()
+    frame = frame if without is None else frame[frame["model"] != without]
+    file = folder / f"{path.stem}.parquet"
+    frame.to_parquet(file)
+    columns = {"prompt": "prompt", "model": "model", "score": "score", "cost": "cost"}
+    pool = ModelPool.model_validate(
+        {
+            "name": path.stem,
+            "source": {"kind": "file", "path": str(file), "columns": columns},
+            "encoder": {"name": "tfidf-svd"},
+            "oracle": {"kind": "ridge"},
+            "replay": {"rhos": [0, rho]},
+            "tuning_budget": 0,
+        }
+    )
+    outcomes = load_outcomes(PoolFile(pool, folder / "pool.yaml", False))
+    split = make_splits(outcomes, pool.split)
+    train = [p for p, s in zip(outcomes.prompts, split, strict=True) if s == "train"]
+    vectors, report = embed_prompts(
+        outcomes.prompts, pool.encoder, store=folder / "store", device="cpu", fit_prompts=train
+    )
+    oracles = train_oracles(vectors, outcomes, split, pool.oracle, features=pool.features, device="cpu")
+    problems = build_problems(outcomes, split, vectors, oracles, pool)
+    encoding = {"identity": report.identity, "dtype": report.dtype}
+    ingredients = Ingredients(outcomes, split, vectors, problems.__getitem__, lambda: oracles, {}, encoding)
+    utilities = clipped_utility(outcomes.scores, outcomes.costs, rho)
+    return Table(pool, ingredients, rho, int(utilities[split == "train"].mean(axis=0).argmax()))
+
+
+def play(table: Table, folder: Path, order: np.ndarray, seed: int, scored: int | None) -> tuple[Any, Any]:
+    """(utilities [T], whether the model that comes was played [T]) of a router over test prompts.
+
+    Args:
+        folder: of its bundle, which is changed where the model comes. order: `[T]` rows of the table.
+        scored: prompts that the model brings, 0: its price; None: the router has it from the start.
+    """
+    outcomes, new = table.ingredients.outcomes, table.arms[table.best]
+    train = np.flatnonzero(table.ingredients.split == "train")
+    utilities, played = np.empty(len(order)), np.zeros(len(order), dtype=bool)
+    log = EventLog(folder.parent / f"{folder.name}.sqlite")
+    try:
+        router = Router.load(folder, log=log, seed=seed)
+        for t, i in enumerate(order):
+            if t == JOINS and scored is not None:
+                rows = np.random.default_rng([seed, 1]).choice(train, scored, replace=False)
+                texts = [outcomes.prompts[j] for j in rows]
+                brought = Scored(texts, outcomes.scores[rows, table.best], outcomes.costs[rows, table.best])
+                prices = dict(zip(table.arms, outcomes.costs[train].mean(axis=0).tolist(), strict=True))
+                how: dict[str, Any] = {"scored": brought} if scored else {"prices": prices}
+                add_model(folder, new, log=log, encoder=router.encoder, **how)
+                router = Router.load(folder, log=log, seed=seed, encoder=router.encoder)
+            decision = router.route(outcomes.prompts[i])
+            arm = table.arms.index(decision.model)
+            score, cost = float(outcomes.scores[i, arm]), float(outcomes.costs[i, arm])
+            router.feedback(decision.id, score=score, cost=cost)
+            utilities[t] = clipped_utility(np.array([score]), np.array([cost]), table.rho)[0]
+            played[t] = arm == table.best
+    finally:
+        log.close()
+    return utilities, played
+
+
+def settled(played: np.ndarray) -> tuple[float, float]:
+    """(share of the last fifth, rounds from JOINS on until it is near that and stays).
+
+    Args:
+        played: `[seeds, T]` whether the model was played.
+    """
+    shares = played.mean(axis=0)
+    end = float(shares[-len(shares) // 5 :].mean())
+    window = np.convolve(shares[JOINS:], np.ones(WINDOW) / WINDOW, mode="valid")
+    far = np.flatnonzero(np.abs(window - end) > NEAR)
+    return end, float(far[-1] + 1 if len(far) else 0)
+
+
+def measure(
+    path: Path, policies: Sequence[str], scored: Sequence[int], rounds: int, seeds: int, queries: int
+) -> list[dict[str, Any]]:
+    """Rows of one table."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="cabs-joining-") as name:
+        work = Path(name)
+        whole = read(path, queries, work)
+        new = whole.arms[whole.best]
+        less = read(path, queries, work, without=new)
+        test = np.flatnonzero(whole.ingredients.split == "test")
+        orders = [np.random.default_rng([seed, 0]).choice(test, rounds) for seed in range(seeds)]
+        for policy in policies:
+            runs = {}
+            for start in (None, *scored):
+                table = whole if start is None else less
+                made = []
+                for seed, order in enumerate(orders):
+                    folder = work / f"{policy}-{start}-{seed}"
+                    rho = whole.rho
+                    build_bundle(folder, table.pool, table.ingredients, policy=policy, rho=rho, epsilon=FLOOR)
+                    made.append(play(whole, folder, order, seed, start))
+                runs[start] = [np.array(part) for part in zip(*made, strict=True)]
+                after = slice(JOINS, None)
+                lost = (runs[None][0] - runs[start][0])[:, after].ravel()
+                error = mean_error(lost, clusters=np.concatenate([o[after] for o in orders])).se
+                end, rounds_until = settled(runs[start][1])
+                rows.append(
+                    {
+                        "table": path.stem,
+                        "new": new,
+                        "policy": policy,
+                        "start": "whole" if start is None else start,
+                        "share": end,
+                        "rounds": rounds_until,
+                        "utility": float(runs[start][0][:, after].mean()),
+                        "lost": float(lost.mean()),
+                        "se": error,
+                    }
+                )
+                shown = (f"{v:.4f}" if isinstance(v, float) else v for v in rows[-1].values())
+                print(row(*shown), flush=True)
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Measure, print, return the rows."""
+    parser = Script(__file__, __doc__)
+    parser.add_argument("--table", nargs="+", default=list(TABLES), metavar="NAME")
+    parser.add_argument("--policy", nargs="+", default=list(POLICIES), metavar="NAME")
+    parser.add_argument("--scored", nargs="+", type=int, default=[8, 20, 50])
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--queries", type=int, default=4000, help="at most, of a table")
+    given = parser.parse_args(argv)
+    print(head("table", "new model", "policy", "scored", "share", "rounds", "utility", "lost", "error"))
+    rows = []
+    folder = data_dir()
+    if folder is None:
+        parser.error("set CABS_DATA_DIR to the folder of the tables")
+    for name in given.table:
+        path = folder / f"{name}.parquet"
+        rows += measure(path, given.policy, given.scored, given.rounds, given.seeds, given.queries)
+    write_figures(rows, given.json)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
