@@ -142,6 +142,10 @@ LEAST_WEIGHT = 0.1
 #: that was not yet played is expected to be as good as those that were, and these are favourites
 DISTRUSTING_LEVEL = 0.02
 
+#: deviation of an arm's own level where a few scored prompts and not the train split say how good it is: those
+#: of a rigid arm would stay with the mean of the few
+JOINED_ARM = 0.3
+
 #: of what the offline labels say of the arms: half, their order alone (the best single model is one of
 #: these), nothing but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
 CORRECTIONS = (
@@ -502,6 +506,13 @@ class HierMix(CompiledPolicy):
         c = self.changes
         self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
         self.played, self.paid = np.append(self.played, 0), np.hstack([self.paid, np.zeros((3, 1))])
+
+    def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+        """The new arm's own level is free: what is predicted of it comes from these few prompts."""
+        self.grow()
+        self.anchored.var[-1] = JOINED_ARM**2
+        own = self.residual.cov_arm[:, -1, 0, 0]
+        np.maximum(own, JOINED_ARM**2, out=own)
 
     def shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual

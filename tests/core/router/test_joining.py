@@ -106,6 +106,17 @@ def test_scored_prompts_say_how_good_it_is(placed, log, test_prompts, policy):
     )
 
 
+def test_few_scored_prompts_do_not_settle_how_good_a_model_is(placed, log, test_prompts):
+    folder = placed("hier_mix")
+    add_model(folder, "new", scored=scored(test_prompts[:8], 0.4, 1e-4), log=log)
+    router = Router.load(folder, log=log, seed=1)
+    chances = []
+    for prompts in (test_prompts[8:8], test_prompts[8:48]):
+        serve(router, prompts, lambda model: 1.0, available=["new"])
+        chances.append(np.mean([router.route(p).probabilities["new"] for p in test_prompts[60:]]))
+    assert chances[0] < 0.2 and chances[1] > 0.5
+
+
 def test_a_model_like_another_and_one_of_which_prices_alone_are_known(placed, log, test_prompts):
     folder = placed()
     first = Router.load(folder, log=log)
