@@ -142,8 +142,8 @@ LEAST_WEIGHT = 0.1
 #: that was not yet played is expected to be as good as those that were, and these are favourites
 DISTRUSTING_LEVEL = 0.02
 
-#: deviation of an arm's own level where a few scored prompts, not the train split, say how good it is: a rigid
-#: arm would stay with the mean of the few
+#: deviation of an arm's own level where a few scored prompts, not the train split, say how good it is: a
+#: rigid arm would stay with the mean of the few
 JOINED_ARM = 0.3
 
 #: of what the offline labels say of the arms: half, their order alone (the best single model is one of
