@@ -54,12 +54,18 @@ def build_wheel(folder: Path) -> None:
     subprocess.run([*pip, "-w", str(folder), str(source)], check=True)
 
 
+def surroundings() -> dict[str, str]:
+    """Environment variables without those of this Python: pip takes what lies on its path for installed."""
+    return {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "CABS_"))}
+
+
 def fresh_environment(folder: Path, bundle: Path, wheels: Path) -> Path:
     """Folder of the programs of a new virtual environment that holds what the bundle lists."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     programs = folder / "bin"
     pip = [str(programs / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
-    subprocess.run([*pip, "--find-links", str(wheels), "-r", str(bundle / "requirements.txt")], check=True)
+    words = [*pip, "--find-links", str(wheels), "-r", str(bundle / "requirements.txt")]
+    subprocess.run(words, check=True, env=surroundings())
     return programs
 
 
@@ -95,8 +101,7 @@ def ask(port: int, text: str) -> dict[str, Any]:
 def serve(programs: Path, bundle: Path, folder: Path, texts: list[str]) -> dict[str, float]:
     """Start a server, ask it, end it: the figures."""
     port = free_port()
-    settings = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "CABS_"))}
-    settings |= {"OMP_NUM_THREADS": "1", "CABS_HOME": str(folder / "home")}
+    settings = surroundings() | {"OMP_NUM_THREADS": "1", "CABS_HOME": str(folder / "home")}
     words = [
         programs / "cabs-router",
         "serve",

@@ -45,7 +45,7 @@ def a_target_out_of_reach(stage: Stage) -> Seen:
     the end costs"""
     server = stage.fresh(options=("--budget-per-request", "0.00000001"))
     seen = server.ask().status_code
-    words = "0.00000001 USD a request cannot be reached"
+    words = "$0.00000001 a request cannot be reached"
     told = [words in " ".join(server.problems()), words in server.said()]
     return seen == 200 and all(told), f"{seen}; /readyz, log: {told}; {server.problems()[:1]}"
 
