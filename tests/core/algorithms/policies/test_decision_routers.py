@@ -234,7 +234,7 @@ def test_a_later_arm_is_routed_to_where_it_is_good(problem):
 
 
 def test_other_policies_say_that_they_cannot_start_an_arm_from_scored_prompts(problem):
-    for name in ("lin_ucb", "ridge", "hier_mix"):
+    for name in ("lin_ucb", "ridge", "lin_ts"):
         policy, _ = built(name, problem)
         with pytest.raises(PolicyError, match="cannot start an arm from scored prompts"):
             policy.add_arm("new", problem.offline_embeddings[:3], np.ones(3))
