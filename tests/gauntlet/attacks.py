@@ -21,7 +21,7 @@ from cabs_core.router import EventLog
 
 from .attacker import ATTACKS, KEY
 from .play import Seen, behaviour
-from .stage import PRICE, ROOT, TEXT, USUAL, Server, Stage, near, user
+from .stage import PRICE, ROOT, TEXT, USUAL, Server, Stage, near, user, wait
 
 HONEST = {f"honest{i}": f"key-of-honest-{i:02d}" for i in range(20)}
 KEYS = {"CABS_SERVER_KEYS": ",".join(f"{n}={k}" for n, k in {**HONEST, "mallory": KEY}.items())}
@@ -181,7 +181,8 @@ def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
     server, decoy = _server(stage, "attacked"), _server(stage, "decoy")
     clients, rows = Clients(server, stage.provider_pid), len(server.rows())
     clients.start()
-    time.sleep(1.0)
+    # what a fresh server takes for its first calls is its own
+    wait(lambda: min(clients.answers.values()) >= 2)
     before = most = _memory(clients.pid)
     command = [sys.executable, "-m", "tests.gauntlet.attacker", name, "20"]
     for own, seconds in plan:
