@@ -255,8 +255,8 @@ class SafePolicy:
         """A new arm becomes playable at the end of `arms`.
 
         It learns nothing from earlier decisions, even if an arm of the same name was played and removed
-        before. Nothing is known of it, unless a policy that can (`uniroute`) starts it from its scores on a
-        few prompts.
+        before. Nothing is known of it, unless a policy that can (`hier_mix`, `uniroute`) starts it from its
+        scores on a few prompts.
 
         Args:
             embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].

@@ -175,9 +175,15 @@ def test_intervals_cover_across_a_change_of_arms():
         actions = (rng.random((n, 1)) > pmf.cumsum(axis=1)).sum(axis=1)
         scores = (rng.random(n) < means[np.arange(n), actions]).astype(float)
         data = LoggedData(
-            arms=list("abcd"), actions=actions, scores=scores, costs=np.zeros(n), features=x,
-            groups=np.arange(n).astype(str), pmf=pmf, available=available,
-        )  # fmt: skip
+            arms=list("abcd"),
+            actions=actions,
+            scores=scores,
+            costs=np.zeros(n),
+            features=x,
+            groups=np.arange(n).astype(str),
+            pmf=pmf,
+            available=available,
+        )
         row = evaluate(data, target, rho=0.0).row("dr", "score")
         covered.append(row.low <= float((target * means).sum(axis=1).mean()) <= row.high)
     assert 0.92 <= np.mean(covered) <= 0.98
