@@ -93,7 +93,7 @@ class Routed:
         first: dict[str, Any] = {"model": self.model}
         if self.kept is not None or self._expect is None:
             return [first if self.kept is None else {**first, "kept": self.kept}]
-        scores, costs = self.scores, self.costs
+        scores, costs = (_by_name(self.probabilities, values) for values in self._expect())
         worth = {name: float(utility(scores[name], costs[name], self.rho)) for name in self.available}
         others = sorted(set(worth) - {self.model}, key=lambda name: (-worth[name], name))
         rows = [
