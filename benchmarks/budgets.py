@@ -20,6 +20,7 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem
+from cabs_core.base.units import percentage
 from cabs_core.router.budget import replay_budgets, spending
 
 POOLS = ("routerbench_sub3", "paretobandit_k4")
@@ -56,9 +57,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             for row in rows_of(pool, policy, args.work, args.trials, args.targets):
                 rows.append(row)
                 alone = "none fits" if row["score alone"] is None else f"{row['score alone']:.3f}"
+                off, off_port = (percentage(row[name], 1, signed=True) for name in ("off", "off port"))
                 print(
-                    f"| {pool}, {policy} | {row['target']:.2g} | {row['off']:+.1%} | {row['score']:.3f} ± "
-                    f"{row['se']:.3f} | {row['off port']:+.1%} | {row['score port']:.3f} | {alone} |",
+                    f"| {pool}, {policy} | {row['target']:.2g} | {off} | {row['score']:.3f} ± "
+                    f"{row['se']:.3f} | {off_port} | {row['score port']:.3f} | {alone} |",
                     flush=True,
                 )
     write_figures(rows, args.json)

@@ -27,6 +27,7 @@ from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import two_way_error
+from cabs_core.base.units import percentage
 from cabs_core.data.collect.answers import collect_answers
 from cabs_core.data.collect.instrument import warnings
 from cabs_core.data.collect.plan import collection_of
@@ -178,7 +179,7 @@ def stand_in(seeds: int) -> list[dict[str, Any]]:
                 f"seed {seed:2d}: all {row['all']['decision']} {row['all']['difference']:+.3f}; length bias "
                 f"{row['length bias']['value']:+.3f} ({row['length bias']['low']:+.3f} to "
                 f"{row['length bias']['high']:+.3f}); adaptive {row['adaptive']['decision']} after "
-                f"{row['adaptive prompts']} prompts, {share:.0%} of the cost",
+                f"{row['adaptive prompts']} prompts, {percentage(share)} of the cost",
                 flush=True,
             )
     shares = [r["adaptive usd"] / r["all usd"] for r in rows]
@@ -186,7 +187,7 @@ def stand_in(seeds: int) -> list[dict[str, Any]]:
     seen = sum(bool(r["reported"]) for r in rows)
     print(
         f"{len(rows)} seeds: right verdict with all {right[0]}, adaptive {right[1]}; median cost of adaptive "
-        f"{np.median(shares):.0%} of all; the length bias was reported in {seen}"
+        f"{percentage(np.median(shares))} of all; the length bias was reported in {seen}"
     )
     return rows
 
@@ -204,7 +205,7 @@ def tables(seeds: int, most: int) -> list[dict[str, Any]]:
                 print(
                     f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; "
                     f"adaptive {row['decision']} after {row['prompts']} of {row['of']} prompts, "
-                    f"{row['share']:.0%} of the cost, dropped {row['dropped']}",
+                    f"{percentage(row['share'])} of the cost, dropped {row['dropped']}",
                     flush=True,
                 )
     return rows

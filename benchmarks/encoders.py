@@ -23,6 +23,7 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import SHORT_RHOS
 from cabs_core.algorithms.predictors import RidgePredictor
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility, expected_utility
 from cabs_core.data.encoders.tfidf import DIM, TfidfEncoder
 from cabs_core.data.outcomes import load_outcomes
@@ -119,7 +120,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             error, earned, distinct, ms = (
                 np.mean([r[k] for r in own]) for k in ("error", "utility", "distinct", "ms")
             )
-            print(f"| {pool} | {kind} | {error:.5f} | {earned:.4f} | {distinct:.1%} | {ms:.2f} |", flush=True)
+            print(
+                f"| {pool} | {kind} | {error:.5f} | {earned:.4f} | {percentage(distinct, 1)} | {ms:.2f} |",
+                flush=True,
+            )
     write_figures(rows, args.json)
 
 

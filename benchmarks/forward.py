@@ -18,6 +18,7 @@ import torch
 from transformers import AutoModel, DebertaV2Config, DebertaV2Model, PretrainedConfig, PreTrainedModel
 
 from benchmarks.script import Script, write_figures
+from cabs_core.base.units import percentage
 from cabs_core.data.encoders.resolve import EncoderFiles, resolve
 from cabs_core.data.encoders.transformer import (
     TokenIds,
@@ -135,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         print(
             f"{name}: {run['tokens_per_second']:.0f} tokens/s, {run['prompts_per_minute']:.0f} prompts/min "
             f"(wanted of mDeBERTa on a GPU: {TARGET_PROMPTS_PER_MINUTE}), {run['tflops']:.2f} TFLOP/s"
-            + (f" = {share:.0%} of peak" if share else "")
+            + (f" = {percentage(share)} of peak" if share else "")
         )
     write_figures(figures, options.json)
     return figures

@@ -23,6 +23,7 @@ from benchmarks.study_plan import FIELD_SETUP, SHORT_RHOS
 from benchmarks.study_problems import problem
 from cabs_core.algorithms.predictors import ScorePredictor, make_score_predictor
 from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
 
 POOLS = ("routerbench_sub3", "simple_evals_ru", "paretobandit_k4", "zeroeval")
@@ -145,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> None:
                 share = np.mean([r["probe"] != "" for r in own])
                 print(
                     f"{pool:20s} {name:13s} {verifier:14s} {plain:.3f}  {bought:.3f}  {bought - plain:+.4f} "
-                    f"± {error:.4f}  {share:.0%} of the rhos"
+                    f"± {error:.4f}  {percentage(share)} of the rhos"
                 )
     write_figures(rows, args.json)
 

@@ -22,6 +22,7 @@ from scipy.optimize import nnls
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import SHORT_RHOS
 from cabs_core.algorithms.predictors import RidgePredictor
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
 from cabs_core.data.encoders.tfidf import TfidfEncoder
 from cabs_core.data.outcomes import load_outcomes
@@ -109,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             )
             print(
                 f"| {pool} | {name} | {plain:.4f} | {limited:.4f} | {limited - plain:+.4f} ± "
-                f"{error:.4f} | {share:.0%} |",
+                f"{error:.4f} | {percentage(share)} |",
                 flush=True,
             )
     write_figures(figures, args.json)

@@ -27,6 +27,7 @@ from benchmarks.study_problems import set_up
 from cabs_core.algorithms.oracles import train_oracles
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.paths import cabs_home
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.endpoints.request import LONGEST
@@ -129,7 +130,7 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
                 }
             )
             print(
-                f"| {pool} | {share:.0%} | {name} | {np.mean(means):.4f} | {np.mean(gaps):+.4f} ± "
+                f"| {pool} | {percentage(share)} | {name} | {np.mean(means):.4f} | {np.mean(gaps):+.4f} ± "
                 f"{error:.4f} |",
                 flush=True,
             )

@@ -24,6 +24,7 @@ from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem
 from cabs_core import paired_difference
 from cabs_core.base.paths import cabs_home
+from cabs_core.base.units import percentage
 from cabs_core.evaluation.replay import ReplayResult, replay
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")
@@ -125,8 +126,8 @@ def show(rows: list[dict[str, Any]]) -> None:
                 if mode != "off":
                     gained = [f"{v:+.4f} ± {se:.4f}" for v, se in [over_rhos(own, f"{mode} utility")]]
                     base = np.mean([row["off"]["usd_per_1000"] for row in own]) / 1000
-                    value, error = (100 * x / base if base else 0.0 for x in over_rhos(own, f"{mode} cost"))
-                    gained.append(f"{value:+.1f} % ± {error:.1f}")
+                    value, error = (x / base if base else 0.0 for x in over_rhos(own, f"{mode} cost"))
+                    gained.append(f"{percentage(value, 1, signed=True)} ± {100 * error:.1f}")
                 print(f"| {policy} | {mode} | {cells} | {' | '.join(gained)} |")
 
 

@@ -10,13 +10,14 @@ splits and on the orders played.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import bootstrap_ratio
+from cabs_core.base.units import percentage
 from cabs_core.evaluation.metrics import aiq, cost_saved, hull_score
 
 REPLICATES = 200
@@ -120,12 +121,17 @@ def lines(
             for policy, row in sorted(rows.items(), key=lambda item: -item[1]["aiq"]["value"]):
                 gain, saved, area = (row[name] for name in FIGURES)
                 yield (
-                    f"| {policy} | {_span(gain, '+.4f')} | {_span(saved, '+.1%')} | {_span(area, '.4f')} | "
-                    f"{saved['reached']:.0%} |"
+                    f"| {policy} | {_span(gain, '{:+.4f}'.format)} | {_span(saved, _percents)} | "
+                    f"{_span(area, '{:.4f}'.format)} | "
+                    f"{percentage(saved['reached'])} |"
                 )
 
 
-def _span(figure: Mapping[str, float], form: str) -> str:
+def _percents(share: float) -> str:
+    return percentage(share, 1, signed=True)
+
+
+def _span(figure: Mapping[str, float], text: Callable[[float], str]) -> str:
     if not np.isfinite(figure["value"]):
         return "not reached"
-    return f"{figure['value']:{form}} ({figure['low']:{form}} to {figure['high']:{form}})"
+    return f"{text(figure['value'])} ({text(figure['low'])} to {text(figure['high'])})"

@@ -24,6 +24,25 @@ def money(usd: float) -> str:
     return f"{sign}${whole}.{cents.rstrip('0').ljust(2, '0')}" if cents else f"{sign}${whole}"
 
 
+def percentage(share: float, digits: int | None = 0, *, signed: bool = False) -> str:
+    """A share of 1 as per cent, with fixed decimals; `digits` None: as many as it has.
+
+    Examples:
+        >>> percentage(0.123), percentage(-0.0004), percentage(-0.5, 1), percentage(0.025, None)
+        ('12 %', '0 %', '−50.0 %', '2.5 %')
+    """
+    plus, value = "+" if signed else "", 100 * share
+    if digits is None:
+        return f"{value:{plus}g} %".replace("-", "−")
+    value = round(value, digits) + 0.0  # no negative zero
+    return f"{value:{plus}.{digits}f} %".replace("-", "−")
+
+
+def percentages(low: float, high: float, digits: int = 0) -> str:
+    """Two shares and one sign: `6 to 19 %`."""
+    return f"{percentage(low, digits).removesuffix(' %')} to {percentage(high, digits)}"
+
+
 def duration(seconds: float) -> str:
     """`40 s`, `1 minute`, `25 minutes`, `3.5 hours`."""
     if seconds < 59.5:

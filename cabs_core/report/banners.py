@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.base.utility import margin
 from cabs_core.report.data import PoolData, rhos_text
 from cabs_core.report.evidence import Evidence
@@ -61,12 +61,13 @@ def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
         "tools": "a turn keeps the model of the last one within tool loops only",
         "off": "every turn is a decision",
     }[options["sticky"]]
-    loops = f", {100 * options['tools']:g} % of the later turns in tool loops" if options["tools"] else ""
+    tools, cached = percentage(options["tools"], None), percentage(options["cached"], None)
+    loops = f", {tools} of the later turns in tool loops" if options["tools"] else ""
     counted = evidence is not None and evidence.problem.input_tokens is not None
-    share = f"{100 * options['input_share']:g} % of a call's cost is taken to be its input"
+    share = f"{percentage(options['input_share'], None)} of a call's cost is taken to be its input"
     tokens = "token counts are the table's" if counted else share
     return (
         f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; "
-        f"{keeps} (sticky: {options['sticky']}). A cached token costs {100 * options['cached']:g} % of one "
+        f"{keeps} (sticky: {options['sticky']}). A cached token costs {cached} of one "
         f"that is not; {tokens}. Costs of a single model are those of one that answers whole conversations."
     )

@@ -8,13 +8,13 @@ from typing import Any
 
 from cabs_core.base.catalog import NO_ROUTERS
 from cabs_core.base.errors import counted as number_of
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage, percentages
 from cabs_core.report.data import PoolData
 from cabs_core.report.gap import MATTERS, SAVES, Bounded
 from cabs_core.report.names import condition_text, label
 from cabs_core.report.plots.page import tie
 from cabs_core.report.scale import Scale
-from cabs_core.report.tables import error_text, percent_text, saving_span, saving_text, signed_text
+from cabs_core.report.tables import error_text, saving_span, saving_text, signed_text
 from cabs_core.report.verdict import Verdict, headline, summary
 
 
@@ -36,14 +36,16 @@ def fields(verdict: Verdict, pool: str) -> dict[str, str]:
     quality, other_quality = (v.model_score, v.score) if keep else (v.score, v.model_score)
     cost, other_cost = (v.model_cost, v.cost) if keep else (v.cost, v.model_cost)
     chosen, other = (model, router) if keep else (router, model)
-    spread = "" if keep or v.score_low is None else f", 95 % interval {_range(v.score_low, v.score_high)}"
+    spread = ""
+    if not keep and v.score_low is not None and v.score_high is not None:
+        spread = f", 95 % interval {percentages(v.score_low, v.score_high, 1)}"
     return {
         "headline": headline(v),
         "value": value_text(v),
         "why": why(v),
         "quality_title": Scale(v.against).quality,
-        "quality": percent_text(quality, 1),
-        "quality_note": f"mean score of {chosen}{spread}; {other}: {percent_text(other_quality, 1)}",
+        "quality": percentage(quality, 1),
+        "quality_note": f"mean score of {chosen}{spread}; {other}: {percentage(other_quality, 1)}",
         "cost": money(cost),
         "cost_note": f"for 1,000 requests to {chosen}; {other}: {money(other_cost)}",
         "against": f"{router} instead of {v.model}",
@@ -73,7 +75,7 @@ def why(v: Verdict) -> str:
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
         text += (
             f" But it answers as well as {v.model} ({_quality(v.quality)}, at most {100 * MATTERS:g} point "
-            f"worse) and saves at least {percent_text(v.saved.low)} of its cost."
+            f"worse) and saves at least {percentage(v.saved.low)} of its cost."
         )
     if v.trained and v.over_trained is not None:
         text += (
@@ -87,7 +89,7 @@ def why(v: Verdict) -> str:
         text += "how much is saved cannot be told from these queries."
     if v.at_limit:
         text += (
-            f" It may save just {percent_text(SAVES)} of the cost, the least that counts: were it so, no "
+            f" It may save just {percentage(SAVES)} of the cost, the least that counts: were it so, no "
             "number of prompts would tell."
         )
     return text
@@ -117,10 +119,6 @@ def _quality(e: Bounded) -> str:
     return f"{_points(e.value)} of quality (95 % interval {low} to {high})".replace(
         "quality of quality", "quality"
     )
-
-
-def _range(low: float | None, high: float | None) -> str:
-    return f"{percent_text(low, 1).removesuffix(' %')} to {percent_text(high, 1)}"
 
 
 def trade_note(v: Verdict) -> str:
@@ -233,7 +231,7 @@ def use_row(v: Verdict) -> list[str]:
     return [
         value_text(v),
         use,
-        percent_text(v.model_score if keep else v.score, 1),
+        percentage(v.model_score if keep else v.score, 1),
         money(v.model_cost if keep else v.cost),
         _saved(v),
         signed_text(v.utility.value) + between,
@@ -254,9 +252,9 @@ def _cases(pool_verdicts: list[Verdict]) -> list[str]:
         f"| {Scale(v.against).worth} {value_text(v)} | {Scale(v.against).quality.lower()} | per 1,000 "
         "requests | |",
         "|---|---:|---:|---|",
-        f"| {label(v.router)} | {percent_text(v.score, 1)} | {money(v.cost)} | "
+        f"| {label(v.router)} | {percentage(v.score, 1)} | {money(v.cost)} | "
         f"{saving_text(v.saved and v.saved.value)} |",
-        f"| {v.model} | {percent_text(v.model_score, 1)} | {money(v.model_cost)} | |",
+        f"| {v.model} | {percentage(v.model_score, 1)} | {money(v.model_cost)} | |",
         "",
     ]
     if len(pool_verdicts) > 1:

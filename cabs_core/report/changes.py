@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.report.names import label
-from cabs_core.report.tables import percent_text
 
 
 def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] | None:
@@ -38,7 +37,7 @@ def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | N
         sentences.append(f"Best router: {label(str(before.get('router')))} → {label(now['router'])}.")
     for name, text, show in (
         ("utility", "Its mean utility", lambda x: f"{x:.3f}"),
-        ("score", "Its mean score", lambda x: percent_text(x, 1)),
+        ("score", "Its mean score", lambda x: percentage(x, 1)),
         ("cost", "Its cost per 1,000 requests", money),
     ):
         if before.get(name) is not None and show(before[name]) != show(now[name]):

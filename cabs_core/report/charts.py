@@ -8,7 +8,7 @@ import pandas as pd
 
 from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.base.statistics import half_width
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
@@ -18,7 +18,7 @@ from cabs_core.report.plots.charts import NARROW, band, cost_scale, encodings, e
 from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models
-from cabs_core.report.tables import missing, number_text, percent_text, saving_span, saving_text
+from cabs_core.report.tables import missing, number_text, saving_span, saving_text
 from cabs_core.report.verdict import routers
 
 _MOST_MODELS = 6
@@ -325,7 +325,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
         )
         for series, share in part.groupby("series", sort=False):
             share = share.sort_values("round")["share"]
-            rows.append([f"{rho:g}", series, percent_text(share.iloc[0]), percent_text(share.iloc[-1])])
+            rows.append([f"{rho:g}", series, percentage(share.iloc[0]), percentage(share.iloc[-1])])
     frame = pd.concat(frames)
     middle = rhos[len(rhos) // 2]
     names = [*(named[m] for m in main), *(["other models"] if len(main) < len(total) else [])]

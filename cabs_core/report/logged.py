@@ -16,7 +16,7 @@ import pandas as pd
 from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import VERDICT
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.data.logs import Receipt
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report import stages
@@ -153,8 +153,8 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
     if r.manski_width:
         figures |= {"manski_width": float(r.manski_width)}
         why += (
-            f" It never plays {r.manski_width:.1%} of what this policy plays: {r.manski_width:.3f} of each "
-            "interval's width is for that, whatever it would earn."
+            f" It never plays {percentage(r.manski_width, 1)} of what this policy plays: "
+            f"{r.manski_width:.3f} of each interval's width is for that, whatever it would earn."
         )
     if "dr score" in estimates and "dr cost" in estimates:
         quality, cost = estimates["dr score"], estimates["dr cost"]
@@ -222,7 +222,7 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
             f"{without:,} of {without + len(table):,} decisions have no score (or are of models that are not "
             "in the pool) and were left out. If whether a score is given depends on how good the answer was, "
             "every figure is wrong, too high or too low: were all missing scores 0, or all 1, a mean score "
-            f"could be {share:.0%} lower or higher. The table of bounds says where."
+            f"could be {percentage(share)} lower or higher. The table of bounds says where."
         )
     return sentences
 

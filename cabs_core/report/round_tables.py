@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.report import cards
 from cabs_core.report import evidence as facts
 from cabs_core.report.evidence import Evidence
@@ -47,7 +47,7 @@ def by_value(pool_verdicts: list[Verdict], scale: Scale) -> PageTable | None:
         columns,
         f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router "
         "against single model, with 95 % intervals. A router is deployed where it gains for sure, or is at "
-        f"most {100 * MATTERS:g} point worse and saves at least {100 * SAVES:g} % for sure.",
+        f"most {100 * MATTERS:g} point worse and saves at least {percentage(SAVES, None)} for sure.",
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.base.atomic import write_text
+from cabs_core.base.units import percentage, percentages
 
 
 @dataclass(frozen=True)
@@ -165,18 +166,12 @@ def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
     """A share of 1 as per cent with fixed decimals; an absent one is an en dash."""
     if missing(value):
         return TableCell("–", "", **look)
-    text = f"{round(100 * float(value), digits) + 0.0:.{digits}f} %"  # + 0.0: no negative zero
-    return TableCell(text.replace("-", "−"), float(value), **look)
+    return TableCell(percentage(float(value), digits), float(value), **look)
 
 
 def number_text(value: Any) -> str:
     """`number` as text."""
     return number(value).text
-
-
-def percent_text(value: Any, digits: int = 0) -> str:
-    """`percent` as text."""
-    return percent(value, digits).text
 
 
 def saving_text(share: Any) -> str:
@@ -191,10 +186,10 @@ def saving_text(share: Any) -> str:
     share = float(share)
     if share <= -1:
         return f"costs {1 - share:,.{int(share > -9)}f} times as much"
-    percents = f"{abs(100 * share):.0f} %"
-    if percents == "0 %":
+    size = percentage(abs(share))
+    if size == percentage(0.0):
         return "costs the same"
-    return f"saves {percents}" if share > 0 else f"costs {percents} more"
+    return f"saves {size}" if share > 0 else f"costs {size} more"
 
 
 def saving_span(low: float | None, high: float | None) -> str:
@@ -204,14 +199,14 @@ def saving_span(low: float | None, high: float | None) -> str:
     if low >= 0 or -1 < high <= 0:
         small, large = sorted((abs(low), abs(high)))
         if large <= 1:
-            return f"{100 * small:.0f} to {100 * large:.0f} % {'less' if low >= 0 else 'more'}"
+            return f"{percentages(small, large)} {'less' if low >= 0 else 'more'}"
     return f"{_amount(high)} to {_amount(low)}"
 
 
 def _amount(share: float) -> str:
     if share <= -1:
         return f"{1 - share:,.{int(share > -9)}f} times as much"
-    return f"{abs(100 * share):.0f} % {'less' if share > 0 else 'more'}"
+    return f"{percentage(abs(share))} {'less' if share > 0 else 'more'}"
 
 
 def saving(share: Any) -> TableCell:

@@ -17,6 +17,7 @@ from cabs_core.base.errors import RouterError
 from cabs_core.base.statistics import mean_error, share_interval
 from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.ope.data import LoggedData
@@ -99,7 +100,8 @@ def compare_policies(
     differ_error = mean_error(apart, clusters=clusters)
     most = share_interval(float(apart.mean()), differ_error, LEVEL)[1]
     if most <= margin:  # whatever the models are worth: a decision is worth 0 to 1
-        reason = f"the routers differ in {apart.mean():.2%} of {n} decisions, so by at most {most:.4f}"
+        differs = percentage(apart.mean(), 2)
+        reason = f"the routers differ in {differs} of {n} decisions, so by at most {most:.4f}"
         return Comparison(
             n, values[0], values[1], values[1] - values[0], most, -most, most, margin, n, True, reason
         )

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cabs_core.base.errors import one_line
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.router.places_cli import LOG, ROUTER, local_router
 
 
@@ -70,9 +70,10 @@ def doctor(
         click.echo(f"\nutility over time: {curve or 'nothing scored yet'}")
         _show_costs(facts)
         if (saved := facts["saved"]) is not None:
+            more = percentage(saved["usd"] / saved["fixed_usd"] - 1, signed=True)
             click.echo(
                 f"{saved['calls']} answered calls cost {money(saved['usd'])}; {saved['model']} alone was "
-                f"expected to cost {money(saved['fixed_usd'])} ({saved['usd'] / saved['fixed_usd'] - 1:+.0%})"
+                f"expected to cost {money(saved['fixed_usd'])} ({more})"
             )
         for one in facts["failures"]:
             click.echo(

@@ -33,7 +33,7 @@ from cabs_core.base.statistics import (
     too_heavy,
 )
 from cabs_core.base.statistics.uncertainty import LEVEL
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.replay.engine import replay
 
@@ -319,7 +319,7 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
         queries += f" ({counted(a.independent, 'independent prompt')})"
     parts = [_in_words(goal, a, wish) for wish in a.wishes]
     price = (
-        f"{100 * a.cost / a.against_cost:.0f} % of its money"
+        f"{percentage(a.cost / a.against_cost)} of its money"
         if a.against_cost > 0
         else f"{money(a.cost)} per 1,000 requests"
     )
@@ -332,7 +332,7 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     )
     figures = ", ".join(filter(None, [" and ".join(parts), quality])) + f" for {price}"
     if a.choice == a.against and a.confirmed and [w.name for w in a.wishes] == ["quality"]:
-        aim = f"{100 * (goal.quality or 0):g} % of {choice_label}'s quality"
+        aim = f"{percentage(goal.quality or 0.0, None)} of {choice_label}'s quality"
         return f"Nothing cheaper is sure to reach {aim} on {queries}: keep {choice_label}, {price}."
     what = f"keep {choice_label}" if a.policy is None else f"deploy {choice_label}"
     if a.policy is not None and a.rho:
@@ -367,9 +367,10 @@ def _in_words(goal: Goal, a: GoalAnswer, wish: Wish) -> str:
         )
         return f"{money(budget * wish.ratio)} a month ({at_most})"
     scale = (goal.quality if wish.name == "quality" else goal.share) or 0.0
-    reached, sure = 100 * scale * wish.ratio, 100 * scale * max(wish.sure or 0.0, 0.0)
+    reached, sure = scale * wish.ratio, scale * max(wish.sure or 0.0, 0.0)
+    at_least = f"(at least {percentage(sure, 1)})"
     if wish.name == "latency":
-        return f"{reached:.1f} % of the answers within {goal.latency:g} s (at least {sure:.1f} %)"
+        return f"{percentage(reached, 1)} of the answers within {goal.latency:g} s {at_least}"
     if goal.of:
-        return f"{reached:.1f} % of {a.against}'s quality (at least {sure:.1f} %)"
-    return f"a mean score of {reached / 100:.3f} (at least {sure / 100:.3f})"
+        return f"{percentage(reached, 1)} of {a.against}'s quality {at_least}"
+    return f"a mean score of {reached:.3f} (at least {sure:.3f})"

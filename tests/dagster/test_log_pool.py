@@ -196,7 +196,7 @@ def test_a_worse_challenger_stays_out_by_the_log_alone(world, tmp_path: Path) ->
     assert worse.high < 0 and not worse.promote and "champion stays" in worse.reason
     assert better.promote and worse.difference == pytest.approx(worse.challenger - worse.champion, abs=1e-9)
     same = compare_on_log(tmp_path / "ridge", tmp_path / "ridge", prompts, data)
-    assert same.difference == 0.0 and same.promote and "differ in 0.00%" in same.reason
+    assert same.difference == 0.0 and same.promote and "differ in 0.00 %" in same.reason
 
 
 def test_it_is_deployed_and_compared_as_it_stands(world) -> None:
@@ -207,7 +207,7 @@ def test_it_is_deployed_and_compared_as_it_stands(world) -> None:
     make_artifact(chain_of(), chain_of().stage("router"))
     found = deploy(chain_of())
     assert (
-        found["passed"] and "differ in 0.00%" in found["reason"] and found["comparison"]["difference"] == 0.0
+        found["passed"] and "differ in 0.00 %" in found["reason"] and found["comparison"]["difference"] == 0.0
     )
     assert state() == "stale"
     shutil.rmtree(deployed_folder("tiny").parent)

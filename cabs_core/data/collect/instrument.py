@@ -20,6 +20,7 @@ import numpy as np
 
 from cabs_core.base.statistics import mean_error, share_interval
 from cabs_core.base.statistics.people import Sampled, corrected_mean
+from cabs_core.base.units import percentage, percentages
 
 __all__ = [
     "Sampled",
@@ -257,7 +258,7 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
         return ""
     return (
         f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it "
-        f"is {models[best_without]}, which refused {refused[:, best_without].mean():.0%}"
+        f"is {models[best_without]}, which refused {percentage(refused[:, best_without].mean())}"
     )
 
 
@@ -270,8 +271,8 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         )
         same, k = Sampled(**measured["agreement"]), Sampled(**measured["kappa"])
         lines.append(
-            f"agreement {same.value:.1%} ({same.low:.1%} to {same.high:.1%}), kappa {k.value:.2f} "
-            f"({k.low:.2f} to {k.high:.2f})"
+            f"agreement {percentage(same.value, 1)} ({percentages(same.low, same.high, 1)}), kappa "
+            f"{k.value:.2f} ({k.low:.2f} to {k.high:.2f})"
         )
         lines.append(
             f"error per doubling of an answer's length: {Sampled(**measured['length'])}; where people "
@@ -295,6 +296,6 @@ def in_words(measured: Mapping[str, Any]) -> list[str]:
         flips = Sampled(**measured["position"]["flips"])
         lines.append(
             f"first place: {Sampled(**measured['position']['first'])}; the winner depends on the order in "
-            f"{flips.value:.1%} of pairs"
+            f"{percentage(flips.value, 1)} of pairs"
         )
     return [*lines, *(f"note: {text}" for text in warnings(measured))]

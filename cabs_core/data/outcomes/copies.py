@@ -21,6 +21,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from cabs_core.base.errors import counted
+from cabs_core.base.units import percentage
 
 _ALIKE = 0.95
 _HASHES, _BANDS = 64, 16
@@ -66,8 +67,8 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
         sentences.append(
             f"same form, other numbers: {counted(int(size[common].sum()), 'prompt')} in "
             f"{counted(int(common.sum()), 'form')}, the most frequent {forms[most]!r:.80} ({size[most]:,}). "
-            f"More than {TEMPLATE_SHARE:.0%} of the prompts have each of them, so they count as different "
-            "prompts, not as copies of one"
+            f"More than {percentage(TEMPLATE_SHARE)} of the prompts have each of them, so they count as "
+            "different prompts, not as copies of one"
         )
     return sentences
 

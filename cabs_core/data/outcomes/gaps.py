@@ -19,6 +19,7 @@ import numpy as np
 
 from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.base.statistics import mean_error
+from cabs_core.base.units import percentage
 from cabs_core.data.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.splits import make_splits
@@ -131,7 +132,7 @@ def compared_means(
 
 
 def _share(share: float) -> str:
-    return f"{share:.1%}" if share < 0.01 else f"{share:.0%}"
+    return percentage(share, int(share < 0.01))
 
 
 def gaps_text(gaps: dict[str, Any]) -> list[str]:

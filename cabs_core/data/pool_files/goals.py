@@ -13,7 +13,7 @@ from cabs_core.data.pool_files.strict import Strict
 
 _EXAMPLES = (
     "value_per_right_answer: 0.02",
-    "quality: 95%, of: gpt-4o",
+    "quality: 95 %, of: gpt-4o",
     "quality: 0.95, of: best",
     "budget_per_month: 500, requests_per_month: 100000",
     "latency: 2s, share: 0.95",
@@ -43,7 +43,7 @@ class Goal(Strict):
     @field_validator("quality", "share", mode="before")
     @classmethod
     def _per_cent(cls, value: Any) -> Any:
-        """95 % and 95% are .95."""
+        """`95 %`, with the space or without, is .95."""
         share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
         return float(share[1]) / 100 if share else value
 

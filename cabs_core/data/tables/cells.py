@@ -194,7 +194,7 @@ def number_column(
     """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
 
     Latencies are seconds, or milliseconds where the column's name says so. A score may also be true or false,
-    per cent (`87%`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
+    per cent (`87 %`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
 
     Raises:
         DataError: a value that is no number (dates, durations, lists, ...) or out of range.
@@ -313,7 +313,7 @@ def _fix(value: Any, column: str) -> str:
         text = value.strip()
         if text.endswith("%"):
             return (
-                " Write percent as a number from 0 to 100 and the sign, such as 87.5%"
+                " Write percent as a number from 0 to 100 and the sign, such as 87.5 %"
                 if column == "score"
                 else ""
             )

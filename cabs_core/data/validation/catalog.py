@@ -179,7 +179,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         description="At most 20 % of the queries were dropped for missing cells.",
         expected="at most 20 % dropped",
         table=lambda t: t.loading,
-        observed="{dropped:,} of {read:,} queries dropped ({share_dropped:.1%})",
+        observed="{dropped:,} of {read:,} queries dropped ({share_dropped:.1 %})",
         column="share_dropped",
         arguments=_limits(0, 0.2),
         means=(
@@ -252,7 +252,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         table=lambda t: t.logged or t.contradictions,
         observed=(
             "{contradicting:,} contradicting queries among {repeated_prompts:,} "
-            "with a repeated prompt ({share:.2%})"
+            "with a repeated prompt ({share:.2 %})"
         ),
         column="share",
         arguments=_limits(0, 0.01),
@@ -361,7 +361,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         description="Split sizes are within 5 points of the wanted fractions.",
         expected="within 5 points",
         table=lambda t: t.fractions,
-        observed="{split} {share:.1%}, wanted {wanted_share:.1%}",
+        observed="{split} {share:.1 %}, wanted {wanted_share:.1 %}",
         column="off_by",
         arguments=_limits(0, 0.05),
         means=(
@@ -376,8 +376,8 @@ CHECKS: tuple[CheckSpec, ...] = (
         description="Train and test have the same mix of tasks (chi-square, p >= 0.001).",
         expected="p >= 0.001",
         table=lambda t: t.shift_wanted or t.task_mix,
-        observed="p = {p_value:.3g}; most moved: {task} ({train_share:.1%} of train, "
-        "{test_share:.1%} of test)",
+        observed="p = {p_value:.3g}; most moved: {task} ({train_share:.1 %} of train, "
+        "{test_share:.1 %} of test)",
         column="p_value",
         arguments=_limits(0.001),
     ),
@@ -411,7 +411,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         description="At least 99 % of the queries stay in the source's own split.",
         expected="99 % or more",
         table=lambda t: t.source_split,
-        observed="{share_kept:.2%} kept",
+        observed="{share_kept:.2 %} kept",
         column="share_kept",
         arguments=_limits(0.99),
     ),

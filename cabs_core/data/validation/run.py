@@ -5,6 +5,7 @@ The context is ephemeral: it writes nothing and sends nothing.
 
 from __future__ import annotations
 
+import string
 import traceback
 from collections.abc import Collection
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.base.units import percentage
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.validation.catalog import CheckResult, CheckSpec, Stage, check_names
@@ -19,6 +21,18 @@ from cabs_core.data.validation.tables import Tables
 
 #: failing rows that one line names, and that a result holds
 _NAMED, _EXAMPLES = 3, 10
+
+
+class _Line(string.Formatter):
+    """Format strings in which `{share:.1 %}` is a percentage."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        if spec.endswith(" %"):
+            return percentage(value, int(spec[1:-2]))
+        return str(super().format_field(value, spec))
+
+
+_LINE = _Line()
 
 
 def run_checks(
@@ -61,7 +75,7 @@ def _result(source: Any, spec: CheckSpec, tables: Tables) -> CheckResult:
             passed, failing = _validated(source, spec, table)
             shown = failing if len(failing) else table.head(_NAMED if len(table) <= _NAMED else 1)
             rows = shown.to_dict("records")
-            observed = "; ".join(spec.observed.format_map(row) for row in rows[:_NAMED]) or "none"
+            observed = "; ".join(_LINE.vformat(spec.observed, (), row) for row in rows[:_NAMED]) or "none"
             observed += "; ..." if len(rows) > _NAMED else ""
             examples = [] if passed else rows[:_EXAMPLES]
             softer = "" if passed else spec.softer(tables)

@@ -11,6 +11,7 @@ import numpy as np
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.statistics import UNKNOWN, Error, tail_error, too_heavy
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.estimators import direct, doubly_robust, snips, weights
@@ -37,7 +38,7 @@ CUT = 0.005
 ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
 _ASSUMED = "the propensities were estimated, and no error is known for that"
-_NO_LARGEST = "the log never plays {:.1%} of what the policy plays, and what that costs has no largest value"
+_NO_LARGEST = "the log never plays {} of what the policy plays, and what that costs has no largest value"
 _TAIL = "a few dear calls, of which the log has too few, decide the mean cost"
 
 
@@ -221,9 +222,8 @@ def evaluate(
         without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
         left_to_model = ""
         if cut > CUT:
-            left_to_model = (
-                f"weights over {switch:.3g} are cut, which leaves {cut:.1%} of the policy to the model"
-            )
+            left = f"{percentage(cut, 1)} of the policy to the model"
+            left_to_model = f"weights over {switch:.3g} are cut, which leaves {left}"
         estimates = {
             "snips": (value, se_snips, gap_snips, without_sequence),
             "dr": (dr, se_dr, gap_dr, ""),
@@ -269,7 +269,7 @@ def _ends(
 def _unbounded(paid: np.ndarray, clusters: np.ndarray, uncovered: float) -> str:
     """Why a mean cost has no interval, or ''. paid: [n] weighted costs."""
     if uncovered:
-        return _NO_LARGEST.format(uncovered)
+        return _NO_LARGEST.format(percentage(uncovered, 1))
     if (carriers := too_heavy(paid, clusters)) is not None:
         return f"all the money rests on as few as {carriers:.0f} prompts or conversations"
     return _TAIL if tail_error(paid, clusters) > HEAVY_TAIL else ""
@@ -318,7 +318,7 @@ def _refusal(
         )
     if facts["coverage"] <= COVERAGE:
         return (
-            f"the policy gives {1 - facts['coverage']:.1%} of its probability to models "
+            f"the policy gives {percentage(1 - facts['coverage'], 1)} of its probability to models "
             "that the log never plays there: what they would earn is not in it"
         )
     if independent < 2:

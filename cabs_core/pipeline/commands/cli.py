@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cabs_core.base.command import HelpGroup
+from cabs_core.base.units import percentage
 from cabs_core.data.pools.completion import complete_pool
 from cabs_core.pipeline.commands.options import takes_pool
 from cabs_core.router.places_cli import log_place
@@ -238,9 +239,8 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
                 f" {row['difference']:+14.4f} {row['n_eff']:7.0f}"
             )
             if row["manski_width"]:
-                click.echo(
-                    f"{'':35s}the log never plays {row['manski_width']:.1%} of that, which may earn anything"
-                )
+                never = percentage(row["manski_width"], 1)
+                click.echo(f"{'':35s}the log never plays {never} of that, which may earn anything")
 
 
 def _ends(row: Mapping[str, Any]) -> str:

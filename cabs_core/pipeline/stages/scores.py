@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.errors import DataError
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage
 from cabs_core.data.collect import instrument
 from cabs_core.data.collect.answers import ANSWERS
 from cabs_core.data.collect.plan import collection_of
@@ -220,7 +220,7 @@ def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
         ):
             part = float((mine == state).mean())
             if part > instrument.NOTABLE:
-                sentences.append(f"{model}: {part:.0%} of its answers {what}")
+                sentences.append(f"{model}: {percentage(part)} of its answers {what}")
     table = {name: scored.score[names == name] for name in models}
     refused = np.column_stack([np.isin(states[names == name], ("refused", "rejected")) for name in models])
     text = instrument.refusals_decide(models, np.column_stack([table[m] for m in models]), refused)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.units import percentage
 from cabs_core.data.inputs import plain
 from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling
 from cabs_core.evaluation.replay.tuning import tune_policies
@@ -77,7 +78,7 @@ def _tell(options: Options) -> Callable[[float, str], None]:
         now, policy = time.monotonic(), text.partition(":")[0]
         if policy not in last or now - last[policy] > _EVERY_SECONDS:
             last[policy] = now
-            options.notify(f"{text} configurations ({done:.0%} of the tuning)")
+            options.notify(f"{text} configurations ({percentage(done)} of the tuning)")
 
     return tell
 

@@ -67,4 +67,4 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
 
 def tie(text: str) -> str:
     """No line break between a number and its percent sign or error."""
-    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+    return text.replace(" %", "\xa0%").replace(" ± ", "\xa0±\xa0")

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.statistics import mean_error
+from cabs_core.base.units import percentage
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.metrics import pareto_mask
 from cabs_core.report.plots import Figure, FigureTable, heatmap, histogram, lines, points
@@ -117,7 +118,7 @@ def lengths(values: np.ndarray) -> Figure:
         chart=histogram(values, x_title="characters of a prompt", y_title="prompts"),
         table=FigureTable(
             ["Share of prompts at most as long", "Characters"],
-            [[f"{q:.0%}", f"{v:,.0f}"] for q, v in zip(quantiles, lengths_at, strict=True)],
+            [[percentage(q), f"{v:,.0f}"] for q, v in zip(quantiles, lengths_at, strict=True)],
         ),
     )
 

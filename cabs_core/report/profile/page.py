@@ -11,6 +11,7 @@ from scipy.spatial.distance import squareform
 
 from cabs_core.base.atomic import write_text
 from cabs_core.base.statistics import mean_error
+from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes, published_means
 from cabs_core.data.outcomes.gaps import gaps_text
@@ -134,7 +135,7 @@ def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
                 "se": f"{error[j]:.3f}",
                 "cost": f"{o.costs[:, j].mean():.2e}",
                 "spread": f"{low[j]:.1e} – {high[j]:.1e}",
-                "alone": f"{alone[j]:.1%}",
+                "alone": percentage(alone[j], 1),
                 "paper_score": f"{published[arm].score:.3f}" if arm in published else "–",
                 "paper_cost": f"{published[arm].cost:.2e}" if arm in published else "–",
             }

@@ -74,7 +74,7 @@ def test_routers_that_hardly_differ_need_no_evidence() -> None:
     rng = np.random.default_rng(0)
     data, champion, _ = log(rng, 400, 0.0)
     again = compare_policies(data, champion, champion, 0.0)
-    assert again.promote and again.difference == 0.0 and "differ in 0.00%" in again.reason
+    assert again.promote and again.difference == 0.0 and "differ in 0.00 %" in again.reason
     few = data.take(np.arange(60))
     unsure = compare_policies(few, champion[:60], champion[:60], 0.0)
     assert not unsure.promote and "cannot tell" in unsure.reason and MARGIN == 0.02

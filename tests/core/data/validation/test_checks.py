@@ -330,7 +330,7 @@ def test_source_split(clean: Outcomes) -> None:
     spelt = {"train": "Train", "validation": "dev", "test": " test"}
     outcomes = replace(clean, source_splits=np.array([spelt[s] for s in recorded.tolist()]))
     result = checked("source_split_kept", outcomes, make_splits(outcomes, pool.split), pool)
-    assert result.passed and result.observed == "100.00% kept"
+    assert result.passed and result.observed == "100.00 % kept"
 
 
 @pytest.mark.parametrize("kind", ["default", "column"])

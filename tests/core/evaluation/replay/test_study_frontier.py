@@ -52,7 +52,7 @@ def test_a_quality_that_is_never_reached_is_said_so(test_problem):
     assert np.isnan(figures["saved"]["value"]) and figures["saved"]["reached"] == 0.0
     assert figures["gain"]["value"] < 0
     text = "\n".join(lines({"toy": {"clean": {"half": figures}}}))
-    assert "| half |" in text and "not reached" in text and "| 0% |" in text
+    assert "| half |" in text and "not reached" in text and "| 0 % |" in text
 
 
 def test_the_study_shows_them_and_needs_no_cell_twice(tmp_path):
