@@ -196,11 +196,11 @@ class Chain:
         return self.store.verified(target.parts, record)
 
     def _first_problem(self, target: Target) -> Status | None:
-        for source in target.inputs:
-            if (problem := self._first_problem(source)) is not None:
-                return problem
         status = self.status(target)
-        return None if status.state == "fresh" else status
+        if status.state == "fresh":  # so is whatever it is made from
+            return None
+        problems = (self._first_problem(source) for source in target.inputs)
+        return next((problem for problem in problems if problem is not None), status)
 
     def older_data(self, targets: Iterable[Target]) -> OlderData | None:
         """Why figures made from these artifacts are of older data; None where all that are there are up to
