@@ -58,6 +58,7 @@ from cabs_server.decisions import decide, feedback, retract
 from cabs_server.forwarding import Forwarder
 from cabs_server.gate import Gate
 from cabs_server.guard import guarded, unknown
+from cabs_server.joins import Joins
 from cabs_server.keeper import Keeper
 from cabs_server.lifetime import address_of, end_with_parent, run_server
 from cabs_server.limits import prepare_process
@@ -123,7 +124,9 @@ def make_app(
 
     noted: list[str] | None = None
 
-    def tick(router: Router) -> None:
+    joins = Joins(upstreams, lambda: endpoints.models, copy=source is not None)
+
+    def tick(router: Router, leads: bool) -> None:
         nonlocal noted
         day, spent = router.follow_budget()
         if (problems := router.problems()) != noted:
@@ -133,9 +136,10 @@ def make_app(
                 logger.warning("%s", problem)
         if cap is not None:
             cap.follow(router.log, day, spent)
+        joins.look(router, leads)
 
     keeper = Keeper(folder, make, also=upstreams, every=every, checkpoint=checkpoint, tick=tick)
-    tick(keeper.router)
+    tick(keeper.router, False)
     follower = None if source is None else Follower(source)
 
     @asynccontextmanager
@@ -146,7 +150,7 @@ def make_app(
         app.state.forwarder = forwarder = Forwarder(
             endpoints, fail_closed=fail_closed, cap=cap, tracer=tracer, gate=gate
         )
-        app.state.readiness = Readiness(keeper, forwarder, forwards=upstreams is not None)
+        app.state.readiness = Readiness(keeper, forwarder, joins, forwards=upstreams is not None)
         keeper.start()
         if follower is not None:
             follower.start()
@@ -155,7 +159,7 @@ def make_app(
         await forwarder.close()
         if follower is not None:
             follower.stop()
-        await asyncio.to_thread(keeper.stop)
+        await asyncio.to_thread(keeper.stop, joins.stop)
         await asyncio.to_thread(tracer.close)
 
     forwarding = [
@@ -185,7 +189,6 @@ def make_app(
     app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
     app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
     app.state.follower, app.state.metrics = follower, address_of(metrics)
-    app.state.joining = asyncio.Lock()
     return app
 
 

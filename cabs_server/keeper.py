@@ -29,7 +29,8 @@ class Keeper:
             them.
         also: a further file that `make` reads; a router is made again when it changes.
         every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
-            only the holder of the lease writes. tick: called at every look, with the router.
+            only the holder of the lease writes. tick: called at every look, with the router and whether this
+            worker holds the lease.
 
     Attributes:
         waits: why a bundle or file that was put there is not used, in words; None: all that is there is in
@@ -44,7 +45,7 @@ class Keeper:
         also: str | Path | None = None,
         every: float = 0.5,
         checkpoint: float = 5.0,
-        tick: Callable[[Router], None] = lambda router: None,
+        tick: Callable[[Router, bool], None] = lambda router, leads: None,
     ):
         self.folder, self.make = Path(folder), make
         self.files = [self.folder / HEADER, *([] if also is None else [Path(also)])]
@@ -63,11 +64,13 @@ class Keeper:
         """Begin."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End, with a checkpoint where this worker holds the lease."""
+    def stop(self, also: Callable[[], None] = lambda: None) -> None:
+        """End, with a checkpoint where this worker holds the lease. also: ends what `tick` began, which uses
+        the log."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
+        also()
         if self.router.log.take_lease(self.name, 0.0):
             self.router.follow(again=False)
             self.router.checkpoint()
@@ -109,9 +112,9 @@ class Keeper:
                 if self._reload():
                     version = -1  # nothing that this router has learnt is saved
                 self._follow()
-                self.tick(self.router)
-                due = time.monotonic() - saved >= self.checkpoint
-                if self.router.log.take_lease(self.name, LEASE_SECONDS) and due:
+                leads = self.router.log.take_lease(self.name, LEASE_SECONDS)
+                self.tick(self.router, leads)
+                if leads and time.monotonic() - saved >= self.checkpoint:
                     if self.router.learner.version != version:
                         self.router.checkpoint()
                         version = self.router.learner.version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,12 @@ from starlette.responses import JSONResponse, Response
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints import request as asked
-from cabs_core.router.joining import Scored, add_model, remove_model
-from cabs_core.router.price_prior import known_prices
+from cabs_core.data.endpoints.upstreams import STARTS
+from cabs_core.router.joining import Scored, join, remove_model
 from cabs_server.bodies import body_of
 from cabs_server.callers import Refused
 from cabs_server.guard import caller_in
+from cabs_server.joins import COPY
 
 #: scored prompts that a request may bring, and seconds that its answer waits for the new set of models
 MOST, PATIENCE = 1000, 10.0
@@ -27,31 +28,18 @@ async def add(request: Request) -> Response:
     """POST /v1/models
 
     Raises:
-        RouterError: a field is unknown or of another type, or as of `add_model`.
+        RouterError: a field is unknown or of another type, or as of `join`.
     """
     state, body = request.app.state, await body_of(request)
     _allow(request)
-    if unknown := sorted(set(body) - {"name", "scored", "like", "price_only"}):
-        raise RouterError(f"unknown field {unknown[0]!r}: expected name, and scored, like or price_only")
+    if unknown := sorted(set(body) - {"name", *STARTS}):
+        raise RouterError(f"unknown field {unknown[0]!r}: expected name, and one of {', '.join(STARTS)}")
     name, like = body.get("name"), body.get("like")
     if not isinstance(name, str) or not isinstance(like, str | None):
         raise RouterError("name, like: expected text")
-    given = [what for what in ("scored", "like", "price_only") if body.get(what)]
-    if len(given) != 1:
-        raise RouterError("say how good it is by one of scored, like, price_only")
-    scored = _scored(body["scored"]) if given == ["scored"] else None
-    models = state.forwarder.upstreams.models
-    if state.forwards and name not in models:
-        raise Refused(409, f"the upstreams file has no model {name!r:.100}: add it there first")
-    change = partial(
-        add_model,
-        name=name,
-        scored=scored,
-        like=like,
-        prices=known_prices(models) or None,
-        free=name in models and models[name].free,
-    )
-    return await _changed(request, change)
+    how = {"like": like, "price_only": body.get("price_only") is True}
+    scored = None if body.get("scored") is None else _scored(body["scored"])
+    return await _changed(request, join, name, state.forwarder.upstreams.models, scored=scored, **how)
 
 
 async def remove(request: Request) -> Response:
@@ -60,7 +48,7 @@ async def remove(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in request.app.state.keeper.router.arms:
         raise Refused(404, f"unknown model {name!r:.100}")
-    return await _changed(request, partial(remove_model, name=name))
+    return await _changed(request, remove_model, name)
 
 
 def _allow(request: Request) -> None:
@@ -68,7 +56,7 @@ def _allow(request: Request) -> None:
     if not caller_in(request).admin:
         raise Refused(403, "models come and go by an admin's key", "permission_error")
     if request.app.state.follower is not None:
-        raise Refused(409, "this router is a copy of one on a store: change that one, and it is taken up")
+        raise Refused(409, COPY)
 
 
 def _scored(rows: Any) -> Scored:
@@ -88,15 +76,15 @@ def _scored(rows: Any) -> Scored:
     return Scored(texts, np.array([float(row["score"]) for row in rows]), costs)
 
 
-async def _changed(request: Request, change: partial[str]) -> Response:
-    """Do it beside requests, one after the other, and wait until this worker serves the new bundle."""
+async def _changed(request: Request, change: Callable[..., str], *args: Any, **how: Any) -> Response:
+    """Do it beside requests, and wait until this worker serves the new bundle."""
     state = request.app.state
-    async with state.joining:
-        router = state.keeper.router
-        bundle = await asyncio.to_thread(change, router.folder, log=router.log, encoder=router.encoder)
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and state.keeper.router.manifest.id != bundle:
-            await asyncio.sleep(0.05)
+    router = state.keeper.router
+    shared = {"log": router.log, "encoder": router.encoder}
+    bundle = await asyncio.to_thread(change, router.folder, *args, **how, **shared)
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and state.keeper.router.manifest.id != bundle:
+        await asyncio.sleep(0.05)
     served = state.keeper.router
     answer = {"bundle": bundle, "models": served.arms, "served": served.manifest.id == bundle}
     return JSONResponse(answer)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cabs_server.forwarding import Forwarder
+from cabs_server.joins import Joins
 from cabs_server.keeper import Keeper
 
 #: seconds that the log may take, and that its answer holds: whoever asks often does not write often
@@ -36,8 +37,8 @@ class State:
 class Readiness:
     """Args: forwards: whether there are upstreams."""
 
-    def __init__(self, keeper: Keeper, forwarder: Forwarder, *, forwards: bool):
-        self.keeper, self.forwarder, self.forwards = keeper, forwarder, forwards
+    def __init__(self, keeper: Keeper, forwarder: Forwarder, joins: Joins, *, forwards: bool):
+        self.keeper, self.forwarder, self.joins, self.forwards = keeper, forwarder, joins, forwards
         self._of_log: list[str] = []
         self._until, self._lock = 0.0, asyncio.Lock()
 
@@ -51,7 +52,8 @@ class Readiness:
         away = [(name, b.reason) for name, b in forwarder.breakers.items() if b.state == "open"]
         problems = [f"{text}: {self._follows()}" for text in log]
         problems += [f"{name} is left alone: {reason}" for name, reason in away]
-        problems += [text for text in (keeper.waits, self._scarce(), *keeper.router.problems()) if text]
+        ours = (keeper.waits, *self.joins.problems, self._scarce(), *keeper.router.problems())
+        problems += [text for text in ours if text]
         stops = bool(log) and forwarder.fail_closed
         return State(not stops and not (self.forwards and len(away) == len(forwarder.breakers)), problems)
 

@@ -18,7 +18,9 @@ def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
     lines = []
     for name, upstream in upstreams.models.items():
         if name not in arms:
-            lines.append(f"models.{name}: the router never chooses it; it answers where it is named")
+            never = "the router never chooses it; it answers where it is named"
+            joins = f"it joins the router by {upstream.start}, unless it was taken out before"
+            lines.append(f"models.{name}: {never if upstream.start is None else joins}")
         if upstream.price is None and not upstream.free:
             lines.append(
                 f"models.{name}: no price and not free, so its calls cost nothing in budgets and reports"

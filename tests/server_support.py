@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
+import requests
 from starlette.testclient import TestClient
+from tests_support import started
 
+from benchmarks.speed.servers import free_port
 from cabs_core.router import EventLog
 from cabs_server.app import make_app
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
+MAIN = "from cabs_server.main import main; main()"
 JSON = {"content-type": "application/json"}
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "What is two plus two?"}]}
 
@@ -44,3 +52,36 @@ def wait(test: Callable[[], Any], seconds: float = 20.0) -> bool:
     while not test() and time.monotonic() < end:
         time.sleep(0.05)
     return bool(test())
+
+
+@contextmanager
+def serving(place: Path, *options: str, **variables: str):
+    """(its process, its URL) of `cabs-router serve`."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-c",
+        MAIN,
+        "serve",
+        "--router",
+        str(place / "router"),
+        "--log",
+        str(place / "log.sqlite"),
+        "--upstreams",
+        str(place / "upstreams.yaml"),
+        "--port",
+        str(port),
+        *options,
+    ]
+    with started(
+        command, place / "said.txt", {**os.environ, "CABS_HOME": str(place / "home"), **variables}
+    ) as process:
+        url = f"http://127.0.0.1:{port}"
+
+        def lives() -> bool:
+            with suppress(requests.RequestException):
+                return requests.get(f"{url}/healthz", timeout=2).status_code == 200
+            return False
+
+        assert wait(lives, 90), (place / "said.txt").read_text()[-2000:]
+        yield process, url

@@ -3,6 +3,9 @@
     add_model("router", "large-2", scored=read_scored("scored.csv"), log="router.events.sqlite")
     remove_model("router", "large", log="router.events.sqlite")
 
+Command, HTTP and the upstreams file come by `join`, which has prices from that file. One changes a router at
+a time, whatever the process (a lock beside its folder).
+
 The bundle is written anew with another set of arms and takes the place of the old one, as a promotion does: a
 server that follows the folder takes it up between two requests, `cabs rollback` undoes it, and it learns on
 from the same log (its `lineage`). Decisions of before keep the arms that they were drawn from.
@@ -17,22 +20,26 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.machinery import PolicyMachinery
 from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.upstreams import STARTS, Upstream
 from cabs_core.data.events.log import EventLog
+from cabs_core.router.bundle import HEADER, read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads
-from cabs_core.router.price_prior import PER_DECADE
-from cabs_core.router.promotion import promote
+from cabs_core.router.price_prior import PER_DECADE, known_prices
+from cabs_core.router.promotion import previous, promote
 from cabs_core.router.router import Router
 
 
@@ -43,6 +50,35 @@ class Scored:
     prompts: list[str]
     scores: np.ndarray
     costs: np.ndarray | None = None
+
+
+def join(
+    folder: str | Path,
+    name: str,
+    models: Mapping[str, Upstream],
+    *,
+    scored: Scored | None = None,
+    like: str | None = None,
+    price_only: bool = False,
+    log: str | Path | EventLog,
+    encoder: TextEncoder | None = None,
+) -> str:
+    """`add_model` by exactly one of `STARTS`.
+
+    Args:
+        models: of the upstreams file, which has the prices; empty: there is none.
+
+    Raises:
+        RouterError: none or several of `STARTS`, the upstreams file lacks the model, or as of `add_model`.
+    """
+    if sum((scored is not None, like is not None, price_only)) != 1:
+        raise RouterError(f"say how good {name} is by one of {', '.join(STARTS)}")
+    if models and name not in models:
+        raise RouterError(f"the upstreams file has no model {name!r:.100}: add it there first")
+    prices, free = known_prices(models) or None, name in models and models[name].free
+    return add_model(
+        folder, name, scored=scored, like=like, prices=prices, free=free, log=log, encoder=encoder
+    )
 
 
 def add_model(
@@ -73,8 +109,7 @@ def add_model(
     """
     if scored is not None and like is not None:
         raise RouterError("give scored prompts or a model that it is like, not both")
-    router = _opened(folder, log, encoder)
-    try:
+    with _opened(folder, log, encoder) as router:
         _check_new(router, name)
         oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
@@ -94,8 +129,6 @@ def add_model(
         charges = {key: [*values, 0.0] for key, values in state.items()}
         change = {"added": name, "scored": 0 if scored is None else len(scored.prompts), "like": like}
         return _replaced(router, Path(folder), grown, [*router.manifest.arms, entry], charges, change)
-    finally:
-        _close(router, log)
 
 
 def remove_model(
@@ -108,8 +141,7 @@ def remove_model(
     Raises:
         RouterError: the log is in memory, there is no such model, it is the fallback, or one of two.
     """
-    router = _opened(folder, log, encoder)
-    try:
+    with _opened(folder, log, encoder) as router:
         if name not in router.arms:
             raise RouterError(f"unknown model {name!r:.100}; this router knows {', '.join(router.arms)}")
         if name == router.manifest.fallback:
@@ -127,15 +159,45 @@ def remove_model(
         state = router.learner.charges.state()
         charges = {key: [*values[:at], *values[at + 1 :]] for key, values in state.items()}
         return _replaced(router, Path(folder), left, arms, charges, {"removed": name})
-    finally:
-        _close(router, log)
 
 
-def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder | None) -> Router:
-    """The router as its log has taught it."""
+def gone(folder: str | Path) -> set[str]:
+    """Models that were taken out of the router at a folder, by `remove_model` or by rolling their coming
+    back."""
+    there = {str(change.get("removed") or change["added"]): "added" in change for change in _changes(folder)}
+    return {name for name, is_there in there.items() if not is_there}
+
+
+def _changes(folder: str | Path) -> list[dict[str, Any]]:
+    """Models that came to the router at a folder and left it, in order; a coming that was rolled back is a
+    leaving, too."""
+    manifest, before = read_manifest(folder, verify=False), previous(folder)
+    changes = list(manifest.provenance.get("arms", []))
+    if (before / HEADER).is_file():
+        undone = read_manifest(before, verify=False).provenance.get("arms") or [{}]
+        if "added" in undone[-1] and undone[-1]["from"] == manifest.id:
+            changes.append({"removed": undone[-1]["added"], "at": time.time(), "from": manifest.id})
+    return changes
+
+
+@contextmanager
+def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder | None) -> Iterator[Router]:
+    """The router as its log has taught it, while nobody else changes its models.
+
+    A log that was opened here is closed; the state of the old arms is no checkpoint of the new bundle.
+    """
     if str(log.place if isinstance(log, EventLog) else log) == ":memory:":
         raise RouterError("the log is in memory: models come and go where it is a file or a database")
-    return Router.load(folder, log=log, encoder=encoder)
+    place = Path(folder).absolute()
+    if not place.is_dir():
+        raise RouterError(f"there is no router at {folder}")
+    with FileLock(place.with_name(f".{place.name}.lock")):
+        router = Router.load(folder, log=log, encoder=encoder)
+        try:
+            yield router
+        finally:
+            if not isinstance(log, EventLog):
+                router.log.close()
 
 
 def _check_new(router: Router, name: str) -> None:
@@ -234,16 +296,12 @@ def _replaced(
 ) -> str:
     """Write the bundle with these arms and promote it."""
     before = router.manifest.provenance
-    changes = [*before.get("arms", []), {**change, "at": time.time(), "from": router.manifest.id}]
+    changes = [*_changes(folder), {**change, "at": time.time(), "from": router.manifest.id}]
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".join-") as temporary:
         candidate = Path(temporary) / "router"
         continued = {**router.continued(), "charges": charges}
         provenance = {**before, "continued": continued, "arms": changes}
         router.write(candidate, oracles=oracles, card=True, arms=arms, provenance=provenance)
+        if (now := read_manifest(folder, verify=False).id) != router.manifest.id:
+            raise RouterError(f"the router at {folder} was replaced by {now} meanwhile: do it again")
         return promote(candidate, folder)
-
-
-def _close(router: Router, log: str | Path | EventLog) -> None:
-    """Close a log that was opened here; the state of the old arms is no checkpoint of the bundle."""
-    if not isinstance(log, EventLog):
-        router.log.close()

@@ -45,31 +45,15 @@ def add_model(
     Put it into the upstreams file of a running server first: the server takes it up from the router's folder.
     """
     from cabs_core.data.endpoints.upstreams import load_upstreams
-    from cabs_core.router.joining import add_model as join
-    from cabs_core.router.price_prior import known_prices
+    from cabs_core.router.joining import join
+    from cabs_core.router.scored_table import read_scored
 
-    if sum((scored is not None, like is not None, price_only)) != 1:
-        raise click.UsageError("say how good it is by one of --scored FILE, --like MODEL, --price-only")
     if price_only and upstreams is None:
         raise click.UsageError("--price-only needs --upstreams, the file that has the prices")
     models = {} if upstreams is None else load_upstreams(upstreams).models
-    if upstreams is not None and name not in models:
-        raise click.UsageError(f"{upstreams} has no model {name}: add it first")
-    rows = None
-    if scored is not None:
-        from cabs_core.router.scored_table import read_scored  # which needs what reads tables
-
-        rows = read_scored(scored)
+    rows = None if scored is None else read_scored(scored)
     place = _folder(folder)
-    made = join(
-        place,
-        name,
-        scored=rows,
-        like=like,
-        prices=known_prices(models) or None,
-        free=bool(models) and models[name].free,
-        log=log_of(place, log),
-    )
+    made = join(place, name, models, scored=rows, like=like, price_only=price_only, log=log_of(place, log))
     click.echo(f"router {made} at {place}: {name} has joined; `cabs rollback --router {place}` undoes it")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.tables import number_column, open_table, prompt_column
 from cabs_core.router.joining import Scored
 
 
@@ -15,8 +14,17 @@ def read_scored(path: str | Path) -> Scored:
     """A table with columns prompt, score and, where it is known, cost.
 
     Raises:
-        DataError: it cannot be read, a column is absent, or a value is missing or out of range.
+        DataError: it cannot be read, a column is absent, a value is missing or out of range, or what reads
+            tables is not installed.
     """
+    try:
+        # a machine that only serves has no pandas
+        from cabs_core.data.tables import number_column, open_table, prompt_column  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"reading {path} needs pandas and pyarrow, and {error.name} is not installed here: pip install "
+            "pandas pyarrow, or send the scored prompts to POST /v1/models"
+        ) from None
     table = open_table(path)
     names = ["prompt", "score", *(["cost"] if table.has("cost") else [])]
     for name in names:

@@ -13,13 +13,12 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import requests
-from server_support import ASK, MODELS, client, log, settle, wait
-from tests_support import started
+from server_support import ASK, MAIN, MODELS, client, log, serving, settle, wait
 
 from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import LogError, RouterError, one_line
@@ -29,9 +28,6 @@ from cabs_core.router import EventLog, Router
 from cabs_server.lifetime import address_of
 from cabs_server.logs import TextFormatter
 from cabs_server.metrics import OTHER, Counters, label_of
-
-MAIN = "from cabs_server.main import main; main()"
-
 
 # -- the log -------------------------------------------------------------------------------------------------
 
@@ -301,39 +297,6 @@ def test_the_upstreams_file_is_read_again_and_a_model_without_endpoint_is_told(
 
 
 # -- a server of its own -------------------------------------------------------------------------------------
-
-
-@contextmanager
-def serving(place: Path, *options: str, **variables: str):
-    """(its process, its URL) of `cabs-router serve`."""
-    port = free_port()
-    command = [
-        sys.executable,
-        "-c",
-        MAIN,
-        "serve",
-        "--router",
-        str(place / "router"),
-        "--log",
-        str(place / "log.sqlite"),
-        "--upstreams",
-        str(place / "upstreams.yaml"),
-        "--port",
-        str(port),
-        *options,
-    ]
-    with started(
-        command, place / "said.txt", {**os.environ, "CABS_HOME": str(place / "home"), **variables}
-    ) as process:
-        url = f"http://127.0.0.1:{port}"
-
-        def lives() -> bool:
-            with suppress(requests.RequestException):
-                return requests.get(f"{url}/healthz", timeout=2).status_code == 200
-            return False
-
-        assert wait(lives, 90), (place / "said.txt").read_text()[-2000:]
-        yield process, url
 
 
 @pytest.mark.e2e

@@ -7,9 +7,14 @@ import threading
 
 import numpy as np
 import pytest
-from server_support import ASK, MODELS, client, log, wait
+import requests
+from server_support import ASK, MODELS, client, log, serving, wait
 
+from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.upstreams import load_upstreams
+from cabs_core.router import promote, roll_back
 from cabs_core.router.joining import Scored, add_model, remove_model
+from cabs_server.upstreams import remarks
 
 
 @pytest.mark.slow
@@ -73,7 +78,7 @@ def test_an_admin_adds_and_removes_a_model(place, upstream):
         assert c.post("/v1/models", json=new, headers=app).status_code == 403
         assert c.delete(f"/v1/models/{MODELS[1]}", headers=app).status_code == 403
         early = c.post("/v1/models", json=new, headers=admin)
-        assert early.status_code == 409 and "add it there first" in early.text
+        assert early.status_code == 400 and "add it there first" in early.text
         file.write_text(json.dumps({"models": {**models, "new": {"url": upstream, "free": True}}}))
         assert wait(lambda: "new" in c.app.state.forwarder.upstreams.models)
         for body, words in (
@@ -96,3 +101,120 @@ def test_an_admin_adds_and_removes_a_model(place, upstream):
         assert c.post("/v1/chat/completions", json=ASK, headers=only).headers["x-cabs-model"] == "new"
         assert c.delete("/v1/models/gpt-9", headers=admin).status_code == 404
         assert c.delete("/v1/models/new", headers=admin).json()["models"] == MODELS
+
+
+@pytest.fixture
+def add_to_file(place, upstream):
+    """add_to_file(name={field: value}) writes models into the upstreams file; None takes one out."""
+    file = place / "upstreams.yaml"
+
+    def add(**new) -> None:
+        models = json.loads(file.read_text())["models"]
+        for name, fields in new.items():
+            models.pop(name, None)
+            if fields is not None:
+                models[name] = {"url": upstream, "price": {"input": 1.0, "output": 2.0}, **fields}
+        file.write_text(json.dumps({"models": models}))
+
+    return add
+
+
+def test_the_upstreams_file_says_how_a_model_starts(place, add_to_file):
+    folder, table = place / "router", place / "scored.csv"
+    table.write_text("prompt,score,cost\nWhat is two plus two?,1,1e-5\nWhat is a cat?,7,1e-5\n")
+    with client(place) as c:
+        keeper = c.app.state.keeper
+
+        def problems() -> list[str]:
+            return c.get("/readyz").json()["problems"]
+
+        add_to_file(new={"like": "nobody"}, other={"scored": "scored.csv"})
+        assert wait(lambda: len(problems()) == 2)
+        assert "upstreams.yaml: models.new.like: unknown model 'nobody'" in problems()[0]
+        assert "models.other.scored: " in problems()[1] and "scored.csv, row 3: score is 7" in problems()[1]
+        assert c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"] in MODELS
+        table.write_text("prompt,score,cost\nWhat is two plus two?,1,1e-5\n")
+        add_to_file(new={"like": MODELS[0]})
+        assert wait(lambda: keeper.router.arms == [*MODELS, "other", "new"]) and wait(lambda: not problems())
+        add_to_file(new={"like": MODELS[0], "price_only": True})
+        assert wait(lambda: "give like or price_only, not both" in " ".join(problems()))
+        add_to_file(new=None)  # an entry that goes takes no model out of the router
+        assert wait(lambda: "models lacks 'new'" in " ".join(problems()))
+        assert "new" in keeper.router.arms
+        add_to_file(new={"like": MODELS[0]})
+        assert wait(lambda: not problems())
+        remove_model(folder, "new", log=place / "log.sqlite")
+        assert wait(lambda: "new" not in keeper.router.arms)
+        add_to_file(third={"price_only": True})  # what was taken out stays out, others come
+        assert wait(lambda: keeper.router.arms == [*MODELS, "other", "third"])
+        roll_back(folder)
+        assert wait(lambda: "third" not in keeper.router.arms)
+        add_to_file(fourth={"price_only": True})
+        assert wait(lambda: keeper.router.arms == [*MODELS, "other", "fourth"])
+
+
+def test_fields_of_a_start_that_cannot_be(place, add_to_file):
+    file = place / "upstreams.yaml"
+    for fields, words in (
+        ({"like": "a", "scored": "b"}, "models.new: .*give scored or like, not both"),
+        ({"like": ""}, "models.new.like"),
+        ({"price_only": "perhaps"}, "models.new.price_only"),
+        ({"scored": ["a"]}, "models.new.scored"),
+    ):
+        add_to_file(new=fields)
+        with pytest.raises(RouterError, match="upstreams.yaml: .*" + words):
+            load_upstreams(file)
+    add_to_file(new={"like": MODELS[0]})
+    (line,) = (line for line in remarks(load_upstreams(file), MODELS) if line.startswith("models.new:"))
+    assert "joins the router by like" in line
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "embeddings": {"e": content["models"]["new"]}}))
+    with pytest.raises(RouterError, match=r"embeddings.*e\.like: no router chooses"):
+        load_upstreams(file)
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_a_model_of_the_file_joins_two_workers_under_load(place, make_bundle, add_to_file):
+    promote(make_bundle("lin_ts", epsilon=0.2), place / "router")
+    answers, stop = [], threading.Event()
+    with serving(place, "--workers", "2") as (process, url):
+
+        def ask(number: int) -> None:
+            while not stop.is_set():
+                body = {"messages": [{"role": "user", "content": f"{number}: what is two plus two?"}]}
+                answer = requests.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+                answers.append((answer.status_code, answer.headers.get("x-cabs-model")))
+                named = {"id": answer.headers.get("x-cabs-decision"), "score": 1.0}
+                given = requests.post(f"{url}/v1/feedback", json=named, timeout=60)
+                answers.append((given.status_code, None))
+
+        askers = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+        for asker in askers:
+            asker.start()
+        try:
+            assert wait(lambda: len(answers) > 20, 60)
+            add_to_file(new={"like": "nobody"})
+            assert wait(lambda: all(_problems(url) for _ in range(6)), 60)  # whichever worker is asked
+            add_to_file(new={"like": MODELS[0]})
+            assert wait(lambda: (200, "new") in answers and not any(_problems(url) for _ in range(6)), 60)
+            add_to_file(new={"like": MODELS[0]}, newer={"price_only": True})
+            assert wait(lambda: (200, "newer") in answers, 60)
+            seen = len(answers)
+            assert wait(lambda: len(answers) > seen + 20, 60)
+        finally:
+            stop.set()
+            for asker in askers:
+                asker.join()
+        assert process.poll() is None
+    assert {status for status, _ in answers} == {200}
+    assert [arms for _, _, arms in log(place).arm_sets()] == [
+        MODELS,
+        [*MODELS, "new"],
+        [*MODELS, "new", "newer"],
+    ]
+    assert all(d.status == "answered" for d in log(place).decisions())
+
+
+def _problems(url: str) -> list[str]:
+    return requests.get(f"{url}/readyz", timeout=60).json()["problems"]

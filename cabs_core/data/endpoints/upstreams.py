@@ -28,7 +28,8 @@ Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
 MOST_OUTPUT = 4_096.0
 Kind = Literal["text", "image", "audio", "file"]
-
+#: by which of them it is known how good a model is that joins a router
+STARTS = ("scored", "like", "price_only")
 
 _REQUESTS = frozenset({"model", *MESSAGES, "stream", "stream_options"})
 
@@ -82,6 +83,15 @@ class Upstream(_Strict):
     stream_usage: bool = Field(
         True, description="Ask it for token counts in streams (stream_options.include_usage)"
     )
+    scored: str | None = Field(
+        None,
+        min_length=1,
+        description="It joins the router: table of its scored prompts, a path from the folder of this file",
+    )
+    like: str | None = Field(
+        None, min_length=1, description="It joins the router: about as good as this model of the router"
+    )
+    price_only: bool = Field(False, description="It joins the router: its price says how good it is")
 
     @field_validator("url")
     @classmethod
@@ -109,7 +119,15 @@ class Upstream(_Strict):
     def _one_price(self) -> Upstream:
         if self.free and self.price is not None:
             raise ValueError("give price or free, not both")
+        if len(given := [name for name in STARTS if getattr(self, name)]) > 1:
+            raise ValueError(f"give {' or '.join(given)}, not both")
         return self
+
+    @property
+    def start(self) -> str | None:
+        """The field of `STARTS` by which it joins a router that does not choose it; None: it does not
+        join."""
+        return next((name for name in STARTS if getattr(self, name)), None)
 
     @property
     def place(self) -> tuple[str, str | None]:
@@ -208,6 +226,14 @@ class Upstreams(_Strict):
     attempts: int | None = Field(None, ge=1, le=100)
     deadline: float = Field(120.0, gt=0, le=SECONDS_PER_DAY)
     breaker: BreakerSettings = BreakerSettings()
+
+    @field_validator("embeddings")
+    @classmethod
+    def _not_chosen(cls, value: dict[str, Upstream]) -> dict[str, Upstream]:
+        for name, upstream in value.items():
+            if upstream.start is not None:
+                raise ValueError(f"{name}.{upstream.start}: no router chooses a model of embeddings")
+        return value
 
 
 def load_upstreams(path: str | Path) -> Upstreams:

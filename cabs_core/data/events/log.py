@@ -45,8 +45,9 @@ from cabs_core.data.events.rows import (
 #: longest time that a lease is taken for, seconds
 LONGEST_LEASE = 60.0
 _LEASE = "learner"
-#: what a server finds wrong with its budget, for `doctor`: JSON, a list of sentences
-BUDGET = "budget"
+#: what a server finds wrong with its budget, and with models of the upstreams file that join, for its workers
+#: and `doctor`: JSON, a list of sentences
+BUDGET, JOINS = "budget", "joins"
 
 #: what is known of a decision before its call ends
 _BEGUN = tuple(name for name in DECISIONS if name not in ("seq", "retracted", *ENDS))

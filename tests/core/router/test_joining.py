@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -78,6 +79,15 @@ def test_a_model_joins_and_leaves_every_policy(placed, log, test_prompts, policy
     assert [next(iter(c)) for c in smaller.manifest.provenance["arms"]] == ["added", "removed"]
     roll_back(folder)
     assert Router.load(folder, log=log).arms == grown.arms
+
+
+def test_two_models_that_come_at_once_are_both_there(placed, log, test_prompts):
+    folder = placed("lin_ts")
+    arms = Router.load(folder, log=log).arms
+    with ThreadPoolExecutor() as threads:
+        came = [threads.submit(add_model, folder, name, like=arms[0], log=log) for name in ("new", "newer")]
+        assert len({one.result() for one in came}) == 2
+    assert set(Router.load(folder, log=log).arms) == {*arms, "new", "newer"}
 
 
 def test_what_was_learnt_stays(placed, log, test_prompts):
