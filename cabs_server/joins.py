@@ -84,9 +84,16 @@ class Joins:
         if self.copy:
             raise RouterError(COPY)
         scored = None if model.scored is None else read_scored(Path(str(self.file)).parent / model.scored)
-        how = {"like": model.like, "price_only": model.price_only}
-        shared = {"log": router.log, "encoder": router.encoder}
-        made = join(router.folder, name, self.models(), scored=scored, **how, **shared)
+        made = join(
+            router.folder,
+            name,
+            self.models(),
+            scored=scored,
+            like=model.like,
+            price_only=model.price_only,
+            log=router.log,
+            encoder=router.encoder,
+        )
         logger.info("%s has joined by %s: bundle %s", name, self.file, made)
 
     def _note(self, router: Router, problems: list[str]) -> None:
