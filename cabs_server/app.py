@@ -60,7 +60,7 @@ from cabs_server.gate import Gate
 from cabs_server.guard import guarded, unknown
 from cabs_server.joins import Joins
 from cabs_server.keeper import Keeper
-from cabs_server.lifetime import address_of, end_with_parent, run_server
+from cabs_server.lifetime import address_of, end_with_parent, ends_at_once, run_server
 from cabs_server.limits import prepare_process
 from cabs_server.logs import log_config
 from cabs_server.probes import health, ready, show_metrics
@@ -116,6 +116,7 @@ def make_app(
         cached = {n: (m.price.input, m.price.cached) for n, m in read.models.items() if m.price}
         priced = replace(settings, prices=prices, cache_prices=cached)
         router = Router(folder, priced, log=log, encoder=encoder)
+        router.warm_up()
         if read != endpoints:
             endpoints = read
             if forwarder is not None:
@@ -215,7 +216,8 @@ def from_environment() -> Starlette:
     end_with_parent()
     prepare_process()
     keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
-    return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
+    with ends_at_once():
+        return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
 
 
 def serve(
@@ -230,7 +232,7 @@ def serve(
         read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
     os.environ[SETTINGS] = json.dumps(settings)
     run_server(
-        "cabs_server.app:from_environment",
+        from_environment,
         host=host,
         port=port,
         workers=workers,

@@ -8,16 +8,19 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
 from cabs_core.base.errors import RouterError
 
 
 def run_server(
-    app: str,
+    app: Callable[[], Starlette],
     *,
     host: str,
     port: int,
@@ -26,11 +29,13 @@ def run_server(
     grace: int,
     **options: Any,
 ) -> None:
-    """Serve an application, named by its factory, until SIGINT or SIGTERM.
+    """Serve an application until SIGINT or SIGTERM.
 
     After a signal no connection is taken; streams have `grace` seconds to end, then they are cut and logged.
 
     Args:
+        app: makes it. A worker imports its module before it listens to signals, so `ends_at_once` comes in
+            time.
         metrics: a second address of the same application. options: of `uvicorn.Config`.
 
     Raises:
@@ -71,6 +76,21 @@ def end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, name="cabs-parent", daemon=True).start()
+
+
+@contextmanager
+def ends_at_once() -> Iterator[None]:
+    """Inside, SIGINT and SIGTERM end the process: before it serves there is nothing to finish.
+
+    uvicorn looks at a signal once the application is made, and compiling its kernels may take minutes. Any
+    handler of Python's would wait for the compiler, and an exception from it may be lost in a destructor.
+    """
+    before = {n: signal.signal(n, signal.SIG_DFL) for n in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def address_of(text: str | None) -> tuple[str, int] | None:

@@ -55,7 +55,7 @@ def check_serving(
     folder: str | Path, log: str | Path, upstreams: str | Path | None, **budgets: Any
 ) -> tuple[list[str], list[str]]:
     """What `cabs serve --check` says: lines for people, and problems that do not keep the server from
-    starting.
+    starting. The router decides once, so that what it decides with is compiled when it serves.
 
     Args:
         budgets: budget_per_request, budget_per_day, mode, epsilon, of `Router`.
@@ -68,9 +68,9 @@ def check_serving(
         f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified",
         held_out_text(folder),
     ]
-    problems: list[str] = []
-    if budgets.get("budget_per_request") is not None or budgets.get("budget_per_day") is not None:
-        problems = Router.load(folder, **budgets).problems()
+    router = Router.load(folder, **budgets)
+    router.warm_up()
+    problems = router.problems()
     if upstreams is None:
         return [*lines, "no upstreams file: decisions and feedback only"], problems
     checked = read_upstreams(upstreams, manifest.names)

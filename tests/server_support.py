@@ -83,5 +83,5 @@ def serving(place: Path, *options: str, **variables: str):
                 return requests.get(f"{url}/healthz", timeout=2).status_code == 200
             return False
 
-        assert wait(lives, 90), (place / "said.txt").read_text()[-2000:]
+        assert wait(lives, 240), (place / "said.txt").read_text()[-2000:]
         yield process, url

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import RouterError
@@ -329,11 +330,18 @@ class Router(LoggedBundle):
         return np.stack([vector_of[key] for key in keys])
 
     def warm_up(self) -> None:
-        """Load libraries and compile code, so that the first decision need not wait; nothing is logged."""
+        """Load libraries and compile what decides and learns, so that no request waits for it.
+
+        A copy of the policy plays: nothing is logged or learnt, and no draw is used up.
+        """
         (prediction,) = self.predict(["warm up"])
         expected(prediction, None)
-        with self._lock:
-            self.policy.decide(replace(prediction.request, rho=self.rho_of(None)))
+        policy, deltas = load_policy(self.folder / "policy"), None
+        decision = policy.decide(replace(prediction.request, rho=self.rho_of(None)))
+        decision = policy.redraw(decision, decision.arm, decision.pmf)
+        if self.heads.needs.surrogate:
+            deltas = self.heads.surrogate(prediction.embedding, prediction.length)(decision.arm, 0.5)
+        policy.update(decision, 0.5, 0.0, deltas=deltas)
         self.forget()
 
     def forget(self) -> None:

@@ -19,12 +19,13 @@ from pathlib import Path
 import pytest
 import requests
 from server_support import ASK, MAIN, MODELS, client, log, serving, settle, wait
+from tests_support import started
 
 from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import LogError, RouterError, one_line
 from cabs_core.base.secret import refuse_password, secret
 from cabs_core.data.events.log import LONGEST_LEASE
-from cabs_core.router import EventLog, Router
+from cabs_core.router import EventLog, Router, promote
 from cabs_server.lifetime import address_of
 from cabs_server.logs import TextFormatter
 from cabs_server.metrics import OTHER, Counters, label_of
@@ -304,8 +305,6 @@ def test_the_upstreams_file_is_read_again_and_a_model_without_endpoint_is_told(
 def test_a_stream_is_cut_after_the_grace_and_what_was_learnt_is_kept(
     place, make_bundle, write_upstreams, workers
 ):
-    from cabs_core.router import promote
-
     promote(make_bundle("lin_ts", epsilon=0.1), place / "router")
     write_upstreams({model: {"model": "endless"} for model in MODELS})
     with serving(place, "--grace", "2", "--workers", workers) as (process, url):
@@ -323,6 +322,56 @@ def test_a_stream_is_cut_after_the_grace_and_what_was_learnt_is_kept(
     assert row.status == "broken" and row.cost > 0
     checkpoint = json.loads(next((place / "log.learned").glob("*/learned.json")).read_text())
     assert checkpoint["learnt"] == 1
+
+
+#: a server that never gets beyond compiling, in its workers too: they import their parent's script
+ENDLESS = """
+import time
+from cabs_core.router import Router
+from cabs_server.main import main
+
+def compiles(router):
+    print("compiling", flush=True)
+    time.sleep(600)
+
+Router.warm_up = compiles
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_server_that_compiles_does_not_listen_and_ends_at_once(place, workers):
+    script, out, port = place / "endless.py", place / "said.txt", free_port()
+    script.write_text(ENDLESS)
+    router = ["--router", place / "router", "--log", place / "log.sqlite"]
+    command = [sys.executable, script, "serve", *router, "--port", port, "--workers", workers]
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "CABS_HOME": str(place / "home"), "PYTHONPATH": paths}
+    with started(command, out, environment) as process:
+        assert wait(lambda: out.read_text().count("compiling") == int(workers), 120), out.read_text()[-2000:]
+        with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+            pass
+        process.terminate()
+        process.wait(60)
+
+
+def test_a_server_compiles_before_it_answers_and_a_rehearsal_leaves_no_trace(place, make_bundle, monkeypatch):
+    warm_up, compiled = Router.warm_up, []
+
+    def rehearse(router):
+        compiled.append(router)
+        warm_up(router)
+
+    monkeypatch.setattr(Router, "warm_up", rehearse)
+    with client(place) as c:
+        router = c.app.state.keeper.router
+        assert compiled == [router] and router.policy.round == 0 and not router.learner.policy.round
+        assert not log(place).decisions() and c.post("/v1/decision", json={"text": "hi"}).status_code == 200
+        promote(make_bundle("hier_mix"), place / "router")
+        assert wait(lambda: c.app.state.keeper.router is not router)
+        assert compiled[1:] == [c.app.state.keeper.router]
 
 
 @pytest.mark.e2e
