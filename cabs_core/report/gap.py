@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.statistics import Error, mean_error, too_heavy
+from cabs_core.base.statistics import Error, cost_ratio_interval, independent, mean_error, tail_factor
+from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.report.evidence import Evidence, Played
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.
@@ -93,15 +94,13 @@ class Gap:
         self.queries = int((self._plays > 0).sum())
         members = np.arange(len(self._plays)) if self._clusters is None else self._clusters
         self.independent = len(np.unique(members[self._plays > 0]))
-        self.carriers = min(
-            (
-                carriers
-                for means in (self.own, self.other)
-                if (carriers := too_heavy(self._plays * means["cost"][0], self._clusters))
-            ),
-            default=None,
-        )
+        money = [self._plays * means["cost"][0] for means in (self.own, self.other)]
+        #: how much farther than seen costs may reach
+        self._tail = tail_factor(money[0] + money[1], self._clusters)
+        #: how many prompts of equal cost all the money rests on
+        self._carriers = min(independent(paid, self._clusters) for paid in money)
         self._dearest = evidence.dearest
+        self._left_ends: dict[int, tuple[float, float] | None] = {}
 
     def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
         error = mean_error(values, self._plays, self._clusters, trials=trials, unit=unit)
@@ -137,9 +136,14 @@ class Gap:
 
     def gain(self, rho: float, compared: int) -> Bounded:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""
-        unit = 1000 / rho + 1000 * self._dearest
-        gain = self._estimate(self._minus(score=1000 / rho, cost=-1000.0), compared, unit)
-        return gain if self.carriers is None else Bounded(gain.value)
+        parts, cost = self._minus(score=1000 / rho, cost=-1000.0), self._minus(cost=-1000.0)
+        gain = self._estimate(parts, compared, 1000 / rho + 1000 * self._dearest)
+        if gain.low is None or gain.high is None or not math.isfinite(self._tail):
+            return Bounded(gain.value)
+        # costs alone have a tail: what was not drawn of it is added to both ends
+        ends = self._error(*cost, 0.0).interval(0.0, compared)
+        more = (self._tail - 1.0) * max(-ends[0], ends[1])
+        return Bounded(gain.value, gain.low - more, gain.high + more)
 
     def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
         """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
@@ -161,12 +165,28 @@ class Gap:
         if share_and_parts is None:
             return None
         left, parts = share_and_parts
-        if self.carriers is not None:
+        if compared not in self._left_ends:
+            (cost, paid), (model_cost, model_paid) = self.own["cost"], self.other["cost"]
+            self._left_ends[compared] = cost_ratio_interval(
+                cost,
+                model_cost,
+                self._plays,
+                self._clusters,
+                trials=(paid, model_paid),
+                tail=LEVEL / 2 / max(compared, 1),
+            )
+        ends = self._left_ends[compared]
+        if ends is None:
             return Bounded(1 - left)
-        error = self._error(*parts, 0.0)
-        low, high = error.interval(left, compared)
-        high = max(high, replace(error, unit=self._dear).interval(left, compared)[1])
-        return Bounded(1 - left) if math.isnan(low) else Bounded(1 - left, 1 - high, 1 - low)
+        unseen = replace(self._error(*parts, 0.0), unit=self._dear).unseen(min(LEVEL / max(compared, 1), 1.0))
+        return Bounded(1 - left, 1 - max(ends[1], left + unseen), 1 - ends[0])
+
+    @property
+    def carriers(self) -> float | None:
+        """How many prompts of equal cost all the money rests on, where no interval of `saved` is known for
+        that."""
+        saved = self.saved(1)
+        return self._carriers if self.independent > 1 and saved is not None and saved.low is None else None
 
     @property
     def at_limit(self) -> bool:
@@ -180,7 +200,7 @@ class Gap:
         left = self._left()
         if left is None or self.carriers is not None:
             return False
-        return bool(abs(1 - left[0] - SAVES) <= self._error(*left[1], 0.0).se)
+        return bool(abs(1 - left[0] - SAVES) <= self._tail * self._error(*left[1], 0.0).se)
 
     def more(self, compared: int) -> int | None:
         """How many more prompts, for the whole table, until the rule decides in eight of ten cases.
@@ -197,6 +217,7 @@ class Gap:
             figures.append((-left[1][0], -left[1][1]))
         units = (1.0, 1.0, self._dear if len(figures) > 2 else 0.0)
         errors = [self._error(*parts, unit) for parts, unit in zip(figures, units, strict=False)]
+        errors[2:] = [error.widened(self._tail) for error in errors[2:]]
         if any(math.isnan(error.se) for error in errors):
             return None
         centre = np.array(

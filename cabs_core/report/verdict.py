@@ -48,8 +48,8 @@ class Verdict:
             router minus it.
         utility, quality: mean utility and mean score, router minus model.
         saved: share of the model's cost that the router does not cost; None where the model is free.
-        carriers: where all the money rests on so few prompts that no interval of `saved` is known: how many
-            (`statistics.too_heavy`).
+        carriers: where all the money rests on so few prompts that no interval of `saved` is known: how
+            many.
         at_limit: what is saved may be just `SAVES`, and then no number of prompts decides.
         queries, independent: held-out queries, and how many independent observations these are.
         prompts_needed: how many more prompts, collected for the whole table, would decide, where `decision`

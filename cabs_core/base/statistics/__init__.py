@@ -9,7 +9,13 @@ people       what people would say, from a sample and an instrument's verdicts
 
 from cabs_core.base.statistics.bootstrap import bootstrap_ratio, bootstrap_weights
 from cabs_core.base.statistics.clusters import cluster_sums, clusters_of, independent
-from cabs_core.base.statistics.costs import cost_bound, tail_error, too_heavy
+from cabs_core.base.statistics.costs import (
+    cost_bound,
+    cost_ratio_interval,
+    tail_error,
+    tail_factor,
+    too_heavy,
+)
 from cabs_core.base.statistics.uncertainty import (
     UNKNOWN,
     Error,
@@ -33,6 +39,7 @@ __all__ = [
     "cluster_sums",
     "clusters_of",
     "cost_bound",
+    "cost_ratio_interval",
     "crossed_error",
     "half_width",
     "holm",
@@ -43,6 +50,7 @@ __all__ = [
     "share_interval",
     "standard_error",
     "tail_error",
+    "tail_factor",
     "times_needed",
     "too_heavy",
     "two_way_error",

@@ -86,6 +86,10 @@ class Error:
         df, clusters = self.df * times, self.clusters * times
         return replace(self, se=self.se / math.sqrt(times), df=df, clusters=clusters, **lumps)
 
+    def widened(self, factor: float) -> Error:
+        """What was seen counted so many times as far out."""
+        return replace(self, se=self.se * factor, **{name: getattr(self, name) * factor for name in _LUMPS})
+
     @property
     def margin(self) -> float:
         """Half the width of the usual two-sided 95 % interval, which knows neither skewness

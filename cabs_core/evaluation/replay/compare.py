@@ -12,7 +12,7 @@ import pandas as pd
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.base.statistics import crossed_error, ratio_error, standard_error, too_heavy
+from cabs_core.base.statistics import UNKNOWN, crossed_error, ratio_error, standard_error, tail_factor
 from cabs_core.evaluation.metrics import pareto_mask
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.evaluation.replay.result import ReplayResult
@@ -104,9 +104,9 @@ class PairedDifference:
         se_trials: standard error over trials (0 for two static policies; NaN with one trial).
         se_queries: over independent queries (prompts with their near-copies, conversations): another sample
             of them would give another mean.
-        se: both together; low, high: 95 % interval (`statistics.uncertainty`: of costs unbounded, else
-            at least as wide as what was not seen may matter); NaN where a few calls are most of the money,
-            so that nothing is known.
+        se: both together; low, high: 95 % interval (`statistics.uncertainty`: at least as wide as what was
+            not seen may matter; of costs as wide as their tail may reach, `statistics.tail_factor`); NaN
+            where too few queries are independent, or cost anything.
         p_value: of the two-sided test that there is no difference.
         queries, independent: how many were played, and how many independent observations these are.
     """
@@ -125,7 +125,7 @@ class PairedDifference:
     def __str__(self) -> str:
         interval = f"95 % {self.low:+.4f} to {self.high:+.4f}"
         if math.isnan(self.low):
-            interval = "no interval: too few independent queries, or a few calls are most of the money"
+            interval = "no interval: too few queries are independent, or cost anything"
         apart = (
             ""
             if self.independent == self.queries
@@ -175,18 +175,18 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
     unit = 0.0 if measure == "cost" else 1.0
     error = crossed_error(order, gaps, clusters, unit=unit)
-    value = float(gaps.mean())
+    value, se = float(gaps.mean()), error.se
+    if measure == "cost":
+        # what was paid in all: costs have no largest value, and a difference of two may hide their tail
+        factor = tail_factor(np.bincount(order.ravel(), (ours + theirs).ravel(), count), clusters)
+        error = error.widened(factor) if math.isfinite(factor) else UNKNOWN
     low, high = error.interval(value)
-    if measure == "cost" and any(
-        too_heavy(np.bincount(order.ravel(), cost.ravel(), count), clusters) for cost in (ours, theirs)
-    ):
-        low = high = math.nan
     return PairedDifference(
         measure,
         value,
         float(standard_error(gaps.mean(axis=1))),
         over_queries.se,
-        error.se,
+        se,
         low,
         high,
         error.p_value(value),

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.money_worlds import saved_interval
 from benchmarks.verdict_worlds import (
     GOALS,
     LOGS,
@@ -47,6 +48,24 @@ def test_goals_that_are_just_missed_are_not_promised(kind: str) -> None:
 def test_a_challenger_that_loses_more_than_the_margin_stays_outside(name: str) -> None:
     rng = np.random.default_rng(7)
     assert sum(promotion(name, rng, 150) for _ in range(30)) <= 5
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [
+        ("sigma 2, routed", 200),
+        ("one in twenty ten times as dear, routed", 50),
+        ("sigma 1.5, routed", 200),
+        ("sigma 0.5, paired", 100),
+    ],
+)
+def test_what_is_saved_is_told_whether_or_not_the_draws_look_tame(name: str, n: int) -> None:
+    """Refused where all the money rests on few prompts, only tame draws were told: .81 of those held the
+    truth."""
+    rng = np.random.default_rng(4)
+    told = [ends for _ in range(200) if (ends := saved_interval(name, rng, n))]
+    assert len(told) >= (70 if "sigma 2" in name else 190)
+    assert sum(below + above for below, above, _ in told) <= 0.08 * len(told) + 2
 
 
 @pytest.mark.parametrize("kind", LOGS)
