@@ -12,11 +12,11 @@ from cabs_core.base.errors import DataError
 from cabs_core.pipeline.artifacts.stages import stage_code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
-from cabs_dagster.jobs import DEPLOY
+from cabs_dagster.jobs import DEPLOY, JOIN
 from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result
 from cabs_dagster.names import key, step
 from cabs_dagster.resources import CABS, cabs_of
-from cabs_dagster.specs import DEPLOYS, EVALUATES, StageConfig
+from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
 
 
 @dg.multi_asset(
@@ -75,8 +75,9 @@ class DeployConfig(dg.Config):
             deps=[key("router")],
             description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job "
             "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
-            "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. Any "
-            "other run only says what would be done.",
+            "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. In job "
+            f"{JOIN} models that the pool gained join it, where the pool says `add_models`. Any other run "
+            "only says what would be done.",
         )
     ],
     partitions_def=partitions.pools,
@@ -87,8 +88,14 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
     """One step for the asset and its checks; the checks alone compare and promote nothing."""
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.pipeline.stages.deployment import deploy  # here: loading the code location stays quick
+        from cabs_core.pipeline.stages.deployment import deploy, take_in  # here: loading stays quick
 
+        if of_job(context, JOINS):
+            joined = take_in(cabs.chain(pool_of(context)))
+            context.log.info(f"joined: {', '.join(joined) or 'none'}")
+            found = {"joined, with so many scored prompts": joined} if joined else {}
+            yield dg.MaterializeResult(asset_key=key("deployed_router"), metadata=figures(found))
+            return
         names = {check.name for check in context.selected_asset_check_keys}
         promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
         deployment = deploy(cabs.chain(pool_of(context)), only_compare=not promotes)

@@ -21,9 +21,9 @@ from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
 from dbt_like_sql.project import SourceTable
 
-Kind = Literal["collect", "stages", "replay", "results"]
+Kind = Literal["collect", "stages", "replay", "results", "join"]
 #: in the order in which a pool's chain is made
-KINDS: tuple[Kind, ...] = ("collect", "stages", "replay", "results")
+KINDS: tuple[Kind, ...] = ("collect", "stages", "replay", "results", "join")
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Part:
     """A part of a pool's chain that can be made now.
 
     Attributes:
-        kind: stages that pay for calls, the pool's other stages, its replays at one rho, or results: marts,
-            report, leaderboard.
+        kind: stages that pay for calls, the pool's other stages, its replays at one rho, results (marts,
+            report, leaderboard), or models that join its deployed router.
         assets: keys of the assets to make, `a/b` for nested ones. rho: of a replay.
         state: hash of why it is due, so that the same is asked for once; why: the same for people.
-        due: the artifacts of the store that are due; of results, none.
+        due: the artifacts of the store that are due; of results and models that join, none.
     """
 
     kind: Kind
@@ -180,6 +180,9 @@ class Due:
             return self._results(pool, wanted)
         if kind == "replay":
             return self._replays(pool, wanted)
+        if kind == "join":
+            why = self._lacks(pool)
+            return [Part("join", (DEPLOYED,), stable_hash(why), why="; ".join(why))] if why else []
         chain, due = self.chains[pool].over(wanted.policies), list[Status]()
         for stage in (POOL_STAGES[name] for name in chain.stages):
             if stage.pays == (kind == "collect") and not (wanted.policies and stage.chooses):
@@ -200,6 +203,14 @@ class Due:
                 parts.append(_part("replay", [REPLAY.name], due, rho, why))
         return parts
 
+    def _lacks(self, pool: str) -> list[str]:
+        """Why models are to join a pool's deployed router."""
+        if not self.chains[pool].pool.router.add_models:
+            return []
+        from cabs_core.pipeline.stages.deployment import lacking  # noqa: PLC0415  (numba takes seconds)
+
+        return [f"the deployed router does not choose {model} yet" for model in lacking(self.chains[pool])]
+
     def _results(self, pool: str, wanted: Wanted) -> list[Part]:
         """Marts for all pools at once with one report; where they are up to date a report; the leaderboard
         comes last.
@@ -218,7 +229,7 @@ class Due:
 
     def plan(self, pool: str) -> list[Entry]:
         """All that `cabs run` would look at of a pool, with its state: stages, replays, marts, report,
-        leaderboard.
+        leaderboard, and the deployed router that models may join.
         """
         entries = [
             Entry(s.target.name, s.target.partition, s.state, s.reasons) for s in self.chains[pool].overview()
@@ -230,6 +241,8 @@ class Due:
         first = [*waits, *(["marts"] if self.models else [])]
         for name, partition in (("report", pool), ("leaderboard", "")):
             entries.append(_entry(name, partition, first, [] if first else self.page(partition or None)))
+        if self.chains[pool].pool.router.add_models:
+            entries.append(_entry(DEPLOYED, pool, first, [] if first else self._lacks(pool)))
         return entries
 
     def in_words(self, pool: str) -> str:
@@ -248,6 +261,7 @@ class Due:
             return f"{', '.join(first)}, then {'replays, ' * waits}marts, report, leaderboard"
         words = [*([counted(len(self.models), "SQL model")] if self.models else [])]
         words += ["report"] * bool(self.page(pool)) + ["leaderboard"] * bool(self.page(None))
+        words += [DEPLOYED] * bool(self._lacks(pool))
         return ", ".join(words) or "nothing"
 
     def versions(self, *, pending: bool = True) -> dict[tuple[str, str], str]:
@@ -311,6 +325,8 @@ class Due:
         return waits
 
 
+#: what a pool's new models join
+DEPLOYED = "deployed_router"
 #: assets that are made with any SQL model: what looks at the sources' files before, and the database after
 MARTS_AROUND = ("source_files", "database")
 

@@ -17,12 +17,19 @@ from cabs_dagster.metadata import guarded, table
 from cabs_dagster.names import PREFIX, key, named
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import COLLECT as COLLECT
-from cabs_dagster.specs import DEPLOYS, EVALUATES, PAYS, STAGE_TAG
+from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, PAYS, STAGE_TAG
 
 PREPARE, REPLAY, RESULTS = named("prepare_pool"), named("replay_pool"), named("build_results")
-#: which job makes which kind of part of a chain
-JOB_OF: dict[Kind, str] = {"collect": COLLECT, "stages": PREPARE, "replay": REPLAY, "results": RESULTS}
 AUDIT, DEPLOY, EVALUATE = named("audit_pool"), named("deploy_pool"), named("evaluate_log")
+JOIN = named("join_models")
+#: which job makes which kind of part of a chain
+JOB_OF: dict[Kind, str] = {
+    "collect": COLLECT,
+    "stages": PREPARE,
+    "replay": REPLAY,
+    "results": RESULTS,
+    "join": JOIN,
+}
 #: stages that may pay for calls: no other job, no schedule and no sensor runs them
 COLLECTED = tuple(stage.name for stage in POOL_STAGES.values() if stage.pays)
 STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
@@ -116,7 +123,7 @@ class PoolChainConfig(dg.Config):
 @dg.op(
     required_resource_keys={CABS},
     description="Makes what is missing or out of date of a pool's chain, from its table to its report, as "
-    "`cabs run` does: each part is a run of its own. It pays for no calls and deploys nothing.",
+    "`cabs run` does: each part is a run of its own. It pays for no calls and promotes nothing.",
 )
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
@@ -226,6 +233,12 @@ _JOBS = (
         DEPLOYS,
         _assets(*STAGES, "deployed_router"),
         "Trains a pool's router, deploys it unless it is worse.",
+    ),
+    (
+        JOIN,
+        JOINS,
+        _assets("deployed_router").without_checks(),
+        "Models that a pool gained join its deployed router, which goes on learning.",
     ),
 )
 JOBS: list[Any] = [  # of a class that Dagster does not export

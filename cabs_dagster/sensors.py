@@ -3,8 +3,8 @@ part of a chain, alerts.
 
 The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner
 what is due, `next_part` what follows when a part succeeded: first the replays, one run per rho (none of a
-log), then marts and reports, once for all pools. The tag holds the run key that began the chain, so that
-Dagster's own run keys keep each part of it from being run twice.
+log), then marts and reports, once for all pools, then models that join a deployed router. The tag holds the
+run key that began the chain, so that Dagster's own run keys keep each part of it from being run twice.
 """
 
 import json
@@ -25,7 +25,7 @@ from cabs_dagster import partitions
 from cabs_dagster.due import KINDS, Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
-from cabs_dagster.jobs import JOB_OF, JOBS, PREPARE, REPLAY, RESULTS
+from cabs_dagster.jobs import JOB_OF, JOBS, JOIN, PREPARE, REPLAY, RESULTS
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import named, tag
 from cabs_dagster.resources import AlertResource, CabsResource
@@ -222,7 +222,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
 
     @dg.sensor(
         name=named("pool_files"),
-        jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS)],
+        jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS, JOIN)],
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Watches the pool folder: registers new pools, asks for what is due of a new or changed "
@@ -245,7 +245,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         @dg.run_status_sensor(
             run_status=status,
             name=named(name),
-            request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS)],
+            request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS, JOIN)],
             minimum_interval_seconds=10,
             default_status=dg.DefaultSensorStatus.STOPPED,
             description=text,

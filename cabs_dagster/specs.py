@@ -23,7 +23,7 @@ from cabs_dagster.names import OWNERS, key, named
 STAGE_TAG = "cabs/stage"
 #: values of the tag on runs of the jobs that do what no other run does unless its config says so
 COLLECT = named("collect_pool")
-PAYS, DEPLOYS, EVALUATES = "collect", "deploy", "evaluate"
+PAYS, DEPLOYS, EVALUATES, JOINS = "collect", "deploy", "evaluate", "join"
 
 #: feature: (lifecycle stage, why we use it)
 USED: dict[str, tuple[str, str]] = {

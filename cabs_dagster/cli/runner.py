@@ -26,8 +26,8 @@ from cabs_dagster.names import step
 from cabs_dagster.partitions import due_in, grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG
 
-#: what is made of one pool, and what is made of all
-MADE, RESULTS = KINDS[:-1], KINDS[-1:]
+#: what is made of one pool, what is made of all, and what a deployed router is given
+MADE, RESULTS, JOINED = KINDS[:-2], KINDS[-2:-1], KINDS[-1:]
 _NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays", "results": "marts, report, leaderboard"}
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
@@ -115,6 +115,7 @@ class Runner:
             raise
         if report:
             self._make(pool_file, results, RESULTS)
+        self._make(pool_file, wanted, JOINED)
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
         """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
@@ -175,7 +176,7 @@ class Runner:
             partition = grid_key(pool.name, part.rho)
             config["replay"] = {"policies": list(wanted.policies), "force": wanted.force}
             what = f"{number}rho {part.rho:g}: {part.why}"
-        elif part.kind != "results":
+        elif part.due:
             why = part.why or ("forced" if wanted.force else "not recorded in this Dagster instance")
             what = f"{', '.join(part.assets)} ({why})"
             config = {stage: {"force": True} for stage in part.assets if wanted.force}

@@ -268,6 +268,8 @@ class Deployed(Strict):
     log: LogFile | None = None
     #: deployed_router trains its challenger on the log's decisions too, beside the train split
     learn_from_log: bool = False
+    #: a model that the pool gains joins the deployed router, with its answers to the train prompts
+    add_models: bool = False
     #: USD a request: the asset shows what each would buy, rho moved by the pacer
     budgets: tuple[Annotated[float, Field(gt=0, le=MOST_USD)], ...] = Field((), max_length=50)
     #: models that cost nothing; else 0 is a missing price

@@ -5,7 +5,8 @@ up a new one without a restart. The challenger is the artifact `router`. Both pl
 neither was trained or chosen on, in the same order, learning as they go; the champion starts with what it has
 learnt from its own log. Where the pool's source is a log, both are compared as they stand, by the doubly
 robust estimate of their difference. Where the pool says `router: {learn_from_log: true}`, the challenger is
-first trained again, on the train split and the log.
+first trained again, on the train split and the log. Where it says `add_models: true`, a model that the pool
+gained joins the deployed router as it is, which goes on learning (`take_in`).
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from cabs_core.data.outcomes import outcomes_under
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.ope.training import unseen, with_log
 from cabs_core.pipeline.artifacts import Chain
+from cabs_core.pipeline.stages.outcomes import OutcomesSummary
 from cabs_core.pipeline.stages.router import test_prompts
 from cabs_core.router.build import BUNDLE, build_bundle
 from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
 from cabs_core.router.checks import compare_with_champion
 from cabs_core.router.compare_on_log import compare_on_log
+from cabs_core.router.joining import Scored, add_model, gone
 from cabs_core.router.policies_on_log import held_out, merged_names, read_decisions
 from cabs_core.router.promotion import Comparison, previous, promote
 from cabs_core.router.router import Router
@@ -103,6 +106,36 @@ def _promote(
         promote(challenger, place)
     figures = {k: v for k, v in asdict(comparison).items() if k not in ("promote", "reason")}
     return {"passed": comparison.promote, "reason": comparison.reason, **ids, "comparison": figures}
+
+
+def lacking(chain: Chain) -> list[str]:
+    """Models of a pool's table that its deployed router does not choose, where the pool says `add_models`.
+
+    Not those that were taken out of it by `remove-model` or `rollback`.
+    """
+    pool, place = chain.pool, deployed_folder(chain.pool.name)
+    record = chain.store.record(chain.stage("outcomes").parts)
+    if not pool.router.add_models or pool.logged or record is None or not (place / HEADER).is_file():
+        return []
+    there = {*read_manifest(place, verify=False).names, *gone(place)}
+    return [model for model in OutcomesSummary.of(record).models if model not in there]
+
+
+def take_in(chain: Chain) -> dict[str, int]:
+    """Models that the pool gained join its deployed router. Returns {model: scored prompts that it brought}.
+
+    Raises:
+        ProvenanceError: outcomes or splits are out of date. RouterError, PolicyError: one cannot join.
+    """
+    inputs, place, joined = chain.require(chain.stage("router")), deployed_folder(chain.pool.name), {}
+    table, train = outcomes_of(inputs), split_of(inputs) == "train"
+    for model in lacking(chain):
+        at = table.arms.index(model)
+        rows = np.flatnonzero(train if table.answered is None else train & (table.answered[:, at] > 0))
+        prompts, costs = [table.prompts[i] for i in rows], table.costs[rows, at]
+        add_model(place, model, scored=Scored(prompts, table.scores[rows, at], costs), log=default_log(place))
+        joined[model] = len(rows)
+    return joined
 
 
 def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:

@@ -55,9 +55,11 @@ def test_a_new_prompt_or_model_asks_only_what_is_new(provider: Running, tmp_path
     with AnswerStore() as store:
         collect_answers(collection_of(write_pool(tmp_path, provider.port, models=("tiny", "coder"))), store)
         assert provider.answered() == 80
-        collect_answers(
-            collection_of(write_pool(tmp_path, provider.port, models=("tiny", "coder", "grand"))), store
-        )
+        grown = collection_of(write_pool(tmp_path, provider.port, models=("tiny", "coder", "grand")))
+        plan = {line.model: line for line in plan_of(grown, store)}
+        assert [plan[m].calls - plan[m].known for m in ("tiny", "coder", "grand")] == [0, 0, 40]
+        assert plan["tiny"].usd == plan["coder"].usd == 0.0 < plan["grand"].usd
+        collect_answers(grown, store)
         assert provider.answered() == 120
         collect_answers(
             collection_of(write_pool(tmp_path, provider.port, n=45, models=("tiny", "coder"))), store

@@ -1,0 +1,77 @@
+"""A pool gains a model: only that is asked, and it joins the deployed router, by `cabs run` and by the
+sensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dagster as dg
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from tests_support import TINY, chain_of, home_with
+
+from cabs_core.base.paths import default_log, deployed_folder
+from cabs_core.data.inputs import split_of
+from cabs_core.pipeline.artifacts import make_artifact
+from cabs_core.pipeline.stages.deployment import deploy
+from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
+from cabs_core.router import Router, roll_back
+from cabs_dagster.cli import main
+from cabs_dagster.due import Due, Part
+from cabs_dagster.jobs import JOBS, JOIN
+from cabs_dagster.sensors import chain_requests
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+FEW = ["gpt-4-1106-preview", "claude-v1", "mistralai_mistral-7b-chat"]
+NEW = "claude-v2"
+
+
+def pool_of(models: list[str]) -> str:
+    return f"{TINY}models: [{', '.join(models)}]\nrouter: {{policy: lin_ucb, add_models: true}}\n"
+
+
+def cabs(*words: str) -> str:
+    done = CliRunner().invoke(main, list(words))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -> None:
+    with home_with(pool_of(FEW), tmp_path):
+        for name in chain_of().stages:
+            make_artifact(chain_of(), chain_of().stage(name))
+        assert deploy(chain_of())["passed"] and not joins()
+        place = deployed_folder("tiny")
+        log = default_log(place)
+        served = Router.load(place, log=log, seed=1)
+        for i in range(5):
+            served.feedback(served.route(f"a question {i}").id, score=1.0)
+
+        (tmp_path / "pools" / "tiny.yaml").write_text(pool_of([*FEW, NEW]))
+        assert "waiting" in cabs("plan", "tiny").splitlines()[-1] and not joins()
+        for name in chain_of().stages:
+            make_artifact(chain_of(), chain_of().stage(name))
+        made = PromptEmbeddingsSummary.of(chain_of().store.record(("prompt_embeddings", "tiny")))
+        assert made.encoding["embedded"] == 0  # its prompts are those of before
+        assert f"does not choose {NEW} yet" in joins()[0].why
+        (request,) = chain_requests("tiny", joins(), "c")
+        assert (request.job_name, request.partition_key) == (JOIN, "tiny")
+        (job,) = (job for job in JOBS if job.name == JOIN)
+        assert job.selection == dg.AssetSelection.assets("deployed_router").without_checks()
+
+        cabs("run", "tiny", "--no-report")
+        grown = Router.load(place, log=log)
+        assert grown.arms == [*FEW, NEW] and grown.manifest.provenance["continued"]["rewards"] == 5
+        train = int((split_of(chain_of().require(chain_of().stage("router"))) == "train").sum())
+        assert grown.manifest.provenance["arms"][-1]["scored"] == train
+        assert np.mean([grown.route(f"a prompt {i}").scores[NEW] for i in range(40)]) > 0.2
+        assert not joins()
+        roll_back(place)  # what was taken back does not come again
+        assert not joins()
+
+
+def joins() -> list[Part]:
+    """What the planner would have join once marts and reports are there."""
+    parts = Due(chain_of().store, [chain_of().pool_file]).next_parts("tiny", ("replay", "results"))
+    return [part for part in parts if part.kind == "join"]
