@@ -3,13 +3,14 @@
 POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
                             model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the
                             upstream does; headers x-cabs-models and x-cabs-value (`router.terms`),
-                            x-cabs-why in the answer
+                            x-cabs-why and x-cabs-score in the answer
 POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
 POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
 GET  /v1/models, /v1/models/{id}
 POST /v1/models             {name; scored, like or price_only} -> a model has joined the router, for admins
 DELETE /v1/models/{id}      it has left
 POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
+GET  /v1/to-score           ?limit=20 -> decisions whose score is wanted (`--score-share`), newest first
 POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded,
                             duplicate; 404, 409. A static policy records and does not learn, and the answer
                             says so
@@ -54,7 +55,7 @@ from cabs_server import models
 from cabs_server.callers import ADMIN_KEYS, KEYS, check_host, read_keys
 from cabs_server.cap import Cap
 from cabs_server.completions import completion, count_tokens, embeddings, list_models, one_model
-from cabs_server.decisions import decide, feedback, retract
+from cabs_server.decisions import decide, feedback, retract, to_score
 from cabs_server.forwarding import Forwarder
 from cabs_server.gate import Gate
 from cabs_server.guard import guarded, unknown
@@ -177,6 +178,7 @@ def make_app(
             Route("/v1/models/{name:path}", guarded(one_model)),
             Route("/v1/models/{name:path}", guarded(models.remove), methods=["DELETE"]),
             Route("/v1/decision", guarded(decide), methods=["POST"]),
+            Route("/v1/to-score", guarded(to_score)),
             Route("/v1/feedback", guarded(feedback), methods=["POST"]),
             Route("/v1/feedback/retract", guarded(retract), methods=["POST"]),
             Route("/healthz", health),

@@ -22,7 +22,7 @@ from cabs_core.data.endpoints.replies import Meaning
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.usage import Bill, Tokens, estimated
 from cabs_core.router.router import Routed, Router
-from cabs_core.router.terms import WHY
+from cabs_core.router.terms import SCORE, WANTED, WHY
 from cabs_server.connections import Connections, Line
 from cabs_server.gate import Room
 from cabs_server.tracing import Span
@@ -162,6 +162,8 @@ class Call:
         headers["x-cabs-model"] = ascii(self.model)[1:-1]
         if self.decision is not None:
             headers |= {"x-cabs-decision": self.decision.id, WHY: json.dumps(self.decision.why)}
+            if self.decision.marked:
+                headers[SCORE] = WANTED
         status = status if 200 <= status < 600 else 502
         return Answer(status, headers, body, stream, self.decision, self.model, **failure)
 

@@ -28,6 +28,14 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
 @click.option("--mode", type=click.Choice(["route", "shadow", "guarded"]), help="Default: the router's own.")
 @click.option("--epsilon", type=float, help="Share of uniform exploration. Default: the router's own.")
+@click.option(
+    "--score-share",
+    type=click.FloatRange(0.0, 1.0, min_open=True),
+    help=(
+        "Share of decisions that are marked to be scored (x-cabs-score: wanted; cabs router to-score). "
+        "Default: none is."
+    ),
+)
 @click.option("--budget-per-request", type=float, help="Target in USD a request, instead of rho.")
 @click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
 @click.option(

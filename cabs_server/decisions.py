@@ -17,8 +17,9 @@ from cabs_core.data.endpoints import request as asked
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.logged import NAMES
+from cabs_core.router.marks import queue
 from cabs_core.router.sessions import route_conversation
-from cabs_core.router.terms import VALUE, WHY, Terms
+from cabs_core.router.terms import SCORE, VALUE, WANTED, WHY, Terms
 from cabs_server.bodies import body_of
 from cabs_server.completions import ask_of
 from cabs_server.guard import caller_in
@@ -26,6 +27,8 @@ from cabs_server.guard import caller_in
 #: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment
 #: after the answer
 LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+#: most decisions of an answer that lists those to score
+MOST_ROWS = 1_000
 #: seconds that an answer waits for what was taken back to be learnt no more
 RELEARNT = 2.0
 
@@ -75,7 +78,24 @@ async def decide(request: Request) -> Response:
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
     answer = {"id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho}
     answer |= {"probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept}
-    return JSONResponse(answer, headers={WHY: json.dumps(why)})
+    headers = {WHY: json.dumps(why)} | ({SCORE: WANTED} if routed.marked else {})
+    return JSONResponse(answer, headers=headers)
+
+
+async def to_score(request: Request) -> Response:
+    """GET /v1/to-score?limit=20: the newest of the caller's decisions whose score is wanted, for an admin of
+    all.
+
+    Raises:
+        RouterError: limit is no number from 1 to `MOST_ROWS`.
+    """
+    state, caller = request.app.state, caller_in(request)
+    limit = request.query_params.get("limit", "20")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ROWS):
+        raise RouterError(f"limit {limit!r:.40}: expected a number from 1 to {MOST_ROWS:,}")
+    name = None if caller.admin else caller.name
+    rows = await state.forwarder.beside(queue, state.keeper.router.log, int(limit), caller=name)
+    return JSONResponse({"object": "list", "data": rows})
 
 
 async def feedback(request: Request) -> Response:

@@ -148,16 +148,11 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
     """
     import time
 
-    from cabs_core.base.errors import RouterError
     from cabs_core.base.units import SECONDS_PER_DAY
-    from cabs_core.data.events.database import is_postgres
     from cabs_core.data.events.log import EventLog
     from cabs_core.data.events.retention import compact as run
 
-    place = log_of(local_router(folder), log)
-    if not is_postgres(place) and not Path(place).is_file():
-        raise RouterError(f"there is no log at {place}: name it with --log")
-    events = EventLog(place)
+    events = EventLog.existing(log_of(local_router(folder), log), read_only=False)
     try:
         counts = run(events, time.time() - older_than * SECONDS_PER_DAY)
     finally:

@@ -93,38 +93,43 @@ def compare_policies(
     fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
     q = model_of(data, utilities, fold, data.adaptive)
     error = utilities - q[every, data.actions]
+    share = data.shares
     values = [
-        float((direct(p, q) + weights(p, data.actions, data.propensities) * error).mean()) for p in (old, new)
+        data.mean(direct(p, q) + weights(p, data.actions, data.propensities) * error) for p in (old, new)
     ]
     apart = np.abs(gap).sum(axis=1) / 2.0
-    differ_error = mean_error(apart, clusters=clusters)
-    most = share_interval(float(apart.mean()), differ_error, LEVEL)[1]
+    differing = data.mean(apart)
+    differ_error = mean_error(share * apart + (1.0 - share) * differing, clusters=clusters)
+    most = share_interval(differing, differ_error, LEVEL)[1]
     if most <= margin:  # whatever the models are worth: a decision is worth 0 to 1
-        differs = percentage(apart.mean(), 2)
+        differs = percentage(differing, 2)
         reason = f"the routers differ in {differs} of {n} decisions, so by at most {most:.4f}"
         return Comparison(
             n, values[0], values[1], values[1] - values[0], most, -most, most, margin, n, True, reason
         )
     never = np.zeros_like(gap) if data.pmf is None else gap * (data.pmf <= 0.0)
-    if float(np.abs(never).sum(axis=1).mean()) > NEVER_PLAYED:
+    if data.mean(np.abs(never).sum(axis=1)) > NEVER_PLAYED:
         raise RouterError("the log cannot tell: it never plays some of what the routers differ in")
     if (data.propensities >= 1.0 - 1e-9).all():
         raise RouterError(
             "the log cannot tell: it is deterministic. Log with exploration (epsilon of 0.1 or more)"
         )
     factor = weights(gap, data.actions, data.propensities)
-    square, size = second_moment(gap, data.expected_pmf), effective_size(gap, data.expected_pmf)
+    here = data.expected_pmf
+    square, size = second_moment(gap, here, share), effective_size(gap, here, share)
     if data.pmf is None:  # a model's word is not enough, and what was hardly drawn says nothing
-        differ = 2.0 * float(apart.mean())
-        drawn = min(1.0, float(np.abs(factor).mean()) / differ)
-        size = min(size, drawn * n * differ**2 / max(float((factor**2).mean()), 1e-12))
+        differ = 2.0 * differing
+        drawn = min(1.0, data.mean(np.abs(factor)) / differ)
+        size = min(size, drawn * n * differ**2 / max(float(((share * factor) ** 2).mean()), 1e-12))
     # what is never played may earn anything from 0 to 1: how much less, and more, than its model says
     gained, lost = np.maximum(never, 0.0), np.maximum(-never, 0.0)
     worth = np.clip(q, 0.0, 1.0)
-    unknown = tuple(float((gained * a + lost * (1.0 - a)).sum(axis=1).mean()) for a in (worth, 1.0 - worth))
+    unknown = tuple(data.mean((gained * a + lost * (1.0 - a)).sum(axis=1)) for a in (worth, 1.0 - worth))
     # what was not seen can matter only where they differ
-    unit = 2.0 * float(apart.mean())
-    gap_error = error_of(direct(gap, q), factor, error, clusters, square, size, cautious=True, unit=unit)
+    model = share * direct(gap, q) + (1.0 - share) * (values[1] - values[0])
+    gap_error = error_of(
+        model, share * factor, error, clusters, square, size, cautious=True, unit=2.0 * differing
+    )
     fixed = float(special.stdtrit(gap_error.df, 1.0 - LEVEL / 2.0))
     width = sequence_half_width if data.adaptive else lambda _: fixed
     return judge(

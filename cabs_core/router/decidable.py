@@ -36,8 +36,8 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
     """How far a log reaches for one model.
 
     Args:
-        weights: 1 / p of its scored decisions. scores: theirs. scored: number of scored decisions of all
-            models.
+        weights: of its scored decisions, 1 / p up to a factor, or 0: it counts for nothing. scores: theirs.
+        scored: number of scored decisions of all models.
     """
     w, s = np.asarray(weights, dtype=np.float64), np.asarray(scores, dtype=np.float64)
     n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0

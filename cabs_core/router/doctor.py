@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.catalog import policy_record
-from cabs_core.base.errors import RouterError
 from cabs_core.base.paths import default_log
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.base.utility import clipped_utility
@@ -55,18 +54,15 @@ def examine(
         what is expected, by model: `recent_scores`), invoice (where log and bill differ:
         `bills.compare_invoice`; None: no bill), arms (one dict each),
         curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
-        unscored, unscored_old, failed, failures (model, reason, calls and time of the last), saved (what
-        routed calls cost beside the expectation for the fallback, `model`; None: no prices), lease,
-        checkpoint, problems (sentences; empty when all is well).
+        unscored, unscored_old (of those whose score is wanted), failed, failures (model, reason, calls and
+        time of the last), saved (what routed calls cost beside the expectation for the fallback, `model`;
+        None: no prices), lease, checkpoint, problems (sentences; empty when all is well).
 
     Raises:
         ProvenanceError: the bundle is damaged. RouterError: there is no log.
     """
     manifest = read_manifest(folder)
-    place = default_log(folder) if log is None else log
-    if not is_postgres(place) and not Path(place).is_file():
-        raise RouterError(f"there is no log at {place}: route something first, or name the log with --log")
-    events = EventLog(place, read_only=not is_postgres(place))
+    events = EventLog.existing(default_log(folder) if log is None else log)
     try:
         facts = _examine(manifest, events, Path(folder))
         facts["invoice"] = None if invoice is None else compare_invoice(events, invoice, names)
@@ -82,8 +78,8 @@ def examine(
 
 
 class _Tally:
-    """What is known of one model's calls; scores, costs and 1 / probability of its scored decisions, in time
-    order."""
+    """What is known of one model's calls; scores, costs and weights (`EventReads.outcomes`) of its scored
+    decisions, in time order."""
 
     def __init__(self) -> None:
         self.calls = self.decisions = self.failed = 0
@@ -108,21 +104,22 @@ class _Tally:
 def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, Any]:
     arms = {name: _Tally() for name in manifest.names}
     scores, costs, rhos = array("d"), array("d"), array("d")
-    decisions = calls = failed = unscored = old = 0
+    decisions = calls = failed = unscored = old = asked = 0
     now = time.time()
-    for arm, status, ts, rho, drawn, score, cost, p in events.outcomes(manifest.id):
+    for arm, status, ts, rho, drawn, score, cost, weight in events.outcomes(manifest.id):
         mine, broke = arms.setdefault(arm, _Tally()), status in FAILED
         calls, mine.calls = calls + 1, mine.calls + 1
         failed, mine.failed = failed + broke, mine.failed + broke
         if not drawn:
             continue
         decisions, mine.decisions = decisions + 1, mine.decisions + 1
+        asked += weight > 0.0
         if score is None:
-            unscored += 1
-            old += now - ts > PATIENCE
+            unscored += weight > 0.0
+            old += weight > 0.0 and now - ts > PATIENCE
             continue
         mine.scores.append(score)
-        mine.weights.append(1.0 / p)
+        mine.weights.append(weight)
         mine.costs.append(cost)
         scores.append(score)
         costs.append(cost)
@@ -142,8 +139,9 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
         )
     if decisions and not scores:
         problems.append("no decision was ever scored: the router learns nothing until feedback arrives")
-    elif unscored > 0.9 * decisions >= 90:
-        problems.append(f"{unscored} of {decisions} decisions have no score")
+    elif unscored > 0.9 * asked >= 90:
+        which = "decisions" if asked == decisions else "decisions that are marked to be scored"
+        problems.append(f"{unscored} of {asked} {which} have no score")
     for arm in rows:
         if decisions >= 50 * len(rows) and arm["decisions"] == 0:
             problems.append(f"{arm['model']} was never played: the log says nothing about it")

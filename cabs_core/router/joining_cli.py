@@ -1,4 +1,4 @@
-"""`cabs router`: the models that a router chooses between."""
+"""`cabs router`: the models that a router chooses between, and the answers that it wants scored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 
 @click.group(cls=HelpGroup)
 def router() -> None:
-    """Models that join a router or leave it, while it serves."""
+    """Models that join a router or leave it while it serves; answers that it wants scored."""
 
 
 @router.command("add-model")
@@ -68,6 +68,37 @@ def remove_model(name: str, folder: Path | str, log: str | None) -> None:
     place = _folder(folder)
     made = leave(place, name, log=log_of(place, log))
     click.echo(f"router {made} at {place}: {name} has left; `cabs rollback --router {place}` undoes it")
+
+
+@router.command("to-score")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Rows at most.")
+@click.option("--json", "as_json", is_flag=True, help="JSON in place of CSV.")
+@ROUTER
+@LOG
+def to_score(limit: int, as_json: bool, folder: Path | str, log: str | None) -> None:
+    """List decisions whose score is wanted and has not come, newest first.
+
+    A server marks them (`cabs serve --score-share 0.05`). The scores go to `cabs feedback ID --score 1`, or
+    to POST /v1/feedback. Prompts are listed where the server keeps them (`--keep-prompts`).
+    """
+    import csv
+    import json
+    import sys
+
+    from cabs_core.data.events.log import EventLog
+    from cabs_core.router.marks import QUEUE, queue
+
+    events = EventLog.existing(log_of(local_router(folder), log))
+    try:
+        rows = queue(events, limit)
+    finally:
+        events.close()
+    if as_json:
+        click.echo(json.dumps(rows, indent=1))
+        return
+    writer = csv.DictWriter(sys.stdout, QUEUE, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def _folder(place: Path | str) -> Path:

@@ -163,8 +163,11 @@ class Learner:
             if self.policy.algorithm.corrects_costs:  # this was done here
                 taught = logged.expected_cost if logged.expected_cost is not None else cost
         self.policy.update(decision, score, taught, deltas=deltas)
+        if logged.marked is False:  # how probable its score was nobody knows
+            return
         utility = float(clipped_utility(score, cost, logged.rho))
-        weight = (logged.target[decision.arm] - (decision.arm_name == self.manifest.fallback)) / logged.p
+        gain = logged.target[decision.arm] - (decision.arm_name == self.manifest.fallback)
+        weight = gain / decision.probability
         self.evidence.add(float(weight) * utility)
 
     def save(self) -> Path | None:

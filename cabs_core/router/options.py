@@ -11,6 +11,7 @@ from typing import get_args
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import Sticky
 from cabs_core.router.bundle import Manifest, check_mode
+from cabs_core.router.marks import check_share
 
 STICKY: tuple[str, ...] = get_args(Sticky)
 ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
@@ -30,6 +31,7 @@ class RouterOptions:
         seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the
             replay.
         keep_prompts: log the prompts themselves.
+        score_share: share of the drawn decisions that are marked to be scored (`marks`); None: none is.
         prices: {model: USD per one million tokens in}. With them the expected cost of a call is its known
             part plus what was learnt about its output (`charges`); without, it is what the bundle predicts
             for the text.
@@ -51,6 +53,7 @@ class RouterOptions:
     budget_per_day: float | None = None
     seed: int | str | None = None
     keep_prompts: bool = False
+    score_share: float | None = None
     prices: Mapping[str, float] | None = None
     cache_prices: Mapping[str, tuple[float, float | None]] | None = None
     sticky: str = "session"
@@ -58,6 +61,7 @@ class RouterOptions:
     learned: str | Path | None = None
 
     def __post_init__(self) -> None:
+        check_share(self.score_share)
         for what, value, choices in (
             ("sticky", self.sticky, STICKY),
             ("route_by", self.route_by, ROUTE_BY),

@@ -37,6 +37,7 @@ from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.logged import LoggedBundle
+from cabs_core.router.marks import mark
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.options import RouterOptions
 
@@ -58,6 +59,7 @@ class Routed:
         kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
         fixed_cost: what the fallback was expected to cost, USD; of a kept turn for every dollar that the call
             costs. None: nothing predicts costs.
+        marked: whether its score is wanted (`marks`); None: nothing is marked.
         scores, costs: expected for every model; {model: score in [0, 1]} and {model: USD}; empty without a
             text.
     """
@@ -73,6 +75,7 @@ class Routed:
     available: tuple[str, ...] = ()
     kept: str | None = None
     fixed_cost: float | None = None
+    marked: bool | None = None
 
     @property
     def scores(self) -> dict[str, float]:
@@ -239,7 +242,12 @@ class Router(LoggedBundle):
                 row |= {"p": decision.probability, "pmf": decision.pmf, "target": played.target}
                 row |= {"available": usable, "rho": decision.rho, "mode": self.options.mode, **facts}
                 row |= {"prompt_hash": prompt_hash(prediction.text), "prompt_length": prediction.length}
-                row |= {"embedding": prediction.embedding, "decision": json.dumps(decision.to_dict())}
+                teaches, marked = decision, None
+                if self.options.score_share is not None:
+                    marked, q, pmf = mark(decision.pmf, at, self.options.score_share, name)
+                    row |= {"q": q, "marked": int(marked)}
+                    teaches = self.policy.redraw(decision, at, pmf) if marked else decision
+                row |= {"embedding": prediction.embedding, "decision": json.dumps(teaches.to_dict())}
                 if self.options.keep_prompts:
                     row["prompt"] = prediction.text
                 fixed = None
@@ -260,6 +268,7 @@ class Router(LoggedBundle):
                         partial(expected, prediction, costs),
                         tuple(a for i, a in enumerate(self.arms) if usable is None or usable[i]),
                         fixed_cost=fixed,
+                        marked=marked,
                     )
                 )
         self.log.add_decisions(rows)

@@ -21,8 +21,8 @@ from cabs_core.router.logged import LoggedBundle
 from cabs_core.router.pacer import highest_rho
 
 MODELS, VALUE = "x-cabs-models", "x-cabs-value"
-#: header of an answer: `Routed.why` as JSON
-WHY = "x-cabs-why"
+#: headers of an answer: `Routed.why` as JSON; there and `WANTED` where the decision's score is
+WHY, SCORE, WANTED = "x-cabs-why", "x-cabs-score", "wanted"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.logged import NAMES
 from cabs_core.router.router import Router
 from cabs_core.router.sessions import at_holder, route_conversation
-from cabs_core.router.terms import MODELS, WHY, Terms
+from cabs_core.router.terms import MODELS, SCORE, WANTED, WHY, Terms
 from cabs_server.keeper import Keeper
 
 logger = logging.getLogger("cabs.litellm")
@@ -35,11 +35,13 @@ OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
 
 
 class Attempt(NamedTuple):
-    """An attempt at a call: its decision, the model that was drawn, and `Routed.why` as JSON."""
+    """An attempt at a call: its decision, the model that was drawn, `Routed.why` as JSON, and whether its
+    score is wanted."""
 
     decision: str
     model: str
     why: str
+    marked: bool
 
 
 class CabsLogger(CustomLogger):
@@ -144,7 +146,7 @@ class CabsLogger(CustomLogger):
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
             if call:
-                self._remember(caller, call, Attempt(routed.id, routed.model, why))
+                self._remember(caller, call, Attempt(routed.id, routed.model, why, bool(routed.marked)))
             return [by_arm[routed.model]]
         except (litellm.BadRequestError, litellm.ServiceUnavailableError):
             raise
@@ -180,10 +182,12 @@ class CabsLogger(CustomLogger):
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
-        """x-cabs-decision for the proxy's clients, by which they score the answer, and x-cabs-why."""
+        """x-cabs-decision for the proxy's clients, by which they score the answer, x-cabs-why and
+        x-cabs-score."""
         last = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id"))
         if last is not None:
-            return {"x-cabs-decision": last.decision, WHY: last.why}
+            wanted = {SCORE: WANTED} if last.marked else {}
+            return {"x-cabs-decision": last.decision, WHY: last.why, **wanted}
         name = _decision(data)
         return {"x-cabs-decision": name} if name else None
 

@@ -68,6 +68,9 @@ def test_deploy(tmp_path: Path) -> None:
     output = follow("deploy.md", tmp_path)
     assert '{"result":"recorded"}' in output
     assert "2 decisions, 1 scored" in output and "cabs feedback" in output
+    header, *waiting = (tmp_path / "to_score.csv").read_text().splitlines()
+    assert header.startswith("id,time,model,cost,q,prompt") and "spiders have?" in waiting[0]
+    assert f"60 decisions, {len(waiting)} scored" in output
     assert "all decisions are of one prompt or conversation" in output
     assert "right answers a request more than this table" in output
     assert {row["group"] for row in json.loads((tmp_path / "table.json").read_text())["rows"]}

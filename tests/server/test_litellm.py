@@ -190,7 +190,7 @@ def test_an_error_inside_never_stops_a_call(plugin, monkeypatch):
 
 def test_answers_say_which_decision_they_are(plugin):
     async def work():
-        plugin._remember(None, "call-1", Attempt("decision-1", MODELS[0], "[]"))
+        plugin._remember(None, "call-1", Attempt("decision-1", MODELS[0], "[]", marked=False))
         return [
             await plugin.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
             await plugin.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
@@ -241,6 +241,20 @@ def test_terms_of_a_call(plugin):
     with pytest.raises(litellm.ServiceUnavailableError, match="x-cabs-models allows"):
         chosen(deployments()[:1], **proxied(models=MODELS[1]))
     assert plugin.errors == 0
+
+
+def test_answers_whose_score_is_wanted_say_so(plugin, make_bundle):
+    plugin.router = Router.load(make_bundle("carrot", epsilon=0.3), seed=1, score_share=0.5)
+    said = {}
+    for i in range(20):
+        call = {"litellm_call_id": f"call-{i}"}
+        run(plugin.async_filter_deployments("cabs", deployments(), ASK, {**call, "metadata": {}}))
+        headers = run(plugin.async_post_call_response_headers_hook(call, None, None))
+        said[headers["x-cabs-decision"]] = headers.get("x-cabs-score")
+    plugin.attempts.clear()
+    marked = {d.id: d.marked for d in plugin.router.log.decisions()}
+    assert said == {name: "wanted" if is_marked else None for name, is_marked in marked.items()}
+    assert set(said.values()) == {"wanted", None} and plugin.errors == 0
 
 
 def test_a_failure_here_leaves_out_models_that_may_not_answer(plugin, monkeypatch):

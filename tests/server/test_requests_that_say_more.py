@@ -1,11 +1,12 @@
-"""Requests that say which models may answer and what a right answer is worth; answers that say why."""
+"""Requests that say which models may answer and what a right answer is worth; answers that say why, and that
+their score is wanted."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from server_support import ASK, MODELS, client, log
+from server_support import ASK, MODELS, client, log, settle
 
 
 def test_models_that_may_answer(place):
@@ -85,3 +86,36 @@ def test_a_turn_that_keeps_its_model_says_so(place):
         rival = next(m for m in MODELS if m != why["model"])
         third = c.post("/v1/chat/completions", json=turn, headers={**asked, "x-cabs-models": rival})
         assert third.headers["x-cabs-model"] == rival
+
+
+def test_answers_whose_score_is_wanted_say_so_and_wait_in_a_queue(place):
+    keys = {"keys": {"one": "key-1", "two": "key-2"}, "admin_keys": {"me": "key-3"}}
+    asked, other, admin = ({"authorization": f"Bearer key-{i}"} for i in (1, 2, 3))
+    with client(place, score_share=0.5, **keys) as c:
+        answers = [c.post("/v1/chat/completions", json=ASK, headers=asked) for _ in range(20)]
+        answers += [c.post("/v1/decision", json={"text": "Hello"}, headers=asked) for _ in range(10)]
+        settle(c)
+        rows = {d.id: d for d in log(place).decisions()}
+        wanted = []
+        for answer in answers:
+            name = answer.headers.get("x-cabs-decision") or answer.json()["id"]
+            assert answer.headers.get("x-cabs-score") == ("wanted" if rows[name].marked else None)
+            wanted += [name] if rows[name].marked else []
+        assert 0 < len(wanted) < 30 == len(rows)
+        waiting = c.get("/v1/to-score?limit=1000", headers=asked).json()["data"]
+        assert [row["id"] for row in waiting] == wanted[::-1]
+        assert {row["q"] for row in waiting} == {rows[name].q for name in wanted}
+        assert c.get("/v1/to-score", headers=other).json()["data"] == []
+        scored = c.post("/v1/feedback", json={"id": wanted[-1], "score": 1}, headers=asked)
+        assert scored.status_code == 200
+        left = c.get("/v1/to-score?limit=1000", headers=admin).json()["data"]
+        assert [row["id"] for row in left] == wanted[-2::-1]
+        for limit in ("0", "1001", "many", "-1", "1" * 99):
+            refused = c.get(f"/v1/to-score?limit={limit}", headers=asked)
+            assert refused.status_code == 400 and "from 1 to 1,000" in refused.text
+
+
+def test_without_marks_no_answer_says_so(place):
+    with client(place) as c:
+        assert "x-cabs-score" not in c.post("/v1/chat/completions", json=ASK).headers
+        assert c.get("/v1/to-score").json() == {"object": "list", "data": []}

@@ -27,7 +27,7 @@ from typing import Any
 
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.base.paths import default_log, learned_folder
-from cabs_core.data.events.database import Database, Run
+from cabs_core.data.events.database import Database, Run, is_postgres
 from cabs_core.data.events.reads import ARMS, ENCODER, EventReads
 from cabs_core.data.events.rows import (
     BODIES,
@@ -86,6 +86,19 @@ class EventLog(EventReads):
         if not read_only:
             self.database.transaction(self._create, append=True)
 
+    @classmethod
+    def existing(cls, place: str | Path, *, read_only: bool = True) -> EventLog:
+        """The log at a place, which must be there; read_only: an SQLite file is not written.
+
+        Raises:
+            RouterError: there is none.
+        """
+        if not is_postgres(place) and not Path(place).is_file():
+            raise RouterError(
+                f"there is no log at {place}: route something first, or name the log with --log"
+            )
+        return cls(place, read_only=read_only and not is_postgres(place))
+
     def _create(self, run: Run) -> None:
         types = TYPES[self.dialect]
         for name, columns in TABLES.items():
@@ -93,6 +106,7 @@ class EventLog(EventReads):
             run(f"CREATE TABLE IF NOT EXISTS {name} ({body})")
         for table, column in INDEXES:
             run(f"CREATE INDEX IF NOT EXISTS {table}_{column} ON {table}({column})")
+        run("CREATE INDEX IF NOT EXISTS decisions_marked ON decisions(seq) WHERE marked = 1")
         for name, value in (("log", uuid.uuid4().hex), ("revision", "0")):
             run("INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value))
 

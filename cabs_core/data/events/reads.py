@@ -12,6 +12,7 @@ import numpy as np
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.events.database import Database, Run
 from cabs_core.data.events.rows import (
+    ANSWERLESS,
     COLUMNS,
     FROM,
     NAMED,
@@ -183,13 +184,31 @@ class EventReads:
         for row in self.database.stream(sql):
             yield logged_of(row[width:]), reward_of(row[:width])
 
+    def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
+        """The newest decisions whose score is wanted and has not come, at most `limit`; caller: as of
+        `decision`.
+
+        By time and not by what they would teach: scores that come for the first of a queue must be a fair
+        sample of the marked decisions.
+        """
+        sql = f"""SELECT {COLUMNS} FROM {FROM} WHERE d.marked = 1 AND d.retracted = 0
+            AND d.status NOT IN ({", ".join("?" * len(ANSWERLESS))})
+            AND NOT EXISTS (SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.retracted = 0)"""
+        values: tuple[Any, ...] = ANSWERLESS
+        if caller is not None:
+            sql, values = f"{sql} AND d.caller = ?", (*values, caller)
+        return [logged_of(row) for row in self._all(f"{sql} ORDER BY d.seq DESC LIMIT {int(limit)}", values)]
+
     def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
-        """(arm, status, ts, rho, whether it was drawn, score, cost, p) of a bundle's calls, in order; a few
-        in memory.
+        """(arm, status, ts, rho, whether it was drawn, score, cost, weight) of a bundle's calls, in order; a
+        few in memory.
 
         score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
+        weight: 1 / probability that this arm was played and its score wanted; 0: the score is not wanted.
         """
-        sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost, d.p FROM decisions d
+        sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost,
+            CASE WHEN d.q IS NULL THEN 1.0 / d.p WHEN d.marked = 1 THEN 1.0 / (d.p * d.q) ELSE 0.0 END
+            FROM decisions d
             LEFT JOIN rewards r ON r.decision_id = d.id AND r.teaches = 1 AND r.retracted = 0
             WHERE d.bundle = ? AND d.retracted = 0 ORDER BY d.seq"""
         return self.database.stream(sql, (bundle,))

@@ -34,6 +34,8 @@ DECISIONS = {
     "input_cost": "{real}",
     "output_cost": "{real}",
     "fixed_cost": "{real}",
+    "q": "{real}",
+    "marked": "INTEGER",
     "cost": "{real}",
     "latency": "{real}",
     "tokens_in": "{real}",
@@ -116,6 +118,8 @@ ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated"
 SERVED = ("answered", "broken")
 #: statuses of calls that a model left without an answer
 FAILED = ("error", "timeout")
+#: statuses of decisions that no answer follows
+ANSWERLESS = (*FAILED, "refused", "unused")
 #: columns by which rows are looked up, and the longest name that they hold as it is: PostgreSQL's index takes
 #: 2,704 bytes
 NAMED = frozenset({"id", "call_id", "response_id", "session", "kept"})
@@ -133,8 +137,10 @@ class Logged:
     conversation kept; pmf and target are empty then, and decision is ''. caller: name of the key that asked
     for it. input_cost: the part of expected_cost that was known before the call, that of the tokens in;
     output_cost: predicted for the tokens out, before what was learnt (`charges`); fixed_cost: what the
-    fallback was expected to cost; USD. tokens_in, tokens_out: as the upstream counted them. estimated: cost
-    was not reported, so it was put together from characters and prices. reason: why the call failed.
+    fallback was expected to cost; USD. marked: whether its score was wanted, and q with which probability
+    (`router.marks`); None: nothing was marked. tokens_in, tokens_out: as the upstream counted them.
+    estimated: cost was not reported, so it was put together from characters and prices. reason: why the call
+    failed.
     """
 
     seq: int
@@ -156,6 +162,8 @@ class Logged:
     input_cost: float | None
     output_cost: float | None
     fixed_cost: float | None
+    q: float | None
+    marked: bool | None
     cost: float | None
     latency: float | None
     tokens_in: float | None
@@ -242,6 +250,7 @@ def logged_of(row: Sequence[Any]) -> Logged:
     item = dict(zip([*DECISIONS, *(c for c in BODIES if c != "seq")], row, strict=True))
     item["retracted"], item["estimated"] = bool(item["retracted"]), bool(item["estimated"])
     item["decision"] = item["decision"] or ""
+    item["marked"] = None if item["marked"] is None else bool(item["marked"])
     for name in ("pmf", "target"):
         item[name] = np.array([] if item[name] is None else json.loads(item[name]), dtype=np.float64)
     if item["available"] is not None:

@@ -3,6 +3,7 @@ from a log or from a router's event log."""
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -83,12 +84,16 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
 def event_frame(path: Path) -> pd.DataFrame:
     """The decisions of an event log; the score of one that was never scored is missing.
 
+    So is that of a decision that was not marked, where others were (`router.marks`): nobody knows with which
+    probability it came. The propensity of a marked one is that among the marked.
+
     Raises:
         DataError: it holds no decision, or some without their prompt.
     """
     with closing(EventLog(path, read_only=True)) as log:
         rewards = {r.decision_id: r for r in log.rewards() if r.teaches}
         decisions = [d for d in log.decisions() if d.kept is None]
+    rewards = {d.id: rewards[d.id] for d in decisions if d.id in rewards and d.marked is not False}
     if not decisions:
         raise DataError(f"{path} holds no decision yet")
     without = sum(d.prompt is None for d in decisions)
@@ -103,7 +108,7 @@ def event_frame(path: Path) -> pd.DataFrame:
         {
             "prompt": [d.prompt for d, _ in rows],
             "model": [d.arm for d, _ in rows],
-            "propensity": [d.p for d, _ in rows],
+            "propensity": [json.loads(d.decision)["probability"] if d.marked else d.p for d, _ in rows],
             "session": [d.session for d, _ in rows],
             "score": [None if r is None else r.score for _, r in rows],
             "cost": [None if r is None else r.cost for _, r in rows],

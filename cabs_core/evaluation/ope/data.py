@@ -20,6 +20,8 @@ from cabs_core.data.logs.names import base_of
 from cabs_core.data.logs.receipt import merging
 from cabs_core.evaluation.ope.models import folds, propensity_model
 
+#: the least number above 0
+_ABOVE = np.nextafter(0.0, 1.0)
 #: fields that are not of single decisions
 _WHOLE = ("arms", "adaptive", "receipt")
 
@@ -30,9 +32,12 @@ class LoggedData:
 
     Attributes:
         arms: names [K]. actions: int64 [n]. scores [n] in [0, 1]; costs [n] USD >= 0.
-        propensities: [n] probability of the played arm in (0, 1]; None: that of pmf, else unknown.
+        propensities: [n] probability of the played arm in (0, 1], among the decisions that stand here; None:
+            that of pmf, else unknown.
         features: [n, d], what the models of outcomes see; d may be 0.
-        pmf: [n, K] of the logging policy, or None: only the played arm's probability is known.
+        pmf: [n, K] of all arms likewise, or None: only the played arm's probability is known.
+        behaviour: [n, K] of the logging policy, where arms did not come to stand here alike; None: pmf.
+        weights: [n] how many decisions each stands for, up to a factor; None: all for as many.
         groups: text [n]; rows of one group (one prompt) are resampled together.
         clusters: [n]; decisions that depend on each other (`statistics.clusters`); None: groups.
         embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to
@@ -48,6 +53,8 @@ class LoggedData:
     groups: np.ndarray
     propensities: np.ndarray | None = None
     pmf: np.ndarray | None = None
+    behaviour: np.ndarray | None = None
+    weights: np.ndarray | None = None
     embeddings: np.ndarray | None = None
     lengths: np.ndarray | None = None
     available: np.ndarray | None = None
@@ -57,8 +64,8 @@ class LoggedData:
 
     def __post_init__(self) -> None:
         n, k = len(self.actions), len(self.arms)
-        optional = ("propensities", "pmf", "embeddings", "lengths", "available", "clusters")
-        for name in ("scores", "costs", "features", "groups", *optional):
+        optional = ("propensities", "pmf", "behaviour", "weights", "embeddings", "lengths", "available")
+        for name in ("scores", "costs", "features", "groups", *optional, "clusters"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise DataError(f"log: {name} has {len(value)} rows, expected {n}")
@@ -66,20 +73,29 @@ class LoggedData:
             raise DataError(f"log: actions must be 0..{k - 1}")
         if self.propensities is None and self.pmf is not None:
             object.__setattr__(self, "propensities", self.pmf[np.arange(n), self.actions])
-        for name, low, high in (("scores", 0.0, 1.0), ("costs", 0.0, np.inf), ("propensities", 0.0, 1.0)):
+        spans = {
+            "scores": ((0.0, 1.0), "from 0 to 1"),
+            "costs": ((0.0, np.inf), "from 0 to inf"),
+            "propensities": ((_ABOVE, 1.0), "in (0, 1]"),
+            "weights": ((_ABOVE, np.finfo(float).max), "above 0"),
+        }
+        for name, ((low, high), span) in spans.items():
             value = getattr(self, name)
             if value is None:
                 continue
-            bad = ~((value >= low) & (value <= high)) | (value == 0.0 if name == "propensities" else False)
+            bad = ~((value >= low) & (value <= high))
             if bad.any():
                 row = int(np.flatnonzero(bad)[0])
-                span = "in (0, 1]" if name == "propensities" else f"from {low:g} to {high:g}"
                 raise DataError(f"log row {row + 1}: {name} is {value[row]}, expected a number {span}")
         if not np.isfinite(self.features).all():
             raise DataError("log: features must be finite")
-        if self.pmf is not None and not np.allclose(self.pmf.sum(axis=1), 1.0, atol=1e-6):
-            row = int(np.argmax(np.abs(self.pmf.sum(axis=1) - 1.0)))
-            raise DataError(f"log row {row + 1}: pmf sums to {self.pmf[row].sum():.6g}, expected 1")
+        for name in ("pmf", "behaviour"):
+            value = getattr(self, name)
+            if value is not None and not np.allclose(value.sum(axis=1), 1.0, atol=1e-6):
+                row = int(np.argmax(np.abs(value.sum(axis=1) - 1.0)))
+                raise DataError(f"log row {row + 1}: {name} sums to {value[row].sum():.6g}, expected 1")
+        if self.behaviour is not None and (self.pmf is None or (self.behaviour[self.pmf <= 0.0] > 0.0).any()):
+            raise DataError("log: behaviour needs a pmf that has every arm it plays")
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -98,8 +114,27 @@ class LoggedData:
         return np.asarray(clusters)
 
     @cached_property
+    def shares(self) -> np.ndarray:
+        """[n] `weights` of mean 1: of all decisions, n times what each stands for."""
+        return np.ones(len(self)) if self.weights is None else self.weights / self.weights.mean()
+
+    @cached_property
+    def as_logged(self) -> np.ndarray:
+        """[n] probability of the played arm for the logging policy, by that among the decisions here: 1 where
+        both are the same."""
+        rows = np.arange(len(self))
+        if self.behaviour is None or self.pmf is None:
+            return np.ones(len(self))
+        ratio: np.ndarray = self.behaviour[rows, self.actions] / self.pmf[rows, self.actions]
+        return ratio
+
+    def mean(self, values: np.ndarray) -> float:
+        """Mean over all decisions of what [n] is known of those that stand here."""
+        return float((self.shares * values).mean())
+
+    @cached_property
     def expected_pmf(self) -> np.ndarray:
-        """[n, K] of the logging policy: from the log, else from a model of its choices,
+        """[n, K] of the arms played here: from the log, else from a model of its choices,
         cross-fitted by cluster."""
         if self.pmf is not None:
             return self.pmf
@@ -117,6 +152,9 @@ def read_events(
 ) -> LoggedData:
     """The scored decisions of an event log; features are the leading components of the embeddings.
 
+    Where decisions were marked to be scored (`router.marks`), those that were not are left out: nobody knows
+    with which probability they were scored. Each marked one stands for 1 / share, and its arm was drawn from
+    the probabilities among the marked. Of those, the scored ones are taken for a fair sample.
     Decisions that could play other arms are left out, and those without an embedding or with one of another
     encoder. An arm that came later was not available to the decisions before.
     The router learns as it goes, so the log is `adaptive`.
@@ -131,39 +169,55 @@ def read_events(
     """
     encoders = log.encoders()
     names = list(arms)
-    rows, rewards, places = [], [], []
+    rows, rewards, places, taught = [], [], [], []
+    by_chance = 0
     for d, reward in log.scored():
         if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
-        drawn_from = json.loads(d.decision)["arms"]
-        if set(drawn_from) <= set(names):
-            rows.append(d)
-            places.append([names.index(arm) for arm in drawn_from])
-            rewards.append(reward)
+        decision = json.loads(d.decision)
+        if not set(decision["arms"]) <= set(names):
+            continue
+        if d.marked is False:
+            by_chance += 1
+            continue
+        rows.append(d)
+        places.append([names.index(arm) for arm in decision["arms"]])
+        rewards.append(reward)
+        taught.append(decision["pmf"] if d.marked else d.pmf)
+    words = f"{by_chance:,} scores of decisions that were not marked to be scored are left out"
+    if not rows and by_chance:
+        raise DataError(f"{log.name}: {words}, and there are no others")
     if not rows:
         whose = "" if identity is None else f" with embeddings of the encoder {identity}"
         raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
-    pmf = np.zeros((len(rows), len(names)))
+    pmf, behaviour = np.zeros((2, len(rows), len(names)))
     available = np.zeros((len(rows), len(names)), dtype=np.bool_)
     for i, (d, place) in enumerate(zip(rows, places, strict=True)):
-        pmf[i, place] = d.pmf
+        pmf[i, place], behaviour[i, place] = taught[i], d.pmf
         available[i, place] = True if d.available is None else d.available
     prompts = [d.prompt_hash for d in rows]
+    actions = np.array([names.index(d.arm) for d in rows])
+    every, marked = np.arange(len(rows)), np.array([d.marked is True for d in rows])
+    q = np.array([1.0 if d.q is None else d.q for d in rows])
+    played, logged = pmf[every, actions], behaviour[every, actions]
     return LoggedData(
         arms=names,
-        actions=np.array([names.index(d.arm) for d in rows]),
+        actions=actions,
         scores=np.array([r.score for r in rewards]),
         costs=np.array([r.cost for r in rewards]),
         features=leading(vectors, components),
         groups=np.array(prompts),
-        propensities=np.array([d.p for d in rows]),
+        propensities=np.where(marked, played, [d.p for d in rows]),
         pmf=pmf,
+        behaviour=behaviour if marked.any() else None,
+        weights=np.where(marked, played / (q * logged), 1.0) if marked.any() else None,
         embeddings=vectors,
         lengths=np.array([d.prompt_length for d in rows]),
         available=available,
         clusters=clusters_of(prompts, [d.session for d in rows]),
         adaptive=True,
+        receipt=(words,) if by_chance else (),
     )
 
 

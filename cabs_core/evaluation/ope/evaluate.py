@@ -172,26 +172,31 @@ def evaluate(
     fold = folds(clusters, seed=seed)
     propensities = propensities_of(data)
     w = weights(target, data.actions, propensities)
-    square, size = second_moment(target, data.expected_pmf), effective_size(target, data.expected_pmf)
+    share, logged, here = data.shares, data.as_logged, data.expected_pmf
+    square, size = second_moment(target, here, share), effective_size(target, here, share)
     blind = data.pmf is None
     if blind:  # a model's word is not enough
-        size = min(size, realised_size(w))
+        size = min(size, realised_size(share * w))
     playable = _support(data)
-    coverage = float((target * playable).sum(axis=1).mean())
+    coverage = data.mean((target * playable).sum(axis=1))
     uncovered = 1.0 - coverage if coverage < 1.0 - 1e-9 else 0.0
     facts |= {
         "n_eff": size,
-        "max_weight": float(w.max()),
-        "mean_weight": float(w.mean()),
+        "max_weight": float((share * w).max()),
+        "mean_weight": data.mean(w),
         "coverage": coverage,
     }
-    if reason := _refusal(data, facts, propensities, w, independent):
+    if reason := _refusal(data, facts, propensities, share * w, independent):
         return Evaluation([], reason, **facts)
     switch = float(np.sqrt(n)) if switch is None else float(switch)
     cut = _cut(target, data, w, switch)
     width = sequence_half_width(n) if anytime else None
     # what was not seen matters to the difference only where the policies differ
-    apart = 1.0 if blind else min(float(np.abs(target - data.expected_pmf).sum(axis=1).mean()), 1.0)
+    played_pmf = here if data.behaviour is None else data.behaviour
+    apart = 1.0 if blind else min(data.mean(np.abs(target - played_pmf).sum(axis=1)), 1.0)
+    less = max(square - 2.0 * coverage + 1.0, 0.0)  # E[(w - 1)^2], as E[w] = coverage
+    if data.behaviour is not None:
+        less = second_moment(target - data.behaviour, here, share)
     every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
     rows = []
     for name, outcome, unit in (
@@ -199,26 +204,50 @@ def evaluate(
         ("cost", data.costs, 0.0),
         ("utility", utilities, 1.0),
     ):
-        no_interval = _unbounded(w * outcome, clusters, uncovered) if name == "cost" else ""
+        no_interval = _unbounded(share * w * outcome, clusters, uncovered) if name == "cost" else ""
         q = model_of(data, outcome, fold, anytime)
         model, played = direct(target, q), q[every, data.actions]
-        error = outcome - played
-        less = max(square - 2.0 * coverage + 1.0, 0.0)  # E[(w - 1)^2], as E[w] = coverage
-        se_dr = error_of(model, w, error, clusters, square, size, cautious=blind, unit=unit)
-        gap_dr = error_of(
-            model - played, w - 1.0, error, clusters, less, size, cautious=blind, unit=unit * apart
+        error, earned = outcome - played, data.mean(logged * outcome)
+        dr = data.mean(doubly_robust(target, w, data.actions, outcome, q))
+        switch_dr = data.mean(doubly_robust(target, w, data.actions, outcome, q, switch))
+        # errors of weighted means are those of share * (contribution - mean)
+        se_dr = error_of(
+            share * model + (1.0 - share) * dr,
+            share * w,
+            error,
+            clusters,
+            square,
+            size,
+            cautious=blind,
+            unit=unit,
         )
-        value = snips(w, outcome)
-        mean = max(float(w.mean()), 1e-12)
-        relative, residual = w / mean, outcome - value
-        nothing, drift = np.zeros(n), float(outcome.mean()) - value
+        gap_dr = error_of(
+            share * (model - logged * played) + (1.0 - share) * (dr - earned),
+            share * (w - logged),
+            error,
+            clusters,
+            less,
+            size,
+            cautious=blind,
+            unit=unit * apart,
+        )
+        value = snips(share * w, outcome)
+        mean = max(data.mean(w), 1e-12)
+        relative, residual = share * w / mean, outcome - value
+        nothing, drift = np.zeros(n), earned - value
         se_snips = error_of(nothing, relative, residual, clusters, square, size, cautious=blind, unit=unit)
         # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
+        as_played = share * logged
         gap_snips = error_of(
-            nothing - drift, relative - 1.0, residual, clusters, less, size, cautious=blind, unit=unit * apart
+            (1.0 - as_played) * value - (1.0 - share) * earned - drift,
+            relative - as_played,
+            residual,
+            clusters,
+            less,
+            size,
+            cautious=blind,
+            unit=unit * apart,
         )
-        dr = float(doubly_robust(target, w, data.actions, outcome, q).mean())
-        switch_dr = float(doubly_robust(target, w, data.actions, outcome, q, switch).mean())
         without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
         left_to_model = ""
         if cut > CUT:
@@ -228,15 +257,15 @@ def evaluate(
             "snips": (value, se_snips, gap_snips, without_sequence),
             "dr": (dr, se_dr, gap_dr, ""),
             "switch_dr": (switch_dr, se_dr, gap_dr, left_to_model),
-            "dm": (float(model.mean()), UNKNOWN, UNKNOWN, _BIASED),
+            "dm": (data.mean(model), UNKNOWN, UNKNOWN, _BIASED),
         }
         for estimator in ESTIMATORS:
             value, se, gap_se, reason = estimates[estimator]
             reason = reason or (_ASSUMED if facts["assumed"] else "") or no_interval
-            difference = value - float(outcome.mean())
+            difference = value - earned
             # what the estimate takes the uncovered choices to earn: it may be anything from 0 to 1 of each
             worth = value if estimator == "snips" else np.clip(q, 0.0, 1.0)
-            taken = float((target * ~playable * worth).sum(axis=1).mean())
+            taken = data.mean((target * ~playable * worth).sum(axis=1))
             free = (taken, uncovered - taken)
             low, high = _ends(value, se, width, reason, free)
             rows.append(
@@ -295,8 +324,9 @@ def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> 
     """Share of the target's probability where its weight passes the cap;
     of the rows that happened, without a pmf."""
     if data.pmf is None:
+        w = data.shares * w
         return float(w[w > switch].sum() / max(w.sum(), 1e-12))
-    return float((target * (target > switch * data.pmf)).sum(axis=1).mean())
+    return data.mean((target * (target > switch * data.pmf)).sum(axis=1))
 
 
 def _support(data: LoggedData) -> np.ndarray:

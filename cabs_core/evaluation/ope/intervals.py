@@ -3,6 +3,7 @@
 A contribution is m + c e a decision: m from the model of outcomes,
 e the played arm's outcome less the model, and c what the estimator multiplies it with (w for a policy's mean,
 w - 1 for its difference to what was played, (new - old) / mu for the difference of two policies).
+Where decisions stand for more than others (`LoggedData.shares`), all of it is multiplied by that share.
 Two things make the usual error of a mean too small for such contributions,
 and both are mended from the logged probabilities alone, which know more than the draws:
 
@@ -33,26 +34,27 @@ LEAST = 50.0
 TIGHTEST = 1000
 
 
-def second_moment(difference: np.ndarray, pmf: np.ndarray) -> float:
-    """E[c^2] = mean over x of sum_a difference(a|x)^2 / mu(a|x).
+def second_moment(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -> float:
+    """E[c^2] = mean over x of share(x)^2 sum_a difference(a|x)^2 / mu(a|x).
 
     Args:
         difference: [n, K] probabilities of the target, or those of one policy less another's.
         pmf: [n, K], mu. An arm of mu = 0 is left out: `evaluate` refuses a target that plays it.
+        shares: [n], of mean 1 (`LoggedData.shares`).
     """
     squares = np.zeros_like(pmf)
     np.divide(difference**2, pmf, out=squares, where=pmf > 0.0)
-    return float(squares.sum(axis=1).mean())
+    return float((shares**2 * squares.sum(axis=1)).mean())
 
 
-def effective_size(difference: np.ndarray, pmf: np.ndarray) -> float:
+def effective_size(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -> float:
     """n (E|c|)^2 / E[c^2]: of how many decisions that play the target itself the log is expected to be worth.
 
     Arguments as in `second_moment`.
     For a target of probabilities it is n / mean_x sum_a pi^2 / mu; 0 for no difference.
     """
-    square = second_moment(difference, pmf)
-    mean = float(np.abs(difference).sum(axis=1).mean())
+    square = second_moment(difference, pmf, shares)
+    mean = float((shares * np.abs(difference).sum(axis=1)).mean())
     return len(pmf) * mean**2 / square if square > 0.0 else 0.0
 
 
