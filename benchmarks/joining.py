@@ -71,8 +71,11 @@ def complete(path: Path, queries: int) -> pd.DataFrame:
     return frame[frame["query_id"].isin(chosen)]
 
 
-def read(path: Path, queries: int, folder: Path, without: str | None = None) -> Table:
-    """A table as a router is made from it; `without`: the model that it does not have."""
+def read(
+    path: Path, queries: int, folder: Path, without: str | None = None, train: int | None = None
+) -> Table:
+    """A table as a router is made from it; without: the model that it does not have; train: train prompts at
+    most, all others are test prompts."""
     frame = complete(path, queries)
     rho = MEAN_COST / frame["cost"].mean()
     frame = frame if without is None else frame[frame["model"] != without]
@@ -91,9 +94,11 @@ def read(path: Path, queries: int, folder: Path, without: str | None = None) -> 
     )
     outcomes = load_outcomes(PoolFile(pool, folder / "pool.yaml", False))
     split = make_splits(outcomes, pool.split)
-    train = [p for p, s in zip(outcomes.prompts, split, strict=True) if s == "train"]
+    if train is not None:
+        split[np.random.default_rng(0).permutation(np.flatnonzero(split == "train"))[train:]] = "test"
+    fitted = [p for p, s in zip(outcomes.prompts, split, strict=True) if s == "train"]
     vectors, report = embed_prompts(
-        outcomes.prompts, pool.encoder, store=folder / "store", device="cpu", fit_prompts=train
+        outcomes.prompts, pool.encoder, store=folder / "store", device="cpu", fit_prompts=fitted
     )
     oracles = train_oracles(vectors, outcomes, split, pool.oracle, features=pool.features, device="cpu")
     problems = build_problems(outcomes, split, vectors, oracles, pool)

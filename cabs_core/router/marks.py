@@ -1,10 +1,12 @@
 """Which answers a router wants scored: marks, drawn with probabilities that are known.
 
-With p(a) the probability of arm a at a decision, the mark has probability q(a) = min(1, c / p(a)) where a was
-played, and c is such that sum_a p(a) q(a) is the share to be scored, at every decision. So the marked
-decisions are a fair sample of the requests, and their arms are as even as the share allows: what is drawn
-seldom, an exploration say, is scored nearly always, and what is drawn always as seldom as the share says.
-No q is below share / K, so weights stay bounded.
+With p(a) the probability of arm a at a decision, the mark has probability q(a) = min(1, c / sqrt(p(a))) where
+a was played, and c is such that sum_a p(a) q(a) is the share to be scored, at every decision. So the marked
+decisions are a fair sample of the requests, and among them arms are more even than among all: what is drawn
+seldom, an exploration say, is scored more often. No q is below share / sqrt(K), so weights stay bounded.
+
+The root is half way between marks of equal probability, which tell most of what is played, and 1 / p, which
+tells as much of every arm.
 
 Among the marked decisions arm a has probability p(a) q(a) / share. By it the score of a marked decision
 teaches and is weighed in estimates (`evaluation.ope.data`). A score of a decision that was not marked came by
@@ -60,12 +62,13 @@ def mark(pmf: np.ndarray, arm: int, share: float, decision: str) -> Mark:
 
 
 def joint(pmf: np.ndarray, share: float) -> np.ndarray:
-    """min(p, c) `[K]`, of sum `share`: the probability of every arm to be played and marked."""
-    p = np.sort(pmf)
+    """p q = min(p, c sqrt(p)) `[K]`, of sum `share`: the probability of every arm to be played and marked."""
+    roots, p = np.sqrt(pmf), np.sort(pmf)
     rest = share - np.concatenate([[0.0], np.cumsum(p)[:-1]])
-    levels = rest / np.arange(len(p), 0, -1)  # c, were the smaller ones below it and all others above
-    fits = np.flatnonzero(levels <= p)
-    return np.minimum(pmf, levels[fits[0]]) if len(fits) else pmf.copy()
+    # c, were the smaller ones marked whenever they are played and none of the others
+    levels = rest / np.maximum(np.cumsum(np.sqrt(p)[::-1])[::-1], 1e-300)
+    fits = np.flatnonzero(levels <= np.sqrt(p))
+    return np.minimum(pmf, levels[fits[0]] * roots) if len(fits) else pmf.copy()
 
 
 def queue(log: EventLog, limit: int, *, caller: str | None = None) -> list[dict[str, Any]]:

@@ -69,6 +69,7 @@ COMMANDS = (
     "log compact --older-than 0 --router router",
     "router add-model fresh --like claude-v1 --router router",
     "router remove-model fresh --router router",
+    "router to-score --router router --limit 3",
     "deploy tiny",
     "pool add asked.yaml",
     "collect asked",

@@ -19,7 +19,7 @@ from cabs_dagster.cli import main
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
 #: scripts of real tables, which are skipped where these are absent
-TABLES = {"drift", "joining"}
+TABLES = {"drift", "joining", "to_score"}
 #: script -> its smallest work, in a folder with the pool `tiny` and its router
 SCRIPTS = {
     "arena": "predict mine --dataset data.json --router router --out inference",
@@ -55,6 +55,7 @@ SCRIPTS = {
     "speed.solver": "--quick",
     "steps": "--router router",
     "study": "--pool tiny --split-seeds 0 --conditions clean --policies random lin_ucb --work study",
+    "to_score": "--table llmdrift --policy lin_ts --shares .2 --rounds 60 --seeds 2 --queries 300 --train 50",
     "traffic": "--router router --requests 60 --workers 1 --at-once 4",
     "upgrades": "--streams 1 --rounds 40 --changes 0",
     "verdict_worlds": "--tables 2 --sizes 100",

@@ -1,0 +1,116 @@
+"""Which answers should be scored, when only a share of them can be?
+
+    python -m benchmarks.to_score [--table NAME ...] [--policy NAME ...] [--shares .05 .2] [--rounds 2000]
+        [--seeds 6] [--queries 4000] [--train 200]
+
+Real tables, a parquet file each with the columns query_id, prompt, model, score, cost. A router that was made
+from so few train prompts answers test prompts and explores FLOOR. `marks`: it marks the share of its
+decisions (`router.marks`), and those are scored. `uniform`: the same share, by a coin. `none`: nothing is
+scored, `all`: every answer. Everybody is asked the same prompts in the same order.
+
+Printed: regret a round against the model that is best of all test prompts in hindsight; how much of
+`uniform`'s regret marks save, with the larger of its standard errors over prompts and over orders.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.joining import FLOOR, TABLES, Table, read
+from benchmarks.script import Script, head, row, write_figures
+from cabs_core.base.paths import data_dir
+from cabs_core.base.statistics import mean_error
+from cabs_core.base.utility import clipped_utility
+from cabs_core.router import Router, build_bundle
+
+POLICIES = ("hier_mix", "cabs_c_linear", "lin_ts", "lin_ucb")
+
+
+def play(table: Table, folder: Path, order: np.ndarray, seed: int, how: str, share: float) -> np.ndarray:
+    """Utilities `[T]` of a router over rows of the table. how: its answers are scored."""
+    outcomes, coin = table.ingredients.outcomes, np.random.default_rng([seed, 2]).random(len(order))
+    router = Router.load(folder, seed=seed, score_share=share if how == "marks" else None)
+    prediction_of = dict(zip(order, router.predict([outcomes.prompts[i] for i in order]), strict=True))
+    place = {arm: j for j, arm in enumerate(table.arms)}
+    played = np.empty(len(order), dtype=int)
+    for t, i in enumerate(order):
+        decision = router.route(prediction_of[i])
+        played[t] = place[decision.model]
+        if decision.marked if how == "marks" else coin[t] < share:
+            score, cost = outcomes.scores[i, played[t]], outcomes.costs[i, played[t]]
+            router.feedback(decision.id, score=float(score), cost=float(cost))
+    return clipped_utility(outcomes.scores[order, played], outcomes.costs[order, played], table.rho)
+
+
+def measure(
+    path: Path,
+    policies: Sequence[str],
+    shares: Sequence[float],
+    rounds: int,
+    seeds: int,
+    made: dict[str, int],
+) -> list[dict[str, Any]]:
+    """Rows of one table. made: queries and train, of `joining.read`."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="cabs-to-score-") as name:
+        table = read(path, folder=Path(name), **made)
+        outcomes, test = table.ingredients.outcomes, np.flatnonzero(table.ingredients.split == "test")
+        utilities = clipped_utility(outcomes.scores, outcomes.costs, table.rho)
+        best = int(utilities[test].mean(axis=0).argmax())
+        orders = [np.random.default_rng([seed, 0]).choice(test, rounds) for seed in range(seeds)]
+        prompts = np.concatenate(orders)
+        for policy in policies:
+            folder = Path(name) / policy
+            build_bundle(folder, table.pool, table.ingredients, policy=policy, rho=table.rho, epsilon=FLOOR)
+            lost: dict[tuple[str, float], np.ndarray] = {}
+            cases = [("none", 0.0), *((how, s) for s in shares for how in ("uniform", "marks")), ("all", 1.0)]
+            for how, share in cases:
+                earned = np.stack([play(table, folder, o, s, how, share) for s, o in enumerate(orders)])
+                lost[how, share] = utilities[np.stack(orders), best] - earned
+                line = {"table": path.stem, "policy": policy, "scored": how, "share": share}
+                line |= {"regret": float(lost[how, share].mean()), "saved": None, "error": None}
+                if how == "marks":
+                    saved = lost["uniform", share] - lost[how, share]
+                    over_orders = (
+                        float(saved.mean(axis=1).std(ddof=1)) / math.sqrt(seeds) if seeds > 1 else 0.0
+                    )
+                    over_prompts = float(mean_error(saved.ravel(), clusters=prompts).se)
+                    line |= {"saved": float(saved.mean()), "error": max(over_orders, over_prompts)}
+                rows.append(line)
+                print(
+                    row(*(f"{v:.4f}" if isinstance(v, float) else v or "" for v in line.values())), flush=True
+                )
+    return rows
+
+
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Measure, print, return the rows."""
+    parser = Script(__file__, __doc__)
+    parser.add_argument("--table", nargs="+", default=list(TABLES), metavar="NAME")
+    parser.add_argument("--policy", nargs="+", default=list(POLICIES), metavar="NAME")
+    parser.add_argument("--shares", nargs="+", type=float, default=[0.05, 0.2])
+    parser.add_argument("--rounds", type=int, default=2000)
+    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--queries", type=int, default=4000, help="at most, of a table")
+    parser.add_argument("--train", type=int, default=200, help="prompts that the router is made from")
+    given = parser.parse_args(argv)
+    print(head("table", "policy", "scored", "share", "regret", "saved", "error"))
+    folder, rows = data_dir(), list[dict[str, Any]]()
+    if folder is None:
+        parser.error("set CABS_DATA_DIR to the folder of the tables")
+    made = {"queries": given.queries, "train": given.train}
+    for name in given.table:
+        path = folder / f"{name}.parquet"
+        rows += measure(path, given.policy, given.shares, given.rounds, given.seeds, made)
+    write_figures(rows, given.json)
+    return rows
+
+
+if __name__ == "__main__":
+    main()
