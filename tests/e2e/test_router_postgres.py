@@ -68,7 +68,7 @@ def row(name: str) -> dict:
 
 def story(log: EventLog) -> list:
     """What a log answers to the same events."""
-    log.add_decisions([row("one"), row("two")])
+    log.add_decisions([row("one"), row("two") | {"q": 0.5, "marked": 1}])
     log.finish("one", status="answered", cost=1e-3, response_id="r1")
     said = [
         log.add_reward("one", 1.0, 1e-3, "user", "k1"),
@@ -94,6 +94,9 @@ def story(log: EventLog) -> list:
         log.spent(),
         log.decision(call_id="nobody"),
         [d.id for d, _ in log.scored()],
+        [(d.id, d.q, d.marked) for d in log.to_score(5)],
+        [d.id for d in log.to_score(5, caller="nobody")],
+        [outcome[-1] for outcome in log.outcomes("b")],
         log.lessons(0, 10, ["b"])[1:],
     ]
     log.add_decisions([row("one") | {"id": "turn", "kept": "one", "session": "s"}])
