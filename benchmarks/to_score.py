@@ -54,7 +54,7 @@ def measure(
     shares: Sequence[float],
     rounds: int,
     seeds: int,
-    made: dict[str, int],
+    made: dict[str, Any],
 ) -> list[dict[str, Any]]:
     """Rows of one table. made: queries and train, of `joining.read`."""
     rows = []
