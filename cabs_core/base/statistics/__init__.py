@@ -7,7 +7,7 @@ bootstrap    resampling, for what has no formula
 people       what people would say, from a sample and an instrument's verdicts
 """
 
-from cabs_core.base.statistics.bootstrap import bootstrap_ratio, bootstrap_weights
+from cabs_core.base.statistics.bootstrap import bootstrap_interval, bootstrap_ratio, bootstrap_weights
 from cabs_core.base.statistics.clusters import cluster_sums, clusters_of, independent
 from cabs_core.base.statistics.costs import (
     cost_bound,
@@ -34,6 +34,7 @@ from cabs_core.base.statistics.uncertainty import (
 __all__ = [
     "UNKNOWN",
     "Error",
+    "bootstrap_interval",
     "bootstrap_ratio",
     "bootstrap_weights",
     "cluster_sums",

@@ -1,12 +1,9 @@
 """A judge as a measuring instrument: how well it agrees with people, what it favours, and intervals that
 allow for it.
 
-    measured = measure(judged, people, ...)         # on the answers that people labelled
-    corrected_mean(judged_labelled, people, judged_rest)   # prediction-powered: all judged answers, corrected
-    by the labelled ones
+    measured = measure(judge, judged, people, ...)         # on the answers that people labelled
 
-Sources: Cohen 1960 (kappa); Clopper and Pearson 1934; Angelopoulos, Duchi and Zrnic 2023, "PPI++" (the weight
-of the judged part is chosen so that labels alone are never better).
+Source: Cohen 1960 (kappa). What people would say of all answers: `base.statistics.people`.
 """
 
 from __future__ import annotations
@@ -18,24 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.statistics import mean_error, share_interval
-from cabs_core.base.statistics.people import Sampled, corrected_mean
+from cabs_core.base.statistics import bootstrap_interval, mean_error, share_interval
+from cabs_core.base.statistics.people import Sampled
 from cabs_core.base.units import percentage, percentages
 
-__all__ = [
-    "Sampled",
-    "bootstrap",
-    "corrected_mean",
-    "family_of",
-    "in_words",
-    "kappa",
-    "measure",
-    "position",
-    "refusals_decide",
-    "warnings",
-]
-
-REPLICATES = 1000
 #: kappa below which agreement is said to be low ("substantial" begins here, Landis and Koch 1977)
 LOW_KAPPA = 0.6
 #: share of refused or truncated answers of a model that is worth a word
@@ -85,25 +68,6 @@ def kappa(a: np.ndarray, b: np.ndarray) -> float:
     return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
 
 
-def bootstrap(groups: Sequence[str], figure: Callable[[np.ndarray], float], seed: int = 0) -> Sampled:
-    """A figure of rows with a percentile interval; groups (prompts) are drawn again, whole.
-
-    Args:
-        figure: (indices of rows) -> value; replicates in which it is nan are left out.
-    """
-    names, group = np.unique(np.array(groups, dtype=object).astype(str), return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    members = np.split(order, np.cumsum(np.bincount(group))[:-1])
-    rng = np.random.default_rng(seed)
-    drawn = [
-        figure(np.concatenate([members[g] for g in rng.integers(len(names), size=len(names))]))
-        for _ in range(REPLICATES)
-    ]
-    with np.errstate(all="ignore"):
-        low, high = np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else (np.nan, np.nan)
-    return Sampled(figure(np.arange(len(group))), float(low), float(high), len(group))
-
-
 def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
     """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length, at equal
     quality.
@@ -144,21 +108,20 @@ def measure(
     """
     error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
 
-    def wrong(rows: np.ndarray) -> np.ndarray:
-        wrong_rows: np.ndarray = rows[~right[rows]]
-        return wrong_rows
+    def resampled(figure: Callable[[np.ndarray], float]) -> dict[str, Any]:
+        low, high = bootstrap_interval(figure, np.array(queries, dtype=str))
+        return asdict(Sampled(figure(np.arange(len(judged))), low, high, len(judged)))
+
+    def favour(rows: np.ndarray) -> float:
+        return slope(error[rows], doublings[rows], right[rows])
 
     figures: dict[str, Any] = {
         "labelled": len(judged),
         "prompts": len(set(queries)),
         "agreement": asdict(share((judged >= 0.5) == (people >= 0.5), queries)),
-        "kappa": asdict(bootstrap(queries, lambda rows: kappa(judged[rows], people[rows]))),
-        "length": asdict(bootstrap(queries, lambda rows: slope(error[rows], doublings[rows], right[rows]))),
-        "length of wrong answers": asdict(
-            bootstrap(
-                queries, lambda rows: slope(error[wrong(rows)], doublings[wrong(rows)], right[wrong(rows)])
-            )
-        ),
+        "kappa": resampled(lambda rows: kappa(judged[rows], people[rows])),
+        "length": resampled(favour),
+        "length of wrong answers": resampled(lambda rows: favour(rows[~right[rows]])),
         "models": {},
     }
     names = np.array(models, dtype=object)
@@ -168,9 +131,8 @@ def measure(
         figures["models"][model] = asdict(mean(error[rows], [queries[i] for i in rows]))
     own_family = np.array([family_of(m) == family_of(judge) for m in models], dtype=bool)
     if own_family.any() and not own_family.all():
-        figures["own family"] = asdict(
-            bootstrap(queries, lambda rows: _gap(error[rows], own_family[rows]))
-        ) | {"family": family_of(judge)}
+        gap = resampled(lambda rows: _gap(error[rows], own_family[rows]))
+        figures["own family"] = gap | {"family": family_of(judge)}
     return figures
 
 

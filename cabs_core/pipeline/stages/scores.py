@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.statistics.people import corrected_mean
 from cabs_core.base.units import money, percentage
 from cabs_core.data.collect import instrument
 from cabs_core.data.collect.answers import ANSWERS
@@ -199,9 +200,7 @@ def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) ->
         labelled = mine & ~np.isnan(people)
         if labelled.sum() >= 2:
             queries = np.array([cells[i].query for i in np.flatnonzero(labelled).tolist()])
-            corrected = instrument.corrected_mean(
-                values[labelled], people[labelled], values[mine & ~labelled], queries
-            )
+            corrected = corrected_mean(values[labelled], people[labelled], values[mine & ~labelled], queries)
             means[model] = {"judge": float(values[mine].mean()), "people": asdict(corrected)}
     return means
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabs_core.base.statistics.people import corrected_sum
+from cabs_core.base.statistics import bootstrap_interval
+from cabs_core.base.statistics.people import corrected_mean, corrected_sum
 from cabs_core.data.collect import instrument
 from cabs_core.data.collect.instrument import (
-    Sampled,
-    corrected_mean,
     family_of,
     kappa,
     measure,
@@ -203,8 +202,14 @@ def test_a_judge_that_compares_is_measured_by_comparisons():
 
 
 def test_the_bootstrap_draws_whole_prompts():
-    found = instrument.bootstrap(
-        ["a", "a", "b", "b", "c", "c"], lambda rows: float(np.array([0, 0, 1, 1, 2, 2.0])[rows].mean())
-    )
-    assert found.value == 1 and found.low >= 0 and found.high <= 2
-    assert isinstance(found, Sampled)
+    values, draws = np.array([0, 0, 1, 1, 2, 2.0]), []
+
+    def mean(rows):
+        draws.append(np.bincount(rows, minlength=6))
+        return float(values[rows].mean())
+
+    low, high = bootstrap_interval(mean, ["b", "b", "a", "a", "c", "c"])
+    assert 0 <= low < 1 < high <= 2
+    times = np.array(draws)
+    assert (times[:, ::2] == times[:, 1::2]).all() and (times.sum(axis=1) == 6).all()
+    assert np.isnan(bootstrap_interval(lambda rows: float("nan"), [0, 1])).all()
