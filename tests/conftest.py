@@ -13,6 +13,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Each commit of a SQLite database waits for the disk, and a run makes hundreds: tests write into memory where there
+# is room (and programs may be started from there).
+_MEMORY = Path("/dev/shm")
+if (
+    _MEMORY.is_dir()
+    and shutil.disk_usage(_MEMORY).free > 8 << 30
+    and not os.statvfs(_MEMORY).f_flag & os.ST_NOEXEC
+):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 

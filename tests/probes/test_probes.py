@@ -82,6 +82,7 @@ def test_the_quick_part_finds_nothing(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.probes", "--quick", "--json", str(tmp_path / "summary.json")],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=550,
@@ -104,6 +105,7 @@ def test_a_part_of_the_whole_runs_finds_nothing(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.probes", *families, "--quick"],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=1700,
