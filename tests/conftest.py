@@ -13,8 +13,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# Each commit of a SQLite database waits for the disk, and a run makes hundreds: tests write into memory where there
-# is room (and programs may be started from there).
+# Each commit of a SQLite database waits for the disk, and a run makes hundreds: tests write into memory where
+# there is room (and programs may be started from there).
 _MEMORY = Path("/dev/shm")
 if (
     _MEMORY.is_dir()
