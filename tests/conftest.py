@@ -58,6 +58,27 @@ def tiny_pool(cabs_home: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def _ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from click.testing import CliRunner
+    from tests_support import TINY, home_with, made_once
+
+    from cabs_dagster.cli import main
+
+    def run(home: Path) -> None:
+        with home_with(TINY.replace("lin_ucb]", "ridge, lin_ucb]"), home):
+            done = CliRunner().invoke(main, ["run", "tiny"])
+            assert done.exit_code == 0, done.output
+
+    return made_once(tmp_path_factory, "ran", run)
+
+
+@pytest.fixture
+def ran(_ran: Path, cabs_home: Path) -> Path:
+    """A CABS_HOME of this test alone in which `cabs run tiny` went through."""
+    return shutil.copytree(_ran, cabs_home, dirs_exist_ok=True)
+
+
 @pytest.fixture
 def s3(monkeypatch):
     """A client of an empty object store on this machine with a bucket `cabs`; fsspec's drivers find it,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from cabs_core.algorithms.policies import build_policy
 from cabs_core.algorithms.problem import ReplayProblem
@@ -34,15 +36,37 @@ policies: [random, best_single, lin_ucb]
 
 
 @contextmanager
-def home_with(pool: str, home: Path) -> Iterator[None]:
-    """Inside, `home` is CABS_HOME and holds the pool `tiny`: for fixtures that outlive a test."""
+def at_home(home: Path) -> Iterator[None]:
+    """Inside, `home` is CABS_HOME: for fixtures that outlive a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CABS_HOME", str(home))
         patch.setenv("DAGSTER_HOME", str(home / "dagster"))
         patch.delenv("CABS_POOLS_DIR", raising=False)
-        (home / "pools").mkdir()
-        (home / "pools" / "tiny.yaml").write_text(pool, encoding="utf-8")
         yield
+
+
+@contextmanager
+def home_with(pool: str, home: Path) -> Iterator[None]:
+    """The same, and it holds the pool `tiny`."""
+    (home / "pools").mkdir()
+    (home / "pools" / "tiny.yaml").write_text(pool, encoding="utf-8")
+    with at_home(home):
+        yield
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder of this name that `make` fills, once for all processes of a test session; to be read only."""
+    place = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent
+    folder, part = place / name, place / f"{name}.part"
+    with FileLock(place / f"{name}.lock"):
+        if not folder.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            make(part)
+            part.rename(folder)
+    return folder
 
 
 def chain_of(pool: str = "tiny") -> Chain:

@@ -17,10 +17,16 @@ def call(*arguments: str, code: int = 0) -> str:
     return done.output
 
 
+def another(home: Path) -> str:
+    """Another pool, which has not run."""
+    text = (home / "pools" / "tiny.yaml").read_text()
+    (home / "pools" / "another.yaml").write_text(text.replace("name: tiny", "name: another"))
+    return "another"
+
+
 @pytest.mark.slow
-def test_a_routing_table_for_another_gateway(tiny_pool: Path, tmp_path: Path) -> None:
-    call("export", "--pool", "tiny", "--table", "json", code=2)  # nothing was made yet
-    call("run", "--pool", "tiny")
+def test_a_routing_table_for_another_gateway(ran: Path, tmp_path: Path) -> None:
+    call("export", "--pool", another(ran), "--table", "json", code=2)  # nothing was made yet
     table = json.loads(call("export", "--pool", "tiny", "--table", "json", "--rho", "500"))
     assert table["rho"] == 500.0 and table["rows"] and table["lost"]["low"] <= table["lost"]["value"]
     assert "no verdict at rho 7" in call("export", "tiny", "--table", "json", "--rho", "7", code=2)
@@ -38,11 +44,10 @@ def test_a_routing_table_for_another_gateway(tiny_pool: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_from_a_pool_to_a_router_that_learns(tiny_pool: Path, tmp_path: Path) -> None:
+def test_from_a_pool_to_a_router_that_learns(ran: Path, tmp_path: Path) -> None:
     out = tmp_path / "router"
-    call("export", "--pool", "tiny", "--out", str(out), code=2)  # nothing was made yet
+    call("export", "--pool", another(ran), "--out", str(out), code=2)  # nothing was made yet
     assert not out.exists()
-    call("run", "--pool", "tiny", "--rho", "0")
     said = call("export", "--pool", "tiny", "--out", str(out), "--policy", "hier_mix", "--epsilon", "0.1")
     assert "goes on learning" in said and "which chose it and so flatter it" in said
     verdict = (out / "held_out.md").read_text().strip()

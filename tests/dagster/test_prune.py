@@ -16,14 +16,12 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests_support import TINY, home_with
 
 from cabs_core.base.paths import pools_dir
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
 from cabs_dagster.cli import main
 
-POLICIES = yaml.safe_load(TINY)["policies"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -44,7 +42,7 @@ def pruning() -> Iterator[None]:
     stop = threading.Event()
 
     def keep_pruning() -> None:
-        while not stop.is_set():
+        while not stop.wait(0.05):
             store = ArtifactStore()
             for trace in prunable(store, 0.0):
                 prune(store, trace)
@@ -95,26 +93,24 @@ def stale() -> list[str]:
     return [name for name in made if not re.match("staging/|mart|marts/|report|leaderboard", name)]
 
 
-def test_pruned_after_every_step(tmp_path: Path) -> None:
+def test_pruned_after_every_step(ran: Path) -> None:
     """A report made without traces is the one made with them; a policy is added while other processes prune
     and run."""
-    with home_with(TINY, tmp_path):
+    before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
+    assert {"tasks.csv", "propensities.csv", "verdict.json"} <= set(before)
+    prune_all()
+    assert stale() == []
+    cabs("check", "--pool", "tiny", "--quick")
+    shutil.rmtree(ArtifactStore().root / "reports" / "tiny")
+    cabs("run", "tiny")
+    assert shown() == before and stale() == []
+    edited(policies=[*yaml.safe_load((pools_dir() / "tiny.yaml").read_text())["policies"], "cabs_c_linear"])
+    assert any("cabs_c_linear" in name for name in stale())
+    with pruning(), other_run("--force", "--policies", "random"):
         cabs("run", "tiny")
-        before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
-        assert {"tasks.csv", "propensities.csv", "verdict.json"} <= set(before)
-        prune_all()
-        assert stale() == []
-        cabs("check", "--pool", "tiny", "--quick")
-        shutil.rmtree(ArtifactStore().root / "reports" / "tiny")
-        cabs("run", "tiny")
-        assert shown() == before and stale() == []
-        edited(policies=[*POLICIES, "cabs_c_linear"])
-        assert any("cabs_c_linear" in name for name in stale())
-        with pruning(), other_run("--force", "--policies", "random"):
-            cabs("run", "tiny")
-        cabs("run", "tiny")
-        assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
-        prune_all()
-        cabs("check", "--pool", "tiny")
-        assert cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows
-        cabs("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")
+    cabs("run", "tiny")
+    assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
+    prune_all()
+    cabs("check", "--pool", "tiny")
+    assert cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows
+    cabs("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")

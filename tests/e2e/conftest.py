@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 from e2e_support import cabs, drop_pool
+from tests_support import made_once
 
 
 @pytest.fixture(scope="session")
 def _finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("finished") / "home"
-    drop_pool(home, "chaos")
-    cabs(home, "run", "--pool", "chaos")
-    return home
+    def run(home: Path) -> None:
+        drop_pool(home, "chaos")
+        cabs(home, "run", "--pool", "chaos")
+
+    return made_once(tmp_path_factory, "finished", run)
 
 
 @pytest.fixture

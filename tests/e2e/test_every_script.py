@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +13,11 @@ from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
-from tests_support import TINY, home_with
+from tests_support import at_home
 
 from cabs_dagster.cli import main
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
 #: scripts of real tables, which are skipped where these are absent
 TABLES = {"drift", "joining", "to_score"}
 #: script -> its smallest work, in a folder with the pool `tiny` and its router
@@ -75,15 +75,14 @@ def test_no_script_is_left_out() -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(_ran: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """With the pool `tiny`, which has run, and its router."""
     made = tmp_path_factory.mktemp("scripts")
-    (made / "home").mkdir()
-    with home_with(POOL, made / "home"), pytest.MonkeyPatch.context() as patch:
+    shutil.copytree(_ran, made / "home")
+    with at_home(made / "home"), pytest.MonkeyPatch.context() as patch:
         patch.chdir(made)
-        for words in ("run tiny", "export tiny --policy lin_ucb --out router"):
-            done = CliRunner().invoke(main, words.split())
-            assert done.exit_code == 0, done.output
+        done = CliRunner().invoke(main, "export tiny --policy lin_ucb --out router".split())
+        assert done.exit_code == 0, done.output
         prompts = [{"global index": f"MMLU_{i}", "prompt": f"what is {i}?"} for i in range(3)]
         (made / "data.json").write_text(json.dumps(prompts))
         yield made
