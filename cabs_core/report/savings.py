@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.statistics import bootstrap_ratio
+from cabs_core.base.statistics import bootstrap_ratio, tail_factor
 from cabs_core.evaluation.metrics import cost_saved, non_decreasing_hull
 from cabs_core.report.evidence import Evidence
 
@@ -19,7 +19,9 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
     interval.
     `share` is NaN where the router does not reach that quality, or the model costs nothing; `low` (`high`)
     where at least 2.5 % (97.5 %) of the resamples of the queries do not reach it. The same resamples serve
-    router and models.
+    router and models. What is left of the cost is as many times further from the ends as the tail of the
+    costs may reach (`statistics.tail_factor`, on the log scale): resamples know the dear calls that were
+    drawn only.
     """
     p, played, cells = evidence.problem, evidence.played(router), evidence.real()
     costs, scores = played.mean("cost"), played.mean("score")
@@ -39,7 +41,11 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
             values = [
                 _saved(*hull, *sample) for hull, sample in zip(hulls, zip(*again, strict=True), strict=True)
             ]
-            low, high = np.quantile(values, [0.025, 0.975], method="nearest")
+            factor = tail_factor(played.cost.mean(axis=0) + cost, p.clusters)
+            left = 1 - np.quantile(values, [0.025, 0.975], method="nearest")
+            if share < 1:
+                left = (1 - share) * (left / (1 - share)) ** factor
+            low, high = 1 - left if math.isfinite(factor) else (np.nan, np.nan)
         rows.append(
             {
                 "model": arm,

@@ -13,7 +13,7 @@ from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 from scipy.stats import norm, t
 
 from cabs_core.base.errors import round_up
-from cabs_core.base.statistics import Error
+from cabs_core.base.statistics import Error, tail_factor
 from cabs_core.base.units import money
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
@@ -240,7 +240,9 @@ def test_savings_at_equal_quality_by_brute_force(pages, rounds, outcomes):
             again = [(t["cost"].iloc[draw].mean(), t["score"].iloc[draw].mean()) for t in tables.values()]
             cost = hull_cost(again, alone["score"].iloc[draw].mean())
             shares.append(-math.inf if math.isnan(cost) else 1 - cost / alone["cost"].iloc[draw].mean())
-        low, high = np.quantile(shares, [0.025, 0.975])
+        paid = sum(t["cost"] for t in tables.values()) / len(tables) + alone["cost"].to_numpy()
+        left = (1 - np.quantile(shares, [0.025, 0.975])) / (1 - share)
+        low, high = 1 - (1 - share) * left ** tail_factor(paid)
         assert row.low == pytest.approx(low, abs=0.06) and row.high == pytest.approx(high, abs=0.06)
 
 
