@@ -68,6 +68,7 @@ def page_recipe(
         goal, older = chain.pool.goal, older_data(chain)
         settings: dict[str, Any] = {
             "goal": goal.text if goal else "",
+            "labels": [chain.pool.table_cost, chain.pool.monthly_requests],
             "warnings": data_warnings(store, chain.pool.name),
             "older data": str(older or ""),
         }
@@ -146,6 +147,8 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             older_data=str(older or ""),
             warnings=data_warnings(store, pool.name),
             answer=_answer(chain) if folders else None,
+            paid=pool.table_cost,
+            requests_a_month=pool.monthly_requests,
             again=lambda policy, rho: trace_again(chain, policy, rho),
         )
         if folders:

@@ -17,8 +17,9 @@ from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
+from cabs_core.report.labels import table_cost, with_labels
 from cabs_core.report.made_from import files_of
-from cabs_core.report.page import PoolPage
+from cabs_core.report.page import REQUESTS, PoolPage
 from cabs_core.report.plots import render_page
 from cabs_core.report.tables import write_tables
 from cabs_core.report.verdict import Verdict, verdicts
@@ -53,6 +54,8 @@ def build_report(
     collection: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
     answer: dict[str, Any] | None = None,
+    paid: float | None = None,
+    requests_a_month: int | None = None,
     older_data: str = "",
     again: Callable[[str, float], StoredTrace] | None = None,
 ) -> ReportResult:
@@ -68,6 +71,8 @@ def build_report(
         collection: of a pool whose answers were collected, see `collected.collection_of`.
         warnings: of the data checks, for the first screen. answer: to the pool's goal
             (`router.goals.GoalAnswer`).
+        paid: USD that the table cost, where it was not collected; requests_a_month: of the traffic that it is
+            for. None: nobody has said.
         again: plays (policy, rho) again, whose rounds were pruned.
         older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty:
             they are.
@@ -92,6 +97,10 @@ def build_report(
             again=again,
         )
     decided = [] if older_data else verdicts(data, evidence)
+    if evidence is not None:
+        split = str((data.settings.get("split") or {}).get("kind", "random"))
+        table = table_cost(paid, requests_a_month, evidence.asked, collection, split)
+        decided = with_labels(decided, data, evidence, table)
     facts = _facts(data, decided)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
     page = PoolPage(
@@ -104,6 +113,7 @@ def build_report(
         warnings,
         answer,
         older_data,
+        requests_a_month or REQUESTS,
     )
     html = render_page("report.html.j2", TEMPLATES, files_of=files_of, figures=page.figures, page=page)
     write_tables(folder, page.tables)

@@ -51,6 +51,7 @@ def fields(verdict: Verdict, pool: str) -> dict[str, str]:
         "against": f"{router} instead of {v.model}",
         "trade": ", ".join(filter(None, (_points(v.quality.value), saving_text(v.saved and v.saved.value)))),
         "trade_note": trade_note(v),
+        "labels": v.labels.text if v.labels else "",
         "take": f"To try {router} all the same:" if keep else f"Take {router} along:",
         "export": export_command(pool, v),
     }
@@ -210,7 +211,11 @@ def markdown(
         lines += [f"{condition_text(data.info['condition'])}.", ""]
     for banner in banners:
         lines += [f"> {banner}", ""]
-    lines += [why(shown_case(pool_verdicts)), "", *_cases(pool_verdicts)] if pool_verdicts else [ranking, ""]
+    if pool_verdicts:
+        shown = fields(shown_case(pool_verdicts), data.pool)
+        lines += [*(text + "\n" for text in (shown["why"], shown["labels"]) if text), *_cases(pool_verdicts)]
+    else:
+        lines += [ranking, ""]
     lines += ["| policy | mean utility | rank |", "|---|---:|---:|"]
     for policy, r in data.board.head(10).iterrows():
         error = "" if r["utility_se"] != r["utility_se"] else f" ± {error_text(r['utility_se'])}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,6 @@ from cabs_core.report.evidence import Evidence, Played
 MATTERS = 0.01
 #: Nor does a smaller share of the bill.
 SAVES = 0.05
-#: share of cases in which the prompts that are asked for bring an answer; the same where both are as good,
-#: higher because the best of several that are as good looks better than it is; and the draws that tell
-_ANSWERED, _ANSWERED_IF_EQUAL, _DRAWS = 0.92, 0.95, 2000
-#: prompts beyond which nobody is told to collect
-_MOST_PROMPTS = 10_000_000
 _NOT_KNOWN = (math.nan, math.nan)
 
 
@@ -74,6 +70,28 @@ def decide(utility: Bounded, quality: Bounded, saved: Bounded | None) -> str:
     return "deploy" if deploy else "keep" if keep else "unsure"
 
 
+@dataclass(frozen=True)
+class Figures:
+    """F figures of a router and a model: utility, quality and, where it is known, the share that is saved.
+
+    Attributes:
+        values: `[F]`; queries: `[F, n]` what each query adds. errors: of each. free: the model costs nothing.
+    """
+
+    values: np.ndarray
+    queries: np.ndarray
+    errors: list[Error]
+    free: bool
+
+    def decided(self, later: np.ndarray, times: float, compared: int) -> tuple[np.ndarray, np.ndarray]:
+        """(deploy, keep) `[draws]` by what is found `later`, `[draws, F]`, on `times` as many clusters."""
+        reach = [error.after(times).interval(0.0, compared) for error in self.errors]
+        utility, quality, *saved = [
+            (later[:, i] + low, later[:, i] + high) for i, (low, high) in enumerate(reach)
+        ]
+        return rule(utility, quality, saved[0] if saved else _NOT_KNOWN, self.free)
+
+
 class Gap:
     """A router minus a single model on the same queries in the same orders, averaged over rhos, with errors.
 
@@ -82,7 +100,7 @@ class Gap:
     """
 
     def __init__(self, evidence: Evidence, own: Played, other: Played, weights: np.ndarray):
-        self._clusters, self._asked = evidence.problem.clusters, evidence.asked
+        self._clusters, self.asked = evidence.problem.clusters, evidence.asked
         self._plays = own.plays[int(weights.argmax())]
         self._real = min(
             evidence.real_share(p, float(rho)) for p in (own.policy, other.policy) for rho in own.rhos
@@ -100,7 +118,7 @@ class Gap:
         #: how many prompts of equal cost all the money rests on
         self._carriers = min(independent(paid, self._clusters) for paid in money)
         self._dearest = evidence.dearest
-        self._left_ends: dict[int, tuple[float, float] | None] = {}
+        self._left_ends: dict[tuple[int, float], tuple[float, float] | None] = {}
 
     def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
         error = mean_error(values, self._plays, self._clusters, trials=trials, unit=unit)
@@ -145,12 +163,13 @@ class Gap:
         more = (self._tail - 1.0) * max(-ends[0], ends[1])
         return Bounded(gain.value, gain.low - more, gain.high + more)
 
-    def _left(self) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
+    def _left(self, added: float = 0.0) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
         """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""
         (cost, paid), (model_cost, model_paid) = self.own["cost"], self.other["cost"]
         full = float(model_paid.mean())
         if not full > 0:
             return None
+        cost, paid = cost + added, paid + added
         left = float(paid.mean()) / full
         return left, ((cost - left * model_cost) / full, (paid - left * model_paid) / full)
 
@@ -159,23 +178,27 @@ class Gap:
         """Mean cost of the dearest model over the single model's: what unseen traffic may cost the router."""
         return self._dearest / float(self.other["cost"][1].mean())
 
-    def saved(self, compared: int) -> Bounded | None:
-        """Share of the model's cost that is saved; None where that is free."""
-        share_and_parts = self._left()
+    def saved(self, compared: int, added: float = 0.0) -> Bounded | None:
+        """Share of the model's cost that is saved; None where that is free.
+
+        Args:
+            added: USD that the router costs a request beside its calls.
+        """
+        share_and_parts = self._left(added)
         if share_and_parts is None:
             return None
         left, parts = share_and_parts
-        if compared not in self._left_ends:
+        if (compared, added) not in self._left_ends:
             (cost, paid), (model_cost, model_paid) = self.own["cost"], self.other["cost"]
-            self._left_ends[compared] = cost_ratio_interval(
-                cost,
+            self._left_ends[compared, added] = cost_ratio_interval(
+                cost + added,
                 model_cost,
                 self._plays,
                 self._clusters,
-                trials=(paid, model_paid),
+                trials=(paid + added, model_paid),
                 tail=LEVEL / 2 / max(compared, 1),
             )
-        ends = self._left_ends[compared]
+        ends = self._left_ends[compared, added]
         if ends is None:
             return Bounded(1 - left)
         unseen = replace(self._error(*parts, 0.0), unit=self._dear).unseen(min(LEVEL / max(compared, 1), 1.0))
@@ -195,56 +218,25 @@ class Gap:
         return saved is not None and saved.ends[0] <= SAVES <= saved.ends[1]
 
     @property
-    def _close_to_limit(self) -> bool:
+    def close_to_limit(self) -> bool:
         """Whether what is saved is within one standard error of it."""
         left = self._left()
         if left is None or self.carriers is not None:
             return False
         return bool(abs(1 - left[0] - SAVES) <= self._tail * self._error(*left[1], 0.0).se)
 
-    def more(self, compared: int) -> int | None:
-        """How many more prompts, for the whole table, until the rule decides in eight of ten cases.
-
-        What is true is drawn about what was found, as its error says, and what will be found about that. Both
-        may be as good, and then it has to decide, too. A difference near the limits of the rule takes ever
-        more. None: not known, close to the limit of what is saved, or more than anybody collects.
-        """
-        if self._close_to_limit:
-            return None
+    @cached_property
+    def figures(self) -> Figures:
+        """What the rule reads: utility, quality and, where it is known, the share that is saved."""
         left = self._left()
-        figures = [self._minus(utility=1.0), self._minus(score=1.0)]
+        parts = [self._minus(utility=1.0), self._minus(score=1.0)]
+        values, units = [float(trials.mean()) for _, trials in parts], [1.0, 1.0]
         if left is not None and self.carriers is None:
-            figures.append((-left[1][0], -left[1][1]))
-        units = (1.0, 1.0, self._dear if len(figures) > 2 else 0.0)
-        errors = [self._error(*parts, unit) for parts, unit in zip(figures, units, strict=False)]
+            parts.append((-left[1][0], -left[1][1]))
+            values.append(1 - left[0])
+            units.append(self._dear)
+        errors = [self._error(*part, unit) for part, unit in zip(parts, units, strict=True)]
         errors[2:] = [error.widened(self._tail) for error in errors[2:]]
-        if any(math.isnan(error.se) for error in errors):
-            return None
-        centre = np.array(
-            [float(parts[1].mean()) for parts in figures[:2]]
-            + ([1 - left[0]] if left and len(figures) > 2 else [])
+        return Figures(
+            np.array(values), np.array([of_queries for of_queries, _ in parts]), errors, left is None
         )
-        spread = np.array([max(error.se, error.unseen() / 2) for error in errors])
-        with np.errstate(invalid="ignore"):
-            alike = np.nan_to_num(np.corrcoef(np.array([queries for queries, _ in figures])))
-        np.fill_diagonal(alike, 1.0)
-        root = np.linalg.cholesky(alike + 1e-9 * np.eye(len(alike))).T
-        rng = np.random.default_rng(0)
-        truth = centre + spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
-        noise = spread * (rng.standard_normal((_DRAWS, len(centre))) @ root)
-        done, equal = self.independent, centre.copy()
-        equal[:2] = 0.0
-        for times in np.geomspace(1.1, max(_MOST_PROMPTS / max(self._asked, 1), 1.2), 120):
-            reach = [error.after(float(times)).interval(0.0, compared) for error in errors]
-            decided = []
-            for true in (truth, equal):
-                later = true + noise / math.sqrt(times)
-                utility, quality, *saved = [
-                    (later[:, i] + low, later[:, i] + high) for i, (low, high) in enumerate(reach)
-                ]
-                deploy, keep = rule(utility, quality, saved[0] if saved else _NOT_KNOWN, left is None)
-                decided.append(float((deploy | keep).mean()))
-            if decided[0] >= _ANSWERED and decided[1] >= _ANSWERED_IF_EQUAL:
-                share = done / max(self.queries, 1)
-                return max(math.ceil(float(times - 1) * self._asked * share), 1)
-        return None

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,10 +27,14 @@ from cabs_core.base.statistics import two_way_error
 from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
+from cabs_core.report.forecast import prompts_needed
 from cabs_core.report.gap import Bounded, Gap, decide, estimate
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import missing
+
+if TYPE_CHECKING:
+    from cabs_core.report.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class Verdict:
             model_cost.
         gain: USD per 1,000 requests: worth of the right answers minus what they cost, router minus model;
             None without a value.
+        labels: whether they earn their cost; None where that was not asked.
     """
 
     rho: float | None
@@ -84,6 +89,7 @@ class Verdict:
     against: str = ""
     trained: str = ""
     over_trained: Bounded | None = None
+    labels: Labels | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -158,7 +164,7 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
     # bounds depend on the value, so there is no verdict over all values where answers cannot be known
     decision = "unsure" if evidence is not None and evidence.unknown else decide(utility, quality, saved)
     if gap is not None and decision == "unsure":
-        more = gap.more(compared)
+        more = prompts_needed(gap, compared)
     return Verdict(
         rho=None,
         value_usd=None,
@@ -231,7 +237,7 @@ def _against(evidence: Evidence, router: str, rho: float, compared: int, model: 
         return middle
     ends = [_at_end(evidence, router, rho, compared, end, model, trained) for end in ("low", "high")]
     utility, quality, saved, gain = (
-        _spanned(getattr(middle, name), *(getattr(v, name) for v in ends))
+        spanned(getattr(middle, name), *(getattr(v, name) for v in ends))
         for name in ("utility", "quality", "saved", "gain")
     )
     assert utility is not None and quality is not None  # only savings and gains may be unknown
@@ -250,24 +256,35 @@ def _against(evidence: Evidence, router: str, rho: float, compared: int, model: 
     )
 
 
-def _spanned(middle: Bounded | None, low: Bounded | None, high: Bounded | None) -> Bounded | None:
+def spanned(middle: Bounded | None, low: Bounded | None, high: Bounded | None) -> Bounded | None:
     """The estimate, with the interval from the lower end of one to the upper end of the other."""
     if middle is None or low is None or high is None:
         return middle
     return Bounded(middle.value, low.low, high.high)
 
 
+def gap_of(evidence: Evidence, router: str, v: Verdict, end: End = "middle") -> Gap:
+    """A router minus the single model of a verdict, at its value."""
+    assert v.rho is not None
+    return Gap(evidence, *_two(evidence, router, v.rho, end, v.model, v.trained or v.model), np.ones(1))
+
+
+def _two(
+    evidence: Evidence, router: str, rho: float, end: End, model: str, trained: str
+) -> tuple[Played, Played]:
+    """A router and a single model at one rho."""
+    a = evidence.played(router, end, model)
+    if model != trained:
+        return a.only(a.at(rho)), evidence.alone(model, rho, end, model)
+    b = evidence.played(BEST_SINGLE, end, model)
+    return a.only(a.at(rho)), b.only(b.at(rho))
+
+
 def _at_end(
     evidence: Evidence, router: str, rho: float, compared: int, end: End, model: str, trained: str
 ) -> Verdict:
-    a = evidence.played(router, end, model)
-    b = (
-        evidence.played(BEST_SINGLE, end, model)
-        if model == trained
-        else evidence.alone(model, rho, end, model)
-    )
-    i, j = a.at(rho), b.at(rho)
-    gap = Gap(evidence, a.only(i), b.only(j), np.ones(1))
+    a, b = _two(evidence, router, rho, end, model, trained)
+    gap = Gap(evidence, a, b, np.ones(1))
     utility, quality, saved = gap.utility(compared), gap.quality(compared), gap.saved(compared)
     decision, score = decide(utility, quality, saved), gap.score
     return Verdict(
@@ -282,13 +299,13 @@ def _at_end(
         saved=saved,
         queries=gap.queries,
         independent=gap.independent,
-        prompts_needed=gap.more(compared) if decision == "unsure" else None,
-        score=float(a.mean("score")[i]),
+        prompts_needed=prompts_needed(gap, compared) if decision == "unsure" else None,
+        score=float(a.mean("score")[0]),
         score_low=score.low,
         score_high=score.high,
-        cost=float(1000 * a.mean("cost")[i]),
-        model_score=float(b.mean("score")[j]),
-        model_cost=float(1000 * b.mean("cost")[j]),
+        cost=float(1000 * a.mean("cost")[0]),
+        model_score=float(b.mean("score")[0]),
+        model_cost=float(1000 * b.mean("cost")[0]),
         gain=gap.gain(rho, compared) if rho > 0 else None,
         carriers=gap.carriers,
         at_limit=decision == "unsure" and gap.at_limit,

@@ -35,6 +35,7 @@ SCRIPTS = {
     "forward": "--quick",
     "information": "--pool tiny --split-seeds 0 --predictors ridge",
     "joining": "--table llmdrift --policy lin_ts --scored 8 --rounds 520 --seeds 1 --queries 300",
+    "labels": "next --tables 1",
     "large_log": "--router router --decisions 200",
     "lengths": "--pool tiny --limits 16",
     "log_alone": "--pool tiny --epsilon 1 --seeds 1",

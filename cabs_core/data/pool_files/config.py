@@ -69,6 +69,10 @@ class ModelPool(Strict):
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
     #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
     goal: Goal | None = None
+    #: USD that the table cost: answers, and whoever scored them; the report says when it is earned back
+    table_cost: float | None = Field(None, gt=0, le=1e9)
+    #: requests of the traffic that the pool is for; a goal may say them, too
+    requests_per_month: Annotated[int, Field(gt=0, le=10**12)] | None = None
     #: checks on data whose failure no longer stops a run; the report and the leaderboard say so
     accept: tuple[Text, ...] = Field((), max_length=100)
     split: Split = Split()
@@ -123,6 +127,11 @@ class ModelPool(Strict):
     def logged(self) -> bool:
         """Whether the source is a log, where one model answered each prompt."""
         return sources()[self.source.kind].logged
+
+    @property
+    def monthly_requests(self) -> int | None:
+        """Requests a month, as the file or its goal says."""
+        return self.requests_per_month or (self.goal.requests_per_month if self.goal else None)
 
     def arm_names(self) -> list[str] | None:
         """Names shown for the arms, in pool order; None when the pool takes every model of its source."""
@@ -182,6 +191,11 @@ def _faults(pool: ModelPool) -> Iterator[str]:
         yield "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
     if pool.rescale_mean_cost and pool.rescale_grand_mean_cost is not None:
         yield "give rescale_mean_cost or rescale_grand_mean_cost, not both"
+    if pool.goal and pool.goal.requests_per_month not in (None, pool.monthly_requests):
+        yield (
+            f"requests_per_month is {pool.requests_per_month}, but goal says {pool.goal.requests_per_month}: "
+            "give it once"
+        )
     if pool.later_models and names is None:
         yield "later_models needs models: say which version of each model comes first"
     yield from _faults_of_a_log_or_gaps(pool)
@@ -206,6 +220,9 @@ def _faults_of_a_log_or_gaps(pool: ModelPool) -> Iterator[str]:
         "router.log": pool.router.log is not None,
     }
     if pool.logged:
+        for field in ("table_cost", "requests_per_month"):
+            if getattr(pool, field) is not None:
+                yield f"{field} is for tables: a log was paid for by whoever asked"
         if "query_id" in columns.model_fields_set:
             yield "source.columns.query_id is for tables: every row of a log is a decision of its own"
         why = f"{kind}: a log knows the outcome of one model a prompt, so it is not replayed"
@@ -230,6 +247,8 @@ def _faults_of_a_collection(pool: ModelPool, names: list[str]) -> Iterator[str]:
         yield f"collect is for source.kind collect; the source is {pool.source.kind!r}"
     if collect is None:
         return
+    if pool.table_cost is not None:
+        yield "table_cost cannot be used with source kind 'collect': what was paid is known"
     if not names:
         yield "source.kind is collect, so models must name whom to ask"
     if any(len(given) > 1 for given in pool.names_in_source().values()):

@@ -24,6 +24,7 @@ from benchmarks.verdict_worlds import (
     repeated,
     verdict,
 )
+from cabs_core.report.forecast import prompts_needed
 from cabs_core.report.gap import SAVES, Gap
 
 
@@ -89,5 +90,5 @@ def test_no_number_of_prompts_is_named_where_none_would_decide() -> None:
 
     just, clear = gaps(SAVES), gaps(6 * SAVES)
     assert sum(gap.at_limit for gap in just) >= 25 and not any(gap.at_limit for gap in clear)
-    assert sum(gap.more(1) is not None for gap in just) <= 15
-    assert all(gap.more(1) is not None for gap in clear)
+    assert sum(prompts_needed(gap, 1) is not None for gap in just) <= 15
+    assert all(prompts_needed(gap, 1) is not None for gap in clear)

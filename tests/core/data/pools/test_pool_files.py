@@ -230,6 +230,12 @@ BAD_POOLS = {
         FINE + "replay: {condition: sabotage}\n",
         "replay.condition: 'sabotage' is no stress condition; expected one of",
     ),
+    "requests a month twice": (
+        FINE + "requests_per_month: 5\ngoal: {budget_per_month: 1, requests_per_month: 6}\n",
+        "requests_per_month is 5, but goal says 6: give it once",
+    ),
+    "cost of a log": (LOG + "table_cost: 5\n", "table_cost is for tables"),
+    "free table": (FINE + "table_cost: 0\n", "table_cost"),
     "shift without tasks": (FINE + "replay: {condition: severe_shift}\n", "needs split.test_tasks"),
 }
 
