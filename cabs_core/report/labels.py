@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cabs_core.base.errors import counted, round_up
-from cabs_core.base.units import money
+from cabs_core.base.units import money, percentage, percentages
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.forecast import Outlook, outlook
 from cabs_core.report.gap import Bounded, decide
 from cabs_core.report.names import label
-from cabs_core.report.tables import percent_text
 from cabs_core.report.verdict import Verdict, gap_of, routers, spanned
 
 #: the next prompts that the report speaks of
@@ -239,9 +238,9 @@ def _month_text(x: Labels, v: Verdict) -> str:
     ratio = x.cost_ratio_at_a_month
     if ratio is None or x.requests_a_month is None:
         return ""
-    text = f"In a month of {x.requests_a_month:,} requests router and table cost {percent_text(ratio.value)}"
+    text = f"In a month of {x.requests_a_month:,} requests router and table cost {percentage(ratio.value)}"
     if ratio.low is not None and ratio.high is not None:
-        text += f" (95 % interval {percent_text(max(ratio.low, 0.0))} to {percent_text(ratio.high)})"
+        text += f" (95 % interval {percentages(max(ratio.low, 0.0), ratio.high)})"
     return f"{text} of what {v.model} costs."
 
 
@@ -252,7 +251,7 @@ def _next(x: Labels, v: Verdict) -> str:
     if x.next_decides is None:
         return ""
     what = f"{x.next_prompts} more prompts ({x.next_scores:,} more scores)"
-    chance = f"with a probability of {percent_text(x.next_decides)}"
+    chance = f"with a probability of {percentage(x.next_decides)}"
     if x.next_decides < _LEAST_CHANCE:
         return f"{what} are not worth it: they decide it {chance}."
     text = f"{what} decide it {chance}"
