@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from cabs_core.base.utility import clipped_utility
 from cabs_core.report.evidence import Played
-from cabs_core.report.forecast import outlook
+from cabs_core.report.forecast import NEXT, outlook
 from cabs_core.report.gap import Gap, decide
-from cabs_core.report.labels import NEXT, TableCost, earned_back
+from cabs_core.report.labels import TableCost, earned_back
 
 RHO, TABLE_USD = 100.0, 10.0
 SIZES = (50, 100, 200, 500, 2000)

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.report.gap import Gap
+from cabs_core.report.gap import Bounded, Gap
 
 #: share of cases in which the prompts that are asked for bring an answer; the same where both are as good,
 #: higher because the best of several that are as good looks better than it is; and the draws that tell
 _ANSWERED, _ANSWERED_IF_EQUAL, _DRAWS = 0.92, 0.95, 2000
 #: prompts beyond which nobody is told to collect
 _MOST_PROMPTS = 10_000_000
+#: the next prompts that the report speaks of
+NEXT = 200
 #: routers differ from the best model by about so much of utility and of quality, before anything is found
 _USUAL = 0.04
 
@@ -34,6 +36,40 @@ class Outlook:
     decides: float
     deploys: float
     gain: float
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the labels of a table earn at one value of a right answer.
+
+    Attributes:
+        table_cost_usd: None: nobody has said.
+        requests_until_earned_back: with the 95 % interval from ..._low to ..._high. None: never, no bound, or
+            not known: `refused` says which.
+        may_never_be: whether the interval of what is gained includes 0.
+        cost_ratio_at_a_month: what the router and its table cost in a month, a share of what the model costs.
+        next_prompts, next_scores: what is asked for next; next_cost_usd; next_decides: the probability that
+            the rule decides with them. None: it has decided, or nothing is known.
+        next_requests_until_earned_back: by what a router gains that they let deploy. None: not known.
+        worth_it: whether they are.
+        text: all this in words.
+    """
+
+    table_cost_usd: float | None
+    requests_a_month: int | None
+    requests_until_earned_back: float | None = None
+    requests_until_earned_back_low: float | None = None
+    requests_until_earned_back_high: float | None = None
+    may_never_be: bool | None = None
+    refused: str = ""
+    cost_ratio_at_a_month: Bounded | None = None
+    next_prompts: int = NEXT
+    next_scores: int | None = None
+    next_cost_usd: float | None = None
+    next_decides: float | None = None
+    next_requests_until_earned_back: float | None = None
+    worth_it: bool | None = None
+    text: str = ""
 
 
 def prompts_needed(gap: Gap, compared: int) -> int | None:

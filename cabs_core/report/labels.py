@@ -16,13 +16,11 @@ from cabs_core.base.errors import counted, round_up
 from cabs_core.base.units import money, percentage, percentages
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.forecast import Outlook, outlook
+from cabs_core.report.forecast import NEXT, Labels, Outlook, outlook
 from cabs_core.report.gap import Bounded, decide
 from cabs_core.report.names import label
 from cabs_core.report.verdict import Verdict, gap_of, routers, spanned
 
-#: the next prompts that the report speaks of
-NEXT = 200
 #: more of them are not worth it that decide in fewer cases, or that take more months to be earned back
 _LEAST_CHANCE, _MOST_MONTHS = 0.05, 12
 
@@ -41,40 +39,6 @@ class TableCost:
     usd_a_prompt: float | None
     requests_a_month: int | None
     drawn: bool
-
-
-@dataclass(frozen=True)
-class Labels:
-    """What the labels of a table earn at one value of a right answer.
-
-    Attributes:
-        table_cost_usd: None: nobody has said.
-        requests_until_earned_back: with the 95 % interval from ..._low to ..._high. None: never, no bound, or
-            not known: `refused` says which.
-        may_never_be: whether the interval of what is gained includes 0.
-        cost_ratio_at_a_month: what the router and its table cost in a month, a share of what the model costs.
-        next_prompts, next_scores: what is asked for next; next_cost_usd; next_decides: the probability that
-            the rule decides with them. None: it has decided, or nothing is known.
-        next_requests_until_earned_back: by what a router gains that they let deploy. None: not known.
-        worth_it: whether they are.
-        text: all this in words.
-    """
-
-    table_cost_usd: float | None
-    requests_a_month: int | None
-    requests_until_earned_back: float | None = None
-    requests_until_earned_back_low: float | None = None
-    requests_until_earned_back_high: float | None = None
-    may_never_be: bool | None = None
-    refused: str = ""
-    cost_ratio_at_a_month: Bounded | None = None
-    next_prompts: int = NEXT
-    next_scores: int | None = None
-    next_cost_usd: float | None = None
-    next_decides: float | None = None
-    next_requests_until_earned_back: float | None = None
-    worth_it: bool | None = None
-    text: str = ""
 
 
 def table_cost(

@@ -16,7 +16,7 @@ import math
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,11 @@ from cabs_core.base.statistics import two_way_error
 from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played
-from cabs_core.report.forecast import prompts_needed
+from cabs_core.report.forecast import Labels, prompts_needed
 from cabs_core.report.gap import Bounded, Gap, decide, estimate
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import missing
-
-if TYPE_CHECKING:
-    from cabs_core.report.labels import Labels
 
 
 @dataclass(frozen=True)
