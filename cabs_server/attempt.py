@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 
@@ -42,8 +42,6 @@ from cabs_server.streams import Events, written_in
 
 #: what this machine lacks, not the upstream
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
-#: an answer that is not read
-TOO_MUCH = object()
 logger = logging.getLogger("cabs.serve")
 
 
@@ -71,6 +69,7 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
         hide = not options.get("include_usage")
         body["stream_options"] = {**options, "include_usage": True}
     payload = await shared.gate.beside(ask.size, encoded, body)
+    del body
     left = max(ask.left, 0.05)
     seconds = min(upstream.timeout, left)
     times = aiohttp.ClientTimeout(total=None if streams else left, connect=seconds, sock_read=seconds)
@@ -110,20 +109,21 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
     except asyncio.CancelledError:
         call.finish("broken", reason="the client went away", billed=call.sent)
         raise
-    data = None if content is None else await shared.gate.beside(len(content), _parsed, content)
-    if content is None or data is TOO_MUCH:
+    reply = None
+    if content is not None:
+        size, holder = len(content), [content]
+        del content  # whoever reads it lets go of it
+        reply = await shared.gate.beside(size, read_reply, holder, response, ask.dialect)
+    if reply is None:
         return call.failed(Meaning.RETRY, 502, "answered with more than is read", billed=True)
-    means = meaning(response.status, response.headers, data)
-    if means is not Meaning.ANSWERED:
-        return _refused(call, response, means, content, data)
-    fields, wrong = answer_of(data, ask.dialect)
-    usage = fields.get("usage")
-    if wrong is not None:
-        return call.failed(Meaning.RETRY, 502, wrong, usage=usage)
+    if reply.means is not Meaning.ANSWERED:
+        return _refused(call, response, reply.means, reply.content, reply.data)
+    if reply.wrong is not None:
+        return call.failed(Meaning.RETRY, 502, reply.wrong, usage=reply.usage)
     call.breaker.succeeded()
-    written = await shared.gate.beside(len(content), written_in, content)
-    call.finish("answered", usage=usage, response_id=fields.get("id"), written=written, billed=True)
-    return call.answer(response.status, response, content)
+    ask.body = {}  # no other attempt needs it
+    call.finish("answered", usage=reply.usage, response_id=reply.id, written=reply.written, billed=True)
+    return call.answer(response.status, response, reply.content)
 
 
 def _refused(
@@ -270,12 +270,43 @@ def encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
     return aiohttp.BytesIOPayload(io.BytesIO(content), content_type="application/json")
 
 
-def _parsed(content: bytes) -> Any:
-    """`replies.parsed`, or TOO_MUCH."""
+class Reply(NamedTuple):
+    """A whole reply: its bytes, what it means, and what it says.
+
+    Of an answer: usage, id, why it is none, bytes that were written. Of any other reply: data, its JSON.
+    """
+
+    content: bytes
+    means: Meaning
+    data: Any = None
+    usage: Any = None
+    id: Any = None
+    wrong: str | None = None
+    written: int = 0
+
+
+def read_reply(holder: list[bytes], response: aiohttp.ClientResponse, dialect: str) -> Reply | None:
+    """What a reply says, which is taken out of its holder; None: it is more than is read.
+
+    A large one is read as text alone, whose bytes are made again once its values have gone: it has 32 MB, and
+    would be in memory three times.
+    """
+    content, text = holder.pop(), None
     try:
-        return parsed(bytes(bounded(content, commas=False)))
+        narrow = bounded(content, commas=False)
     except Refused:
-        return TOO_MUCH
+        return None
+    if len(content) > limits.LARGE_ANSWER and content.isascii():
+        text, content, narrow = content.decode("ascii"), b"", b""
+    data = parsed(bytes(narrow) if text is None else text)
+    means, fields, wrong = meaning(response.status, response.headers, data), dict[str, Any](), None
+    if means is Meaning.ANSWERED:
+        fields, wrong = answer_of(data, dialect)
+        fields, data = {name: fields.get(name) for name in ("usage", "id")}, None
+    if text is not None:
+        content, text = text.encode("ascii"), None
+    written = written_in(content) if means is Meaning.ANSWERED and wrong is None else 0
+    return Reply(content, means, data, fields.get("usage"), fields.get("id"), wrong, written)
 
 
 def _lacking(error: Exception) -> bool:

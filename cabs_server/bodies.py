@@ -37,7 +37,7 @@ async def body_of(request: Request) -> dict[str, Any]:
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
     content, announced, loop = bytearray(), int(length), asyncio.get_running_loop()
-    request.state.room = room = Room(gate.shares, request.state.caller.name, request.receive)
+    request.state.room = room = Room(gate, request.state.caller.name, request.receive)
     request.state.ends.callback(room.close)
     try:
         async with asyncio.timeout(limits.BODY_SECONDS) as clock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints import request as asked
 from cabs_core.router.router import Router
 from cabs_core.router.terms import MODELS, VALUE, Terms
+from cabs_server import limits
 from cabs_server.bodies import body_of
 from cabs_server.call import Answer, Ask
 from cabs_server.callers import Refused
@@ -30,8 +32,8 @@ def completion(dialect: str) -> Endpoint:
         ask, model, router = await _asked(request, dialect)
         forwarder = request.app.state.forwarder
         if model is None:
-            return _answered(await forwarder.routed(router, ask))
-        return _answered(await forwarder.named(router, model, ask))
+            return response_of(await forwarder.routed(router, ask))
+        return response_of(await forwarder.named(router, model, ask))
 
     return complete
 
@@ -39,7 +41,7 @@ def completion(dialect: str) -> Endpoint:
 async def count_tokens(request: Request) -> Response:
     """POST /v1/messages/count_tokens: as a model counts, else an estimate."""
     ask, model, router = await _asked(request, "messages")
-    return _answered(await request.app.state.forwarder.count_tokens(router, ask, model))
+    return response_of(await request.app.state.forwarder.count_tokens(router, ask, model))
 
 
 async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Router]:
@@ -87,10 +89,23 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
     )
 
 
-def _answered(answer: Answer) -> Response:
+def response_of(answer: Answer) -> Response:
+    """What goes back to the client; a large body in pieces."""
     if answer.stream is not None:
         return StreamingResponse(answer.stream, answer.status, answer.headers)
-    return Response(answer.body, answer.status, answer.headers)
+    if len(answer.body) <= limits.LARGE_ANSWER:
+        return Response(answer.body, answer.status, answer.headers)
+    length = {"content-length": str(len(answer.body))}
+    return StreamingResponse(_in_pieces(answer.body), answer.status, answer.headers | length)
+
+
+async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
+    """A large answer, each piece once the client has taken those before it.
+
+    Uvicorn takes the whole of it, and calls it sent though the client does not read.
+    """
+    for begin in range(0, len(body), limits.SMALL_BODY):
+        yield body[begin : begin + limits.SMALL_BODY]
 
 
 async def embeddings(request: Request) -> Response:
@@ -101,7 +116,7 @@ async def embeddings(request: Request) -> Response:
         expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
         raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
     ask = await ask_of(request, body, "embeddings")
-    return _answered(await state.forwarder.named(state.keeper.router, name, ask))
+    return response_of(await state.forwarder.named(state.keeper.router, name, ask))
 
 
 def _models(request: Request) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from typing import ParamSpec, TypeVar
 
 from starlette.types import Receive
@@ -52,14 +52,14 @@ class Room:
     """What a request takes of its key's bytes, from its body on until its answer was sent.
 
     Args:
-        receive: of ASGI.
+        gate: whose shares they are. receive: of ASGI.
 
     Attributes:
         read: whether the body has been read; where the client leaves after that, it waits no more.
     """
 
-    def __init__(self, shares: dict[str, _Share], key: str, receive: Receive):
-        self._shares, self._key, self._receive = shares, key, receive
+    def __init__(self, gate: Gate, key: str, receive: Receive):
+        self._gate, self._shares, self._key, self._receive = gate, gate.shares, key, receive
         self._parts, self.read = Counter[str](), False
 
     async def hold(self, part: str, size: int, most: int | None = None) -> None:
@@ -103,6 +103,8 @@ class Room:
         share = self._shares.get(self._key)
         if share is not None and (size := self._parts.total()):
             self._parts.clear()
+            if size > limits.STEP:
+                self._gate.tidy()
             share.bytes, share.busy = share.bytes - size, share.busy - 1
             self._tell(share)
 
@@ -141,6 +143,7 @@ class Gate:
         self.requests: Counter[str] = Counter()
         self.shares: dict[str, _Share] = {}
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="cabs-read")
+        self._tidying: Future[None] | None = None
 
     async def beside(self, size: int, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
         """work(*arguments, **keywords), whose time grows with `size` bytes: of large ones one at a time
@@ -161,6 +164,12 @@ class Gate:
             return done
         finally:  # else this frame and the exception, which refer to each other, would keep what was read
             del done
+
+    def tidy(self) -> None:
+        """Have memory that large requests leave go back to the system, once for all that have ended."""
+        if self._tidying is None or self._tidying.done():
+            with suppress(RuntimeError):  # the thread has ended
+                self._tidying = self._reader.submit(limits.give_back_memory)
 
     def close(self) -> None:
         """End the thread."""

@@ -122,6 +122,10 @@ ATTACKS: dict[str, tuple[str, Callable[[], Iterator[bytes]]]] = {
         "a key opens streams and does not read them",
         lambda: _held(b"".join(_post(_CHAT, _chat("word " * 2_000, stream=True)))),
     ),
+    "unread": (
+        "a key has large texts repeated and does not read the answers",
+        lambda: _held(b"".join(_post(_CHAT, _body("text")))),
+    ),
     "bombs": (
         "a key asks the model whose answer unpacks to 1 GB",
         lambda: iter(_post("/v1/embeddings", b'{"model": "bomb", "input": "Hi"}')),

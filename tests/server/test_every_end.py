@@ -40,7 +40,7 @@ PLACES = [
         (Upstream, "headers body bill most_usd"),
         (Counters, "call add observe"),
         (Events, "feed end"),
-        (attempt, "encoded _parsed meaning answer_of error_event"),
+        (attempt, "encoded read_reply parsed meaning answer_of error_event"),
         (call, "estimated"),
         (aiohttp.ClientSession, "post"),
         (aiohttp.ClientResponse, "release"),

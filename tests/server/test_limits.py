@@ -12,6 +12,7 @@ import time
 import tracemalloc
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -25,7 +26,10 @@ from starlette.routing import Route
 from benchmarks.speed.servers import free_port, wait_for
 from cabs_core.data.endpoints.request import LONGEST
 from cabs_server import bodies, limits, streams
+from cabs_server.attempt import read_reply
+from cabs_server.call import Answer
 from cabs_server.callers import Refused
+from cabs_server.completions import response_of
 from cabs_server.gate import Gate, Room
 from cabs_server.protocol import BoundedProtocol
 from cabs_server.streams import Events, written_in
@@ -304,10 +308,10 @@ def run_on_gate(work):
 
     async def run():
         gate, stays = Gate(), asyncio.Event().wait
-        await work(gate, lambda key: Room(gate.shares, key, stays))
+        await work(gate, lambda key: Room(gate, key, stays))
         async with asyncio.timeout(5):
             for key in "ab":
-                await Room(gate.shares, key, stays).hold("body", 11)
+                await Room(gate, key, stays).hold("body", 11)
         gate.close()
 
     asyncio.run(run())
@@ -407,7 +411,7 @@ def test_a_client_that_leaves_waits_no_more(ten_bytes, monkeypatch):
             await left.wait()
             return {"type": "http.disconnect"}
 
-        second = Room(gate.shares, "a", receive)
+        second = Room(gate, "a", receive)
         second.read = True
         waits = asyncio.create_task(second.hold("answer", 8))
         await asyncio.sleep(0.01)
@@ -417,6 +421,25 @@ def test_a_client_that_leaves_waits_no_more(ten_bytes, monkeypatch):
         first.close()
 
     run_on_gate(work)
+
+
+def test_memory_of_large_requests_goes_back_to_the_system(monkeypatch):
+    given_back, goes_on = [], threading.Event()
+
+    def give_back():
+        given_back.append(goes_on.wait(10))
+
+    monkeypatch.setattr(limits, "give_back_memory", give_back)
+
+    async def work(gate, room):
+        for size in (1, limits.STEP + 1, limits.STEP + 1, limits.STEP + 1):
+            mine = room("a")
+            await mine.hold("body", size)
+            mine.close()
+        goes_on.set()
+
+    run_on_gate(work)
+    assert given_back == [True]  # once for all that ended meanwhile
 
 
 parts = st.lists(st.tuples(st.sampled_from(["body", "values", "answer"]), st.integers(1, 12)), max_size=3)
@@ -465,6 +488,37 @@ def test_a_large_answer_is_counted_within_its_size():
         assert tracemalloc.get_traced_memory()[1] < 4 * len(answer)
     finally:
         tracemalloc.stop()
+
+
+def test_a_large_reply_is_in_memory_twice_at_most():
+    size, response = 8 << 20, SimpleNamespace(status=200, headers={})
+    tracemalloc.start()
+    try:
+        text = json.dumps({"id": "r", "choices": [{"message": {"content": "x" * size}}]}).encode()
+        holder, before = [text], hash(text)
+        del text
+        tracemalloc.reset_peak()
+        reply = read_reply(holder, response, "chat")
+        assert tracemalloc.get_traced_memory()[1] < 2.2 * size
+    finally:
+        tracemalloc.stop()
+    assert (reply.id, reply.wrong, reply.written, hash(reply.content)) == ("r", None, size, before)
+
+
+def test_a_large_answer_is_sent_as_its_client_takes_it():
+    body, sent = bytes(range(256)) * 4096, list[dict]()
+
+    async def send(message):
+        sent.append(message)
+
+    async def stays():
+        await asyncio.Event().wait()
+
+    response = response_of(Answer(200, {"content-type": "application/json"}, body))
+    asyncio.run(response({"type": "http", "asgi": {"spec_version": "2.4"}}, stays, send))
+    pieces = [message["body"] for message in sent[1:]]
+    assert b"".join(pieces) == body and max(map(len, pieces)) <= limits.SMALL_BODY
+    assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(body)
 
 
 @given(st.lists(st.tuples(texts, st.sampled_from(["\n\n", "\r\n\r\n"])), max_size=6), st.data())

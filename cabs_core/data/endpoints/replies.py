@@ -330,7 +330,8 @@ def parsed(body: Any) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        text = body if isinstance(body, str) else body[:4000].decode("utf-8", "replace")
+        start = body[:4000]
+        text = start if isinstance(start, str) else start.decode("utf-8", "replace")
         return {"message": text} if text.strip() else None
 
 
