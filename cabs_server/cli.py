@@ -36,6 +36,13 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
         "Default: none is."
     ),
 )
+@click.option(
+    "--score-rule",
+    type=click.Choice(["uniform", "seldom"]),
+    default="uniform",
+    show_default=True,
+    help="Which ones: all alike, or rather those whose model is seldom drawn.",
+)
 @click.option("--budget-per-request", type=float, help="Target in USD a request, instead of rho.")
 @click.option("--budget-per-day", type=float, help="Target in USD a day, instead of rho.")
 @click.option(

@@ -40,6 +40,7 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
         scored: number of scored decisions of all models.
     """
     w, s = np.asarray(weights, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    w, s = w[w > 0.0], s[w > 0.0]
     n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0
     half = None
     if n_eff >= FEWEST:

@@ -1,12 +1,14 @@
 """Which answers a router wants scored: marks, drawn with probabilities that are known.
 
-With p(a) the probability of arm a at a decision, the mark has probability q(a) = min(1, c / sqrt(p(a))) where
-a was played, and c is such that sum_a p(a) q(a) is the share to be scored, at every decision. So the marked
-decisions are a fair sample of the requests, and among them arms are more even than among all: what is drawn
-seldom, an exploration say, is scored more often. No q is below share / sqrt(K), so weights stay bounded.
+With p(a) the probability of arm a at a decision, the mark has probability q(a) where a was played:
 
-The root is half way between marks of equal probability, which tell most of what is played, and 1 / p, which
-tells as much of every arm.
+    uniform     q(a) = share;
+    seldom      q(a) = min(1, c / sqrt(p(a))), c such that sum_a p(a) q(a) is the share, at every decision.
+
+So the marked decisions are a fair sample of the requests by either rule. By `seldom` arms are more even among
+them: an exploration is scored more often than what the policy likes, and the log tells more of other
+policies. No q is below share / sqrt(K), so weights stay bounded. What either costs and brings is measured in
+docs/measurements/logs.md, "Which answers to have scored".
 
 Among the marked decisions arm a has probability p(a) q(a) / share. By it the score of a marked decision
 teaches and is weighed in estimates (`evaluation.ope.data`). A score of a decision that was not marked came by
@@ -16,7 +18,7 @@ the will of somebody, with a probability that nobody knows: it teaches, and no e
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
 
+Rule = Literal["uniform", "seldom"]
+RULES: tuple[str, ...] = get_args(Rule)
 #: columns of the queue
 QUEUE = ("id", "time", "model", "cost", "q", "prompt", "response_id", "call_id", "session", "caller")
 
@@ -48,20 +52,23 @@ def check_share(share: float | None) -> None:
         raise RouterError(f"score_share {share!r:.40}: expected a share of the decisions, above 0 up to 1")
 
 
-def mark(pmf: np.ndarray, arm: int, share: float, decision: str) -> Mark:
+def mark(pmf: np.ndarray, arm: int, share: float, rule: str, decision: str) -> Mark:
     """Draw the mark of a decision.
 
     Args:
         pmf: `[K]`, from which its arm was drawn. share: of the decisions to mark, in (0, 1].
+        rule: one of `RULES`.
         decision: its id, which is random: from it comes the draw, so it can be checked later.
     """
-    both = joint(pmf, share)
-    q = min(float(both[arm] / pmf[arm]), 1.0)
+    q, among = share, pmf
+    if rule == "seldom":
+        both = evened(pmf, share)
+        q, among = min(float(both[arm] / pmf[arm]), 1.0), both / both.sum()
     draw = float(stream_key("score", decision)[0] >> np.uint64(11)) / 2.0**53
-    return Mark(draw < q, q, both / both.sum())
+    return Mark(draw < q, q, among)
 
 
-def joint(pmf: np.ndarray, share: float) -> np.ndarray:
+def evened(pmf: np.ndarray, share: float) -> np.ndarray:
     """p q = min(p, c sqrt(p)) `[K]`, of sum `share`: the probability of every arm to be played and marked."""
     roots, p = np.sqrt(pmf), np.sort(pmf)
     rest = share - np.concatenate([[0.0], np.cumsum(p)[:-1]])

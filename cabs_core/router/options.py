@@ -11,7 +11,7 @@ from typing import get_args
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import Sticky
 from cabs_core.router.bundle import Manifest, check_mode
-from cabs_core.router.marks import check_share
+from cabs_core.router.marks import RULES, check_share
 
 STICKY: tuple[str, ...] = get_args(Sticky)
 ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
@@ -31,7 +31,8 @@ class RouterOptions:
         seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the
             replay.
         keep_prompts: log the prompts themselves.
-        score_share: share of the drawn decisions that are marked to be scored (`marks`); None: none is.
+        score_share: share of the drawn decisions that are marked to be scored; None: none is. score_rule:
+            which ones (`marks`).
         prices: {model: USD per one million tokens in}. With them the expected cost of a call is its known
             part plus what was learnt about its output (`charges`); without, it is what the bundle predicts
             for the text.
@@ -42,7 +43,8 @@ class RouterOptions:
             bundle.
 
     Raises:
-        RouterError: sticky or route_by is none of `STICKY`, `ROUTE_BY`.
+        RouterError: sticky, route_by or score_rule is none of `STICKY`, `ROUTE_BY`, `RULES`; score_share is
+            no share.
     """
 
     mode: str | None = None
@@ -54,6 +56,7 @@ class RouterOptions:
     seed: int | str | None = None
     keep_prompts: bool = False
     score_share: float | None = None
+    score_rule: str = "uniform"
     prices: Mapping[str, float] | None = None
     cache_prices: Mapping[str, tuple[float, float | None]] | None = None
     sticky: str = "session"
@@ -65,6 +68,7 @@ class RouterOptions:
         for what, value, choices in (
             ("sticky", self.sticky, STICKY),
             ("route_by", self.route_by, ROUTE_BY),
+            ("score_rule", self.score_rule, RULES),
         ):
             if value not in choices:
                 raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(choices)}")

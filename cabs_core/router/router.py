@@ -243,8 +243,8 @@ class Router(LoggedBundle):
                 row |= {"available": usable, "rho": decision.rho, "mode": self.options.mode, **facts}
                 row |= {"prompt_hash": prompt_hash(prediction.text), "prompt_length": prediction.length}
                 teaches, marked = decision, None
-                if self.options.score_share is not None:
-                    marked, q, pmf = mark(decision.pmf, at, self.options.score_share, name)
+                if (share := self.options.score_share) is not None:
+                    marked, q, pmf = mark(decision.pmf, at, share, self.options.score_rule, name)
                     row |= {"q": q, "marked": int(marked)}
                     teaches = self.policy.redraw(decision, at, pmf) if marked else decision
                 row |= {"embedding": prediction.embedding, "decision": json.dumps(teaches.to_dict())}

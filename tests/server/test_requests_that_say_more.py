@@ -91,7 +91,7 @@ def test_a_turn_that_keeps_its_model_says_so(place):
 def test_answers_whose_score_is_wanted_say_so_and_wait_in_a_queue(place):
     keys = {"keys": {"one": "key-1", "two": "key-2"}, "admin_keys": {"me": "key-3"}}
     asked, other, admin = ({"authorization": f"Bearer key-{i}"} for i in (1, 2, 3))
-    with client(place, score_share=0.5, **keys) as c:
+    with client(place, score_share=0.5, score_rule="seldom", **keys) as c:
         answers = [c.post("/v1/chat/completions", json=ASK, headers=asked) for _ in range(20)]
         answers += [c.post("/v1/decision", json={"text": "Hello"}, headers=asked) for _ in range(10)]
         settle(c)

@@ -17,11 +17,13 @@ from cabs_core.base.errors import DataError, RouterError
 from cabs_core.data.outcomes.from_logs import event_frame
 from cabs_core.evaluation.ope import read_events
 from cabs_core.router import EventLog, Router
+from cabs_core.router.decidable import reach
 from cabs_core.router.doctor import examine
-from cabs_core.router.marks import QUEUE, joint, mark, queue
+from cabs_core.router.marks import QUEUE, evened, mark, queue
 from cabs_dagster.cli import main
 
 SHARE = 0.2
+SELDOM = {"score_share": SHARE, "score_rule": "seldom"}
 
 
 @given(
@@ -30,22 +32,27 @@ SHARE = 0.2
 )
 def test_every_decision_is_marked_with_the_share_and_arms_as_evenly_as_can_be(weights, share):
     p = np.array(weights) / np.sum(weights)
-    both = joint(p, share)
+    both = evened(p, share)
     assert both.sum() == pytest.approx(share, abs=1e-12) and (both <= p).all() and (both >= 0.0).all()
     below = both < p * (1.0 - 1e-9)  # all others are marked whenever they are played
     level = both[below] / np.sqrt(p[below])
     assert np.allclose(level, level[:1]) and (np.sqrt(p[~below]) <= level.min(initial=1.0) + 1e-6).all()
     arm = int(p.argmax())
-    one = mark(p, arm, share, "id")
+    one = mark(p, arm, share, "seldom", "id")
     assert share / np.sqrt(len(p)) - 1e-9 <= one.q <= 1.0 and one.pmf.sum() == pytest.approx(1.0)
-    assert one[:2] == mark(p, arm, share, "id")[:2]
+    assert one[:2] == mark(p, arm, share, "seldom", "id")[:2]
+    alike = mark(p, arm, share, "uniform", "id")
+    assert alike.q == share and alike.pmf is p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["hier_mix", "lin_ucb", "cabs_c_linear"])
-def test_marks_are_drawn_as_the_log_says(make_bundle, policy):
+@pytest.mark.parametrize(
+    ("policy", "rule"),
+    [("hier_mix", "seldom"), ("lin_ucb", "seldom"), ("cabs_c_linear", "seldom"), ("hier_mix", "uniform")],
+)
+def test_marks_are_drawn_as_the_log_says(make_bundle, policy, rule):
     """20,000 decisions: in all, and of every model."""
-    router = Router.load(make_bundle(policy, epsilon=0.2), seed=2, score_share=SHARE)
+    router = Router.load(make_bundle(policy, epsilon=0.2), seed=2, score_share=SHARE, score_rule=rule)
     router.route_many(router.predict(["What is two plus two?"]) * 20_000)
     rows = router.log.decisions()
     q, marked = np.array([d.q for d in rows]), np.array([d.marked for d in rows])
@@ -66,7 +73,7 @@ def test_marks_are_drawn_as_the_log_says(make_bundle, policy):
 def test_marks_change_nothing_else(make_bundle, test_prompts):
     """The same models from the same probabilities; what was learnt is a function of the log."""
     folder = make_bundle("lin_ts")
-    with_marks = Router.load(folder, seed=1, score_share=SHARE, epsilon=0.0)
+    with_marks = Router.load(folder, seed=1, epsilon=0.0, **SELDOM)
     without = Router.load(folder, seed=1, epsilon=0.0)
     for text in test_prompts[:40]:
         one, two = with_marks.route(text), without.route(text)
@@ -79,7 +86,7 @@ def test_marks_change_nothing_else(make_bundle, test_prompts):
 
 def test_what_was_learnt_is_a_function_of_the_log(make_bundle, test_prompts, tmp_path):
     folder, place = make_bundle("cabs_c_linear", epsilon=0.3), tmp_path / "log.sqlite"
-    router = Router.load(folder, log=place, seed=1, score_share=SHARE, learned=tmp_path / "none")
+    router = Router.load(folder, log=place, seed=1, learned=tmp_path / "none", **SELDOM)
     for i, decision in enumerate(router.route_many(test_prompts[:60])):
         router.feedback(decision.id, score=float(i % 2), cost=1e-4)
     again = Router.load(folder, log=EventLog(place), seed=2)
@@ -98,7 +105,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     for decision in before.route_many(test_prompts[:10]):
         before.feedback(decision.id, score=1.0, cost=1e-4)
     assert read_events(log, before.arms).weights is None
-    router = Router.load(folder, log=log, seed=1, score_share=SHARE, keep_prompts=True)
+    router = Router.load(folder, log=log, seed=1, keep_prompts=True, **SELDOM)
     routed = router.route_many(test_prompts[10:])
     chance = [d for d in routed if not d.marked]
     for decision in chance:
@@ -123,6 +130,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     np.testing.assert_allclose(frame["propensity"][frame["score"].notna()], data.propensities)
     facts = examine(folder, tmp_path / "log.sqlite")
     assert facts["rewards"] == len(rows) and facts["unscored"] == 0
+    assert reach("a", [0.0, 0.0], [1.0, 0.0], 2).n_eff == 0.0  # by chance alone
     nothing_wanted = EventLog(":memory:")
     router = Router.load(folder, log=nothing_wanted, seed=1, score_share=0.01)
     decision = next(d for d in router.route_many(test_prompts) if not d.marked)
@@ -158,3 +166,5 @@ def test_the_queue(make_bundle, test_prompts, tmp_path):
 def test_a_share_is_a_share(make_bundle, share):
     with pytest.raises(RouterError, match="score_share"):
         Router.load(make_bundle("lin_ts"), score_share=share)
+    with pytest.raises(RouterError, match="score_rule 'best': expected one of uniform, seldom"):
+        Router.load(make_bundle("lin_ts"), score_rule="best")
