@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.theory import experiments
 from cabs_dagster.resources import CabsResource
 
 
+@pytest.mark.slow
 def test_it_is_made_once_and_again_when_damaged(cabs_home: Path, monkeypatch) -> None:
     from cabs_assets.theory import theory as asset
 

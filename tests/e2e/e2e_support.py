@@ -44,6 +44,9 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: floa
     raise AssertionError(f"waited {seconds:.0f} s (times {patience():.1f}) in vain for: {what}")
 
 
+#: asks for a run
+LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
+  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 _SENSOR = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor {
   sensorState { id } } } }"""
 

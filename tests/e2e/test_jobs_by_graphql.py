@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from e2e_support import ROOT, Dev, drop_pool, environment, wait_for
+from e2e_support import LAUNCH, ROOT, Dev, drop_pool, environment, wait_for
 
 from cabs_core.report.rows import FIGURES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 DG = Path(sys.executable).with_name("dg")
-LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
-  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 BACKFILL = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 PROGRESS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
@@ -158,13 +156,8 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
         assert said["utility"] == again and said[mart] == again
         assert said["utility"] == pytest.approx(policies[policy]["utility"], rel=1e-4)
         model, _, _ = mart.partition(".")
-        for (
-            _,
-            _,
-            mart_column,
-            _,
-        ) in FIGURES.values():  # the others are traced in tests/core/report/test_rows.py
-            ends = dev.made_of(f"marts/{model}", mart_column)
+        for figure in FIGURES:  # tests/core/report/test_rows.py computes the others again
+            ends = dev.made_of(f"marts/{model}", FIGURES[figure][2])
             assert {asset for asset, _ in ends} == {"outcomes"}, ends
 
         # a second pool, new: the first one's replays are not played again

@@ -12,14 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from e2e_support import Dev, drop_pool, fingerprints, listening, processes, wait_for
+from e2e_support import LAUNCH, Dev, drop_pool, fingerprints, listening, processes, wait_for
 
 from cabs_dagster.instance import template
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-_LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
-  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 _CANCEL = "mutation($id: String!) { terminateRun(runId: $id) { __typename } }"
 _SLOTS = """{ instance { concurrencyLimit(concurrencyKey: "gpu") { claimedSlots { runId stepKey } } } }"""
 
@@ -66,7 +64,7 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
         }
         tags = [{"key": "dagster/partition", "value": "chaos"}]
         asked = {"selector": selector, "mode": "default", "executionMetadata": {"tags": tags}}
-        canceled = dev.query(_LAUNCH, p=asked)["launchRun"]["run"]["runId"]
+        canceled = dev.query(LAUNCH, p=asked)["launchRun"]["run"]["runId"]
         pid = wait_for("oracles", lambda: caught(home, "oracles"), 180, 0.005)
         assert slots(dev) == {canceled}
         with ThreadPoolExecutor(1) as pool:  # the answer comes when the process has ended

@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from e2e_support import Dev, cabs, fingerprints, records, wait_for
+from e2e_support import LAUNCH, Dev, cabs, fingerprints, records, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-_LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
-  __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 _RETRY = """mutation($p: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $p) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 _RUN = "query($id: ID!) { runOrError(runId: $id) { ... on Run { status rootRunId } } }"
@@ -71,7 +69,7 @@ def test_a_retry_computes_only_what_failed(finished: Path) -> None:
             "runConfigData": {},
             "executionMetadata": {"tags": [{"key": k, "value": v} for k, v in tags.items()]},
         }
-        failed, status = launched(dev, _LAUNCH, wanted)
+        failed, status = launched(dev, LAUNCH, wanted)
         assert status == "FAILURE"
         rows, checks = partition(dev)
         assert len(rows) == 3

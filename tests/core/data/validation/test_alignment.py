@@ -95,6 +95,7 @@ def shared_difficulty(n: int, loadings: np.ndarray, seed: int) -> np.ndarray:
     return (ability > rng.uniform(-1.2, 0.8, k)).astype(float)
 
 
+@pytest.mark.slow
 def test_true_tables_are_not_called_misaligned() -> None:
     """At most 1 % false alarms; 831 tables of this kind (n = 300 to 10,000, K = 2 to 30)
     gave none, and these give none."""
@@ -172,6 +173,7 @@ def test_real_matrix_in_document_order_passes(both_orders) -> None:
     assert [name for name, r in results.items() if not r.passed] == []
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_real_matrix_as_published_fails_and_the_blocks_are_named(both_orders) -> None:
     _, published, pool_file = both_orders
