@@ -92,7 +92,7 @@ SAVINGS: dict[str, tuple[Callable[[Rng, int], tuple[np.ndarray, np.ndarray, floa
     for costs, draw in COSTS.items()
 }
 SAVINGS |= {
-    f"a model {times:g} times as dear in {100 * share:g} %": (_dear_in(share, times), times)
+    f"a model {times:g} times as dear in {percentage(share, None)}": (_dear_in(share, times), times)
     for share, times in ((0.02, 10.0), (0.005, 50.0))
 }
 
