@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from benchmarks.verdict_worlds import Rng, WorldTable, gap_of
+from cabs_core.base.units import percentage
 
 SIZES = (50, 100, 200, 500, 1000, 2000)
 
