@@ -165,7 +165,7 @@ def attack(name: str, port: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Attack with so many clients at once."""
+    """Attack with so many clients at once, of each kind one at least."""
     name, count = sys.argv[1], int(sys.argv[2])
     names = list(ATTACKS) if name == "all" else [name]
     for kind in names:
@@ -176,7 +176,7 @@ def main() -> None:
             threading.Thread(
                 target=attack, args=(names[i % len(names)], int(port), float(seconds)), daemon=True
             )
-            for i in range(count)
+            for i in range(max(count, len(names)))
         ]
         for client in clients:
             client.start()
