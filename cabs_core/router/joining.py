@@ -121,7 +121,12 @@ def add_model(
         policy, algorithm = router.learner.policy, router.learner.policy.algorithm
         given = scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from
         vectors = None if scored is None else router.embed(scored.prompts)
-        policy.add_arm(name, *((vectors, scored.scores) if given and scored is not None else ()))
+        if given and scored is not None:
+            policy.add_arm(name, vectors, scored.scores)
+        else:
+            near = int(np.argmax(trained.weights @ prior.weights))
+            shift = float(prior.offset - trained.offsets[near])
+            policy.add_arm(name, like=router.arms[near], shift=shift)
         if scored is not None and vectors is not None and algorithm.learns:
             _learn(router, grown, name, scored, vectors)
         entry = {"name": name, **_means(router, trained, prior, scored), "free": free}

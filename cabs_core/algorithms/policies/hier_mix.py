@@ -142,8 +142,8 @@ LEAST_WEIGHT = 0.1
 #: that was not yet played is expected to be as good as those that were, and these are favourites
 DISTRUSTING_LEVEL = 0.02
 
-#: deviation of an arm's own level where a few scored prompts, not the train split, say how good it is: a
-#: rigid arm would stay with the mean of the few
+#: deviation of an arm's own level where not the train split says how good it is, but a few scored prompts,
+#: another arm or its price: a rigid arm would stay with that
 JOINED_ARM = 0.3
 
 #: of what the offline labels say of the arms: half, their order alone (the best single model is one of
@@ -487,17 +487,20 @@ class HierMix(CompiledPolicy):
         )
 
     def grow(self) -> None:
-        """The new arm's deviations start at their priors; it uses at once what the arms share."""
+        """The new arm's own level is free; its other deviations start at their priors, and it uses at once
+        what the arms share."""
         a, r = self.anchored, self.residual
         m, d = len(r.prior), self.dim
+        own = np.stack([np.diag(v) for v in r.prior])
+        own[:, 0, 0] = np.maximum(own[:, 0, 0], JOINED_ARM**2)
         self.anchored = a._replace(
-            var=np.append(a.var, self.settings.anchor_arm**2),
+            var=np.append(a.var, max(self.settings.anchor_arm, JOINED_ARM) ** 2),
             cross=np.vstack([a.cross, np.zeros(self.dim + 2)]),
             total=np.append(a.total, 0.0),
             level=np.append(a.level, a.level.mean()),
         )
         self.residual = r._replace(
-            cov_arm=np.concatenate([r.cov_arm, np.stack([np.diag(v) for v in r.prior])[:, None]], axis=1),
+            cov_arm=np.concatenate([r.cov_arm, own[:, None]], axis=1),
             mean_arm=np.concatenate([r.mean_arm, np.zeros((m, 1, d + 1))], axis=1),
             ridge=np.vstack([r.ridge, r.ridge.mean(axis=0)]),
         )
@@ -506,13 +509,6 @@ class HierMix(CompiledPolicy):
         c = self.changes
         self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
         self.played, self.paid = np.append(self.played, 0), np.hstack([self.paid, np.zeros((3, 1))])
-
-    def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """The new arm's own level is free: what is predicted of it comes from these few prompts."""
-        self.grow()
-        self.anchored.var[-1] = JOINED_ARM**2
-        own = self.residual.cov_arm[:, -1, 0, 0]
-        np.maximum(own, JOINED_ARM**2, out=own)
 
     def shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual

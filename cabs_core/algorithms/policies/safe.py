@@ -250,20 +250,27 @@ class SafePolicy:
     # -- arms that come and go -------------------------------------------------------------------------------
 
     def add_arm(
-        self, name: str, embeddings: ArrayLike | None = None, scores: ArrayLike | None = None
+        self,
+        name: str,
+        embeddings: ArrayLike | None = None,
+        scores: ArrayLike | None = None,
+        *,
+        like: str | None = None,
+        shift: float = 0.0,
     ) -> None:
         """A new arm becomes playable at the end of `arms`.
 
         It learns nothing from earlier decisions, even if an arm of the same name was played and removed
-        before. Nothing is known of it, unless a policy that can (`hier_mix`, `uniroute`) starts it from its
-        scores on a few prompts.
+        before. Nothing is known of it but what requests predict, unless a policy that can (`uniroute`) starts
+        it from its scores on a few prompts, or from those of an arm that it is like.
 
         Args:
             embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].
+            like: an arm that it is expected to score as, `shift` more. Not beside scored prompts.
 
         Raises:
-            PolicyError: there is an arm of that name, or the policy cannot start one from scored prompts.
-                Nothing has changed.
+            PolicyError: there is an arm of that name, or none that it is like, or the policy cannot start one
+                from scored prompts. Nothing has changed.
             DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
         """
         with self._lock:
@@ -275,7 +282,11 @@ class SafePolicy:
                 raise PolicyError(
                     f"{self.name}: scored prompts of {name!r} are embeddings and scores: give both or none"
                 )
-            if embeddings is None or scores is None:
+            if like is not None and (scores is not None or like not in algorithm.arms):
+                raise PolicyError(f"{self.name}: like {like!r}: expected an arm, and no scored prompts")
+            if like is not None:
+                algorithm.grow_like(algorithm.arms.index(like), shift)
+            elif embeddings is None or scores is None:
                 algorithm.grow()
             else:
                 algorithm.grow_from(np.asarray(embeddings), np.asarray(scores))

@@ -127,6 +127,37 @@ def test_few_scored_prompts_do_not_settle_how_good_a_model_is(placed, log, test_
     assert chances[0] < 0.2 and chances[1] > 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["like", "prices"])
+def test_a_better_model_is_found_whatever_it_joined_as(placed, log, test_prompts, how):
+    """The best of all comes as good as the worst, or as cheap as it: its scored calls say better."""
+    folder = placed("hier_mix")
+    router = Router.load(folder, log=log)
+    worst = min(router.manifest.arms, key=lambda arm: arm["mean_score"])["name"]
+    prices = {arm["name"]: arm["mean_cost"] for arm in router.manifest.arms}
+    prior = {"like": worst, "prices": {**prices, "new": prices[worst]}}
+    add_model(folder, "new", **{how: prior[how]}, log=log)
+    router, shares = Router.load(folder, log=log, seed=3), []
+    for part in range(4):
+        made = [router.route(f"{text} {part}") for text in test_prompts[:60]]
+        shares.append(np.mean([decision.probabilities["new"] for decision in made]))
+        for decision in made:
+            score = 0.95 if decision.model == "new" else decision.scores[decision.model]
+            router.feedback(decision.id, score=score, cost=decision.costs[decision.model])
+    assert shares[2] > 0.7 and shares[-1] > 0.7
+
+
+def test_uniroute_places_a_model_without_scored_prompts_by_the_one_it_is_like(placed, log, test_prompts):
+    folder = placed("uniroute")
+    arms = Router.load(folder, log=log).arms
+    add_model(folder, "twin", like=arms[1], log=log)
+    prices = {**dict.fromkeys(arms, 1e-3), "twin": 1e-3, "dear": 1e-2}
+    add_model(folder, "dear", prices=prices, log=log)
+    means = Router.load(folder, log=log).learner.policy.algorithm.predictor.means_
+    np.testing.assert_array_equal(means[:, 4], means[:, 1])
+    np.testing.assert_allclose(means[:, 5], np.minimum(means[:, 0] + 0.1, 1.0))
+
+
 def test_a_model_like_another_and_one_of_which_prices_alone_are_known(placed, log, test_prompts):
     folder = placed()
     first = Router.load(folder, log=log)
@@ -142,10 +173,17 @@ def test_a_model_like_another_and_one_of_which_prices_alone_are_known(placed, lo
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("how", ["scored", "like", "prices"])
 @pytest.mark.parametrize("policy", ["hier_mix", "cabs_c_linear"])
-def test_propensities_are_exact_once_a_model_has_joined(placed, log, test_prompts, policy):
+def test_propensities_are_exact_once_a_model_has_joined(placed, log, test_prompts, policy, how):
     folder = placed(policy)
-    add_model(folder, "new", scored=scored(test_prompts[:8], 0.7), log=log)
+    arms = Router.load(folder, log=log).arms
+    prior = {
+        "scored": scored(test_prompts[:8], 0.7),
+        "like": arms[0],
+        "prices": {**dict.fromkeys(arms, 1e-3), "new": 2e-3},
+    }
+    add_model(folder, "new", **{how: prior[how]}, log=log)
     router = Router.load(folder, log=":memory:", seed=2)
     drawn = router.route_many(router.predict([test_prompts[10]]) * 20_000)
     for arm in router.arms:
