@@ -246,10 +246,9 @@ class PolicyMachinery:
             "again with its column"
         )
 
-    def grow_like(self, arm: int, shift: float) -> None:
-        """Extend the state by one arm that is expected to score `shift` more than `arm` does. Most policies
+    def resemble(self, arm: int, shift: float) -> None:
+        """The last arm, which has just come, is expected to score `shift` more than `arm` does. Most policies
         read that in what a request predicts."""
-        self.grow()
 
     def resized(self) -> None:
         """Allocate scratch arrays anew after arms were added or removed."""

@@ -284,12 +284,12 @@ class SafePolicy:
                 )
             if like is not None and (scores is not None or like not in algorithm.arms):
                 raise PolicyError(f"{self.name}: like {like!r}: expected an arm, and no scored prompts")
-            if like is not None:
-                algorithm.grow_like(algorithm.arms.index(like), shift)
-            elif embeddings is None or scores is None:
+            if embeddings is None or scores is None:
                 algorithm.grow()
             else:
                 algorithm.grow_from(np.asarray(embeddings), np.asarray(scores))
+            if like is not None:
+                algorithm.resemble(algorithm.arms.index(like), shift)
             algorithm.arms += arms
             self.version += 1
             self.since[name] = self.version

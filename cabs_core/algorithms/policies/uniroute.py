@@ -53,9 +53,8 @@ class UniRoute(Predicted):
             raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
         self.predictor = self.predictor.with_arm(embeddings, scores)
 
-    def grow_like(self, arm: int, shift: float) -> None:
-        """An arm with the errors of another one, moved."""
-        self.grow()
+    def resemble(self, arm: int, shift: float) -> None:
+        """The last arm has the errors of another one, moved."""
         if self.predictor is not None:
             means = self.predictor.means_  # of `grow`, so nobody else's
             means[:, -1] = np.clip(means[:, arm] + shift, 0.0, 1.0)
