@@ -115,6 +115,7 @@ class Gap:
         money = [self._plays * means["cost"][0] for means in (self.own, self.other)]
         #: how much farther than seen costs may reach
         self._tail = tail_factor(money[0] + money[1], self._clusters)
+        self._tail_of_ratio = tail_factor(money[0] + money[1], self._clusters, bound=0.0)
         #: how many prompts of equal cost all the money rests on
         self._carriers = min(independent(paid, self._clusters) for paid in money)
         self._dearest = evidence.dearest
@@ -223,7 +224,7 @@ class Gap:
         left = self._left()
         if left is None or self.carriers is not None:
             return False
-        return bool(abs(1 - left[0] - SAVES) <= self._tail * self._error(*left[1], 0.0).se)
+        return bool(abs(1 - left[0] - SAVES) <= self._tail_of_ratio * self._error(*left[1], 0.0).se)
 
     @cached_property
     def figures(self) -> Figures:
@@ -236,7 +237,7 @@ class Gap:
             values.append(1 - left[0])
             units.append(self._dear)
         errors = [self._error(*part, unit) for part, unit in zip(parts, units, strict=True)]
-        errors[2:] = [error.widened(self._tail) for error in errors[2:]]
+        errors[2:] = [error.widened(self._tail_of_ratio) for error in errors[2:]]
         return Figures(
             np.array(values), np.array([of_queries for of_queries, _ in parts]), errors, left is None
         )

@@ -40,6 +40,7 @@ SCRIPTS = {
     "lengths": "--pool tiny --limits 16",
     "log_alone": "--pool tiny --epsilon 1 --seeds 1",
     "logs": "--pool tiny --policies lin_ucb --epsilon 0.1 --train 60 --seeds 1",
+    "money_worlds": "--tables 2 --sizes 50",
     "object_store": "--pool tiny --pool-file home/pools/tiny.yaml --rho 0 --policies best_single --no-report",
     "oracles": "--pool tiny --split-seeds 0",
     "readings": "--pool tiny --split-seeds 0",
