@@ -180,6 +180,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
         "kept_turns": calls - decisions,
         "other_bundles": sum(n for name, n, _ in bundles if name != manifest.id),
         "bundles": [{"bundle": name, "calls": n, "last": ts} for name, n, ts in bundles],
+        "arm_sets": [{"since": ts, "bundle": name, "arms": names} for ts, name, names in events.arm_sets()],
         "answered": all_calls(events, manifest.id),
         "gaps": [vars(gap) | {"left": gap.left} for gap in gaps],
         "rewards": len(scores),

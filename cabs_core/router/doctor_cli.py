@@ -116,6 +116,14 @@ def _show_costs(facts: dict[str, Any]) -> None:
             else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one["last"]))
         )
         click.echo(f"bundle {one['bundle']}: {one['calls']} calls, the last {last}")
+    before: list[str] = []
+    for one in facts["arm_sets"]:
+        if set(one["arms"]) != set(before) and before:
+            came, left = (sorted(set(a) - set(b)) for a, b in ((one["arms"], before), (before, one["arms"])))
+            day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one["since"]))
+            words = [f"{name} came" for name in came] + [f"{name} left" for name in left]
+            click.echo(f"models since {day}: {', '.join(one['arms'])} ({', '.join(words)})")
+        before = one["arms"]
     if not facts["learns"]:
         click.echo(f"{facts['policy']} does not learn: scores are recorded, and change nothing")
     if (bill := facts["invoice"]) is not None:

@@ -7,11 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.base.errors import DataError, RouterError
 from cabs_core.evaluation.ope import LoggedData, evaluate, read_events
 from cabs_core.router import EventLog, Router, roll_back
+from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.joining import Scored, add_model, remove_model
 from cabs_core.router.scored_table import read_scored
 
@@ -192,6 +194,15 @@ def test_propensities_are_exact_once_a_model_has_joined(placed, log, test_prompt
         )
         assert p.min() > 0.0
         assert abs((played - p).sum()) / np.sqrt((p * (1.0 - p)).sum()) < 3.0
+
+
+def test_doctor_says_which_models_there_were_since_when(placed, log):
+    folder = placed("lin_ts")
+    arms = Router.load(folder, log=log).arms
+    add_model(folder, "new", like=arms[0], log=log)
+    Router.load(folder, log=log)
+    said = CliRunner().invoke(doctor, ["--router", str(folder), "--log", log.place]).output
+    assert f"{', '.join([*arms, 'new'])} (new came)" in said
 
 
 def test_estimates_know_which_models_were_there(placed, log, test_prompts):
