@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.collect_cells import played_cells
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
@@ -200,12 +201,14 @@ def tables(seeds: int, most: int) -> list[dict[str, Any]]:
         for rho in rhos:
             for seed in range(seeds):
                 order = np.random.default_rng(seed).permutation(len(found))[:most]
-                row = played(found.take(order), rho, seed)
+                row = played(found.take(order), rho, seed) | played_cells(found.take(order), rho, seed)
                 rows.append({"table": name, "rho": rho, "seed": seed, **row})
                 print(
                     f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; "
                     f"adaptive {row['decision']} after {row['prompts']} of {row['of']} prompts, "
-                    f"{percentage(row['share'])} of the cost, dropped {row['dropped']}",
+                    f"{percentage(row['share'])} of the cost, dropped {row['dropped']}; cells "
+                    f"{row['cells decision']} after {row['cells prompts']} prompts, "
+                    f"{percentage(row['cells share'])} of the cost",
                     flush=True,
                 )
     return rows

@@ -31,13 +31,13 @@ from cabs_core.base.utility import clipped_utility
 #: a difference of utility below this is not worth a router, as in the report
 MARGIN = 0.01
 LEVEL = 0.05
-_FOLDS = 5
+FOLDS = 5
 #: ways to fold, whose routers are averaged: which prompts share a fold would decide too much early on
-_FOLDINGS = 5
+FOLDINGS = 5
 #: bets of `most`, as shares of the largest that cannot lose everything
 _BETS = np.array([1.0, 0.7, 0.4, 0.2, 0.1, 0.05])
 _COMPONENTS = 48
-_PENALTIES = np.logspace(-2, 3, 11)
+PENALTIES = np.logspace(-2, 3, 11)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,22 @@ def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
     return sd * math.sqrt(2 * part / (n**2 * spread) * math.log(math.sqrt(part) / level))
 
 
+def features_of(prompts: Sequence[str]) -> np.ndarray:
+    """`[n, features]` of the words and the lengths of prompts."""
+    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)
+
+    words = TfidfVectorizer(
+        token_pattern=r"(?u)\w+|[^\w\s]", sublinear_tf=True, max_features=20_000
+    ).fit_transform(prompts)
+    size = min(_COMPONENTS, min(words.shape) - 1)
+    features: np.ndarray = np.log1p([[len(p)] for p in prompts])
+    features = (features - features.mean()) / max(float(features.std()), 1e-6)
+    if size > 0:
+        features = np.hstack([features, TruncatedSVD(size, random_state=0).fit_transform(words)])
+    return features
+
+
 @one_blas_thread()
 def routed(
     prompts: Sequence[str],
@@ -89,36 +105,23 @@ def routed(
     Args:
         scores, costs: `[n, K]`. share: of the other folds that the router learns from.
     """
-    from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
-    n, k = scores.shape
-    words = TfidfVectorizer(
-        token_pattern=r"(?u)\w+|[^\w\s]", sublinear_tf=True, max_features=20_000
-    ).fit_transform(prompts)
-    size = min(_COMPONENTS, min(words.shape) - 1)
-    features = np.log1p([[len(p)] for p in prompts])
-    features = (features - features.mean()) / max(float(features.std()), 1e-6)
-    if size > 0:
-        features = np.hstack([features, TruncatedSVD(size, random_state=0).fit_transform(words)])
+    n, features = len(scores), features_of(prompts)
     utilities = clipped_utility(scores, costs, rho)
     router, single = np.zeros(n), np.zeros(n)
-    for folding in range(_FOLDINGS):
+    for folding in range(FOLDINGS):
         # another stream than the order of the prompts: with the same one the folds would be the rows of the
         # table, every fifth in each
-        fold = np.random.default_rng([seed, folding]).permutation(n) % _FOLDS
-        for f in range(_FOLDS):
+        fold = np.random.default_rng([seed, folding]).permutation(n) % FOLDS
+        for f in range(FOLDS):
             train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
             learnt = train[: max(math.ceil(share * len(train)), 2)]
-            predicted = np.empty((len(test), k))
-            for j in range(k):
-                model = RidgeCV(alphas=_PENALTIES).fit(features[learnt], scores[learnt, j])
-                predicted[:, j] = clipped_utility(
-                    np.clip(model.predict(features[test]), 0, 1), costs[learnt, j].mean(), rho
-                )
-            router[test] += utilities[test, predicted.argmax(axis=1)] / _FOLDINGS
-            single[test] += utilities[test, utilities[train].mean(axis=0).argmax()] / _FOLDINGS
+            model = RidgeCV(alphas=PENALTIES, alpha_per_target=True).fit(features[learnt], scores[learnt])
+            expected = np.clip(model.predict(features[test]), 0, 1)
+            predicted = clipped_utility(expected, costs[learnt].mean(axis=0), rho)
+            router[test] += utilities[test, predicted.argmax(axis=1)] / FOLDINGS
+            single[test] += utilities[test, utilities[train].mean(axis=0).argmax()] / FOLDINGS
     return router, single
 
 
@@ -155,9 +158,9 @@ def look(
     utilities = clipped_utility(scores, costs, rho)
     best = int(utilities.mean(axis=0).argmax())
     router, single = routed(prompts, scores, costs, rho, seed)
-    decision, (mean, low, high) = "deploy", _sequence(router - utilities[:, best], tuned)
+    decision, (mean, low, high) = "deploy", sequence(router - utilities[:, best], tuned)
     if low <= 0:
-        mean, low, high = _sequence(router - single, tuned)
+        mean, low, high = sequence(router - single, tuned)
         decision = "keep" if high < MARGIN else "unsure"
         if decision == "keep" and (rise := rising(prompts, scores, costs, rho, router, seed)):
             return Look(n, "unsure", models[best], mean, low, high, rise)
@@ -188,12 +191,12 @@ def keep_text(n: int) -> str:
     """Of which routers and how much data `keep` speaks."""
     return (
         f"no router that goes by words and length (ridge regressions per model) gains {MARGIN:g} with "
-        f"{n * (_FOLDS - 1) // _FOLDS:,} prompts to learn from, and half as many served as well; another "
+        f"{n * (FOLDS - 1) // FOLDS:,} prompts to learn from, and half as many served as well; another "
         "encoder, or many more prompts, may"
     )
 
 
-def _sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
+def sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
     """(mean, low, high) of a difference, as if one more gain of 1 had been seen: what never gained so far may
     yet."""
     n, mean = len(gap), float(gap.mean())
