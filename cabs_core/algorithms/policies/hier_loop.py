@@ -68,7 +68,6 @@ class Constants(NamedTuple):
     group: np.ndarray
     singles: np.ndarray
     prior_weights: np.ndarray
-    exploration: float
     anchored_variances: np.ndarray
     residual_variances: np.ndarray
 
@@ -116,7 +115,7 @@ class Parts(NamedTuple):
 
     Attributes:
         keys: of the random streams. force: whether arms never played come first, every third round.
-        log_weights: [M]. plays: [K]. alarm: [1].
+        log_weights: [M]. plays: [K]. alarm: [1]. exploration: [K], scale of the normal draw of an arm.
         paid: [3, K], number of every arm's outcomes, the sum of their costs and of their predicted costs
             (USD).
     """
@@ -128,6 +127,7 @@ class Parts(NamedTuple):
     plays: np.ndarray
     paid: np.ndarray
     alarm: np.ndarray
+    exploration: np.ndarray
     changes: Changes
     anchored: Anchored
     residual: Residual
@@ -143,7 +143,7 @@ def fill_values(
     mean is -inf for an arm that is not available.
     """
     work, constants, shift = parts.work, parts.constants, parts.changes.shift
-    rho, share, exploration = constants.rho, constants.share, constants.exploration
+    rho, share, exploration = constants.rho, constants.share, parts.exploration
     f, sd, mean = work.fit.f, work.sd, work.mean
     if model == 0:
         anchored_predict(z, base, mask, parts.anchored, work.fit)
@@ -157,7 +157,7 @@ def fill_values(
             mean[j], _ = value_and_slope(f[j], costs[j], rho, share)
             if mean[j] > most:
                 greedy, most = j, mean[j]
-    if exploration == 0.0:
+    if exploration.max() == 0.0:
         return
     if model == 0:
         contrast_deviation(work.fit.u_anchored, mask, greedy, parts.anchored.cov, sd, work.fit)
@@ -166,7 +166,7 @@ def fill_values(
     for j in range(f.size):
         if mask[j]:
             _, slope = value_and_slope(f[j], costs[j], rho, share)
-            sd[j] *= exploration * slope
+            sd[j] *= exploration[j] * slope
 
 
 @kernel
