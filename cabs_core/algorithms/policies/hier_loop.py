@@ -35,6 +35,14 @@ from cabs_core.base.compiled.utility import value_and_slope
 #: surprise per round, in nats, that the alarm ignores, so that a slightly wrong mixture does not set it off
 ALLOWANCE = 0.1
 
+#: deviation of the own level of an arm that joined: not the train split says how good it is, and a rigid arm
+#: would stay with what it was expected to be
+JOINED_ARM = 0.3
+
+#: scale of the normal draw of an arm that joined: what is not known of it is drawn whole (Thompson sampling),
+#: for no train split says of it what a reduced scale (`exploration`) relies on
+JOINED_EXPLORATION = 1.0
+
 
 class Constants(NamedTuple):
     """What stays the same over a replay.
@@ -68,6 +76,7 @@ class Constants(NamedTuple):
     group: np.ndarray
     singles: np.ndarray
     prior_weights: np.ndarray
+    exploration: float
     anchored_variances: np.ndarray
     residual_variances: np.ndarray
 
@@ -115,7 +124,7 @@ class Parts(NamedTuple):
 
     Attributes:
         keys: of the random streams. force: whether arms never played come first, every third round.
-        log_weights: [M]. plays: [K]. alarm: [1]. exploration: [K], scale of the normal draw of an arm.
+        log_weights: [M]. plays: [K]. alarm: [1]. joined: [K], 1 for an arm that came after the train split.
         paid: [3, K], number of every arm's outcomes, the sum of their costs and of their predicted costs
             (USD).
     """
@@ -127,7 +136,7 @@ class Parts(NamedTuple):
     plays: np.ndarray
     paid: np.ndarray
     alarm: np.ndarray
-    exploration: np.ndarray
+    joined: np.ndarray
     changes: Changes
     anchored: Anchored
     residual: Residual
@@ -143,7 +152,7 @@ def fill_values(
     mean is -inf for an arm that is not available.
     """
     work, constants, shift = parts.work, parts.constants, parts.changes.shift
-    rho, share, exploration = constants.rho, constants.share, parts.exploration
+    rho, share, exploration = constants.rho, constants.share, constants.exploration
     f, sd, mean = work.fit.f, work.sd, work.mean
     if model == 0:
         anchored_predict(z, base, mask, parts.anchored, work.fit)
@@ -157,7 +166,7 @@ def fill_values(
             mean[j], _ = value_and_slope(f[j], costs[j], rho, share)
             if mean[j] > most:
                 greedy, most = j, mean[j]
-    if exploration.max() == 0.0:
+    if exploration == 0.0:
         return
     if model == 0:
         contrast_deviation(work.fit.u_anchored, mask, greedy, parts.anchored.cov, sd, work.fit)
@@ -166,7 +175,7 @@ def fill_values(
     for j in range(f.size):
         if mask[j]:
             _, slope = value_and_slope(f[j], costs[j], rho, share)
-            sd[j] *= exploration[j] * slope
+            sd[j] *= slope * (max(exploration, JOINED_EXPLORATION) if parts.joined[j] else exploration)
 
 
 @kernel
@@ -349,6 +358,12 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
 
 
 @kernel
+def own_variance(variance: float, joined: int) -> float:
+    """Prior variance of an arm's own level."""
+    return max(variance, JOINED_ARM**2) if joined else variance
+
+
+@kernel
 def restart(parts: Parts) -> None:
     """Forget what was learnt online."""
     constants, anchored, residual = parts.constants, parts.anchored, parts.residual
@@ -359,7 +374,8 @@ def restart(parts: Parts) -> None:
     anchored.cov[:] = 0.0
     for i in range(anchored.mean.size):
         anchored.cov[i, i] = constants.anchored_variances[min(i, 2)]
-    anchored.var[:] = constants.anchored_variances[3]
+    for j in range(anchored.var.size):
+        anchored.var[j] = own_variance(constants.anchored_variances[3], parts.joined[j])
     anchored.cross[:] = 0.0
     anchored.total[:] = 0.0
     residual.mean[:] = 0.0
@@ -370,7 +386,8 @@ def restart(parts: Parts) -> None:
         for i in range(residual.mean.shape[1]):
             residual.cov[m, i, i] = constants.residual_variances[m, min(i, 1)]
             for j in range(residual.cov_arm.shape[1]):
-                residual.cov_arm[m, j, i, i] = residual.prior[m, i]
+                prior = residual.prior[m, i]
+                residual.cov_arm[m, j, i, i] = own_variance(prior, parts.joined[j]) if i == 0 else prior
     for m in range(parts.log_weights.size):
         parts.log_weights[m] = np.log(constants.prior_weights[m])
 

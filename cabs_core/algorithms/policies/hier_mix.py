@@ -63,6 +63,7 @@ from pydantic import Field, model_validator
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.base import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.algorithms.policies.hier_loop import (
+    JOINED_ARM,
     Constants,
     Data,
     Parts,
@@ -88,7 +89,7 @@ from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
 
 LEAST_DISPERSION = 0.02
 #: what is learnt beside the models
-_ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm", "exploration")
+_ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm", "joined")
 #: bytes of state from which on it warns: a decision reads all of it
 LARGE_STATE = 100e6
 logger = logging.getLogger(__name__)
@@ -141,14 +142,6 @@ LEAST_WEIGHT = 0.1
 #: deviation of the shared level in the models that distrust the order of the arms: with a free one, an arm
 #: that was not yet played is expected to be as good as those that were, and these are favourites
 DISTRUSTING_LEVEL = 0.02
-
-#: deviation of an arm's own level where not the train split says how good it is, but a few scored prompts,
-#: another arm or its price: a rigid arm would stay with that
-JOINED_ARM = 0.3
-
-#: scale of the normal draw of an arm that joined: what few scored prompts leave open is drawn whole (Thompson
-#: sampling), for no train split says of such an arm what a reduced scale (`exploration`) relies on
-JOINED_EXPLORATION = 1.0
 
 #: of what the offline labels say of the arms: half, their order alone (the best single model is one of
 #: these), nothing but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
@@ -290,6 +283,7 @@ class HierMix(CompiledPolicy):
             group=np.flatnonzero(trusting),
             singles=np.flatnonzero(~trusting),
             prior_weights=self.prior_weights,
+            exploration=o.exploration,
             anchored_variances=np.square([o.anchor_level, o.anchor_slope, o.anchor_context, o.anchor_arm]),
             residual_variances=np.array([[m.level, m.context] for m in self.models]) ** 2,
         )
@@ -311,7 +305,7 @@ class HierMix(CompiledPolicy):
         self.residual = self._residual_priors(k, offline)
         self.log_weights = np.log(self.prior_weights)
         self.played, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
-        self.alarm, self.exploration = np.zeros(1), np.full(k, o.exploration)
+        self.alarm, self.joined = np.zeros(1), np.zeros(k, dtype=np.int64)
         self.changes = Changes(np.zeros((k, STEPS.size)), np.zeros(k), np.zeros(1))
         forget_changes(self.changes.chance, self.changes.shift)
         self.resized()
@@ -401,7 +395,7 @@ class HierMix(CompiledPolicy):
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
         """Settings, at the policy's rho or another (score units per USD), posteriors and work space."""
         constants = self.constants if rho in (None, self.rho) else self.constants._replace(rho=rho)
-        learnt = (self.log_weights, self.played, self.paid, self.alarm, self.exploration)
+        learnt = (self.log_weights, self.played, self.paid, self.alarm, self.joined)
         models = (self.changes, self.anchored, self.residual)
         return Parts(self.keys, self.force, constants, *learnt, *models, self.work)
 
@@ -438,7 +432,7 @@ class HierMix(CompiledPolicy):
             "played": s(k, low=0, high=rounds, dtype=checks.I8),
             "paid": s(3, k, low=0.0),
             "alarm": s(1, low=0.0),
-            "exploration": s(k, low=0.0),
+            "joined": s(k, low=0, high=1, dtype=checks.I8),
             "c_chance": s(k, STEPS.size, low=0.0, high=1.0),
             "c_shift": s(k, low=-1.0, high=1.0),
             "c_purse": s(1, low=0.0),
@@ -513,7 +507,7 @@ class HierMix(CompiledPolicy):
         c = self.changes
         self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
         self.played, self.paid = np.append(self.played, 0), np.hstack([self.paid, np.zeros((3, 1))])
-        self.exploration = np.append(self.exploration, max(self.settings.exploration, JOINED_EXPLORATION))
+        self.joined = np.append(self.joined, 1)
 
     def shrink(self, index: int) -> None:
         a, r = self.anchored, self.residual
@@ -526,4 +520,4 @@ class HierMix(CompiledPolicy):
         c = self.changes
         self.changes = Changes(np.delete(c.chance, index, axis=0), np.delete(c.shift, index), c.purse)
         self.played, self.paid = np.delete(self.played, index), np.delete(self.paid, index, axis=1)
-        self.exploration = np.delete(self.exploration, index)
+        self.joined = np.delete(self.joined, index)

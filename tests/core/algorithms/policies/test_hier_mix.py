@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests_support import built
 
-from cabs_core.algorithms.policies.hier_loop import ALLOWANCE, calibrate_costs, fill_values
+from cabs_core.algorithms.policies.hier_loop import (
+    ALLOWANCE,
+    JOINED_ARM,
+    calibrate_costs,
+    fill_values,
+    restart,
+)
 from cabs_core.algorithms.policies.hier_model import scaling_of
 from cabs_core.algorithms.policies.requests import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
@@ -378,6 +384,24 @@ def test_the_alarm_sums_surprise_and_a_restart_is_a_fresh_start():
             np.testing.assert_allclose(np.asarray(value), start[name], atol=1e-12, err_msg=name)
 
 
+def test_an_arm_that_joined_stays_free_after_a_restart_and_is_drawn_whole():
+    problem = with_kernel(synthetic_problem(n=100, K=3, d=4, offline=60))
+    policy, _ = fresh(problem)
+    policy.add_arm("new")
+    algorithm = policy.algorithm
+    free, draws = algorithm.anchored.var.copy(), []
+    restart(algorithm.parts())
+    np.testing.assert_array_equal(algorithm.anchored.var, free)
+    assert free[3] == JOINED_ARM**2 > free[0] and (algorithm.residual.cov_arm[:, 3, 0, 0] >= free[3]).all()
+    for joined in (0, 1):
+        algorithm.joined[3] = joined
+        base, costs = np.array([0.6, 0.5, 0.4, 0.5]), np.zeros(4)
+        fill_values(0, problem.contexts[0], base, costs, np.ones(4, bool), algorithm.parts(rho=0.0))
+        draws.append(algorithm.work.sd.copy())
+    np.testing.assert_allclose(draws[1][3], draws[0][3] / algorithm.settings.exploration)
+    np.testing.assert_array_equal(draws[1][:3], draws[0][:3])
+
+
 def test_models_that_change_under_their_names_are_learnt_anew():
     rng = np.random.default_rng(0)
     n, K = 1600, 4
@@ -392,9 +416,9 @@ def test_models_that_change_under_their_names_are_learnt_anew():
     )
     order = np.tile(np.arange(n), (4, 1))
     late = {}
-    for restart in (40.0, None):
-        played = replay(changing, "hier_mix", 0.0, trials=4, order=order, restart=restart)
-        late[restart] = played.rewards[:, -n // 4 :].mean()
+    for alarm in (40.0, None):
+        played = replay(changing, "hier_mix", 0.0, trials=4, order=order, restart=alarm)
+        late[alarm] = played.rewards[:, -n // 4 :].mean()
     assert late[40.0] > late[None] + 0.05
 
 
