@@ -107,6 +107,7 @@ def gap_of(drawn: Drawn, router: int, asked: int) -> Gap:
         asked=asked,
         real_share=lambda name, rho: 1.0,
         dearest=float(drawn.costs.mean(axis=1).max()),
+        dearest_call=float(drawn.costs.max()),
     )
 
     def played(name: str, score: np.ndarray, cost: np.ndarray) -> Played:
@@ -223,7 +224,7 @@ def calibration(rows: Sequence[dict[str, Any]], steps: Sequence[float]) -> list[
 def main(arguments: list[str] | None = None) -> None:
     """Run one part."""
     parser = Script(__file__, __doc__)
-    parser.add_argument("part", choices=["earned", "next"])
+    parser.add_argument("part", nargs="?", choices=["earned", "next"], default="earned")
     parser.add_argument("--tables", type=int, help="Default: 300, of next 60.")
     given = parser.parse_args(arguments)
     if given.part == "earned":

@@ -1,10 +1,11 @@
 """Do intervals of money hold the truth? Costs of known tails, on arrays, judged by the product's rules.
 
     python -m benchmarks.money_worlds                      # 400 tables a world and size
-    python -m benchmarks.money_worlds --tables 60 --sizes 200
+    python -m benchmarks.money_worlds gained --tables 60 --sizes 200
 
-The share of a model's cost that a router saves, as a verdict prints it. A printed 95 % interval holds the
-truth, or a refusal stands in its place. In brackets: how many are printed, and the median width.
+The share of a model's cost that a router saves, as a verdict prints it, or (`gained`) the USD that 1,000
+requests gain. A printed 95 % interval holds the truth, or a refusal stands in its place. In brackets: how
+many are printed, and the median width.
 """
 
 from __future__ import annotations
@@ -109,14 +110,30 @@ def saved_interval(name: str, rng: Rng, n: int) -> tuple[bool, bool, float] | No
     return truth < saved.low, truth > saved.high, saved.high - saved.low
 
 
-def measured(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """One row a world and size: share of tables that print an interval, of these that hold the truth, that
-    have it below, and the median width."""
+def gained_interval(name: str, rng: Rng, n: int) -> tuple[bool, bool, float] | None:
+    """The same of the USD that 1,000 requests gain; three times as many train prompts were paid for."""
+    world, dearest = SAVINGS[name]
+    (paid, full, truth), train, zero = world(rng, n), world(rng, 3 * n), np.zeros(n)
+    call = float(max(train[0].max(), train[1].max(), dearest))
+    gain = gap_of(WorldTable(zero[None], paid[None], zero, full, dearest=dearest, dearest_call=call)).gain(
+        1e9, 1
+    )
+    if gain.low is None or gain.high is None:
+        return None
+    return 1000 * truth < gain.low, 1000 * truth > gain.high, gain.high - gain.low
+
+
+INTERVALS = {"saved": saved_interval, "gained": gained_interval}
+
+
+def measured(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
+    """One row a world and size, of the share `saved` or the USD `gained`: share of tables that print an
+    interval, of these that hold the truth, that have it below, and the median width."""
     rows = []
     for number, name in enumerate(SAVINGS):
         for n in sizes:
             rng = np.random.default_rng([seed, n, number])
-            intervals = [saved_interval(name, rng, n) for _ in range(tables)]
+            intervals = [INTERVALS[what](name, rng, n) for _ in range(tables)]
             printed = np.array([i for i in intervals if i is not None]).reshape(-1, 3)
             held, below = (
                 (float(1 - printed[:, :2].sum(axis=1).mean()), float(printed[:, 0].mean()))
@@ -134,10 +151,11 @@ def measured(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str,
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table: coverage (printed, width) by world and size."""
     parser = Script(__file__, __doc__)
+    parser.add_argument("what", nargs="?", choices=list(INTERVALS), default="saved")
     parser.add_argument("--tables", type=int, default=400)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     args = parser.parse_args(argv)
-    rows = measured(args.tables, args.sizes)
+    rows = measured(args.what, args.tables, args.sizes)
     print("| costs |", " | ".join(f"n {n}" for n in args.sizes), "|")
     for name in SAVINGS:
         cells = [

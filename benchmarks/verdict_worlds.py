@@ -48,6 +48,7 @@ class WorldTable:
 
     clusters: `[n]`, or None. seen: how much of the queries the routers were seen on (`metrics.seen_share`).
     dearest: mean cost of the dearest model that they may ask, in those of the model.
+    dearest_call: of the train prompts.
     """
 
     scores: np.ndarray
@@ -57,6 +58,7 @@ class WorldTable:
     clusters: np.ndarray | None = None
     seen: float = 1.0
     dearest: float = 1.0
+    dearest_call: float = 0.0
 
 
 def _right(rng: Rng, chance: np.ndarray) -> np.ndarray:
@@ -180,6 +182,7 @@ def gap_of(table: WorldTable, best: int = 0) -> Gap:
         asked=5 * n,
         real_share=lambda name, rho: table.seen,
         dearest=table.dearest * float(table.model_costs.mean()),
+        dearest_call=max(table.dearest_call, float(table.costs.max()), float(table.model_costs.max())),
     )
 
     def played(name: str, score: np.ndarray, cost: np.ndarray) -> Played:

@@ -166,6 +166,12 @@ class Evidence:
         """Mean cost in USD of the dearest model."""
         return float(self.real().cost.mean(axis=0).max())
 
+    @cached_property
+    def dearest_call(self) -> float:
+        """USD of the dearest call of all models, train prompts included."""
+        calls = np.concatenate([self.real().cost.ravel(), self.problem.offline_costs.ravel()])
+        return float(np.nanmax(calls))
+
     def _means(self, policy: str, end: End, model: str) -> Played:
         """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))

@@ -118,7 +118,7 @@ class Gap:
         self._tail_of_ratio = tail_factor(money[0] + money[1], self._clusters, bound=0.0)
         #: how many prompts of equal cost all the money rests on
         self._carriers = min(independent(paid, self._clusters) for paid in money)
-        self._dearest = evidence.dearest
+        self._dearest, self._dearest_call = evidence.dearest, evidence.dearest_call
         self._left_ends: dict[tuple[int, float], tuple[float, float] | None] = {}
 
     def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
@@ -156,7 +156,8 @@ class Gap:
     def gain(self, rho: float, compared: int) -> Bounded:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""
         parts, cost = self._minus(score=1000 / rho, cost=-1000.0), self._minus(cost=-1000.0)
-        gain = self._estimate(parts, compared, 1000 / rho + 1000 * self._dearest)
+        # a prompt that was not seen may cost what the dearest call of the table did
+        gain = self._estimate(parts, compared, 1000 / rho + 1000 * self._dearest_call)
         if gain.low is None or gain.high is None or not math.isfinite(self._tail):
             return Bounded(gain.value)
         # costs alone have a tail: what was not drawn of it is added to both ends

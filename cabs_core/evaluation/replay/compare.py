@@ -173,7 +173,7 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     plays = np.bincount(order.ravel(), minlength=count)
     members = np.arange(count) if clusters is None else clusters
     over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
-    unit = 0.0 if measure == "cost" else 1.0
+    unit = float(max(ours.max(), theirs.max())) if measure == "cost" else 1.0
     error = crossed_error(order, gaps, clusters, unit=unit)
     value, se = float(gaps.mean()), error.se
     if measure == "cost":
