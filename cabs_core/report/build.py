@@ -98,8 +98,10 @@ def build_report(
         )
     decided = [] if older_data else verdicts(data, evidence)
     if evidence is not None:
-        split = str((data.settings.get("split") or {}).get("kind", "random"))
-        table = table_cost(paid, requests_a_month, evidence.asked, collection, split)
+        from cabs_core.data.pool_files.sections import Split  # noqa: PLC0415  (numba: this page only)
+
+        drawn = Split.model_validate(data.settings.get("split") or {}).drawn
+        table = table_cost(paid, requests_a_month, evidence.asked, collection, drawn=drawn)
         decided = with_labels(decided, data, evidence, table)
     facts = _facts(data, decided)
     before = previous_facts(Path(previous or folder / VERDICT), facts)

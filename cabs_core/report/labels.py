@@ -46,7 +46,8 @@ def table_cost(
     requests_a_month: int | None,
     prompts: int,
     collection: Mapping[str, Any] | None,
-    split: str,
+    *,
+    drawn: bool,
 ) -> TableCost:
     """What the pool's table cost.
 
@@ -54,7 +55,7 @@ def table_cost(
         usd: as the pool file says, None where it does not. prompts: of the table.
         collection: see `collected.collection_of`: what was paid is known, and what one more prompt costs, by
             the models that were kept.
-        split: kind of split.
+        drawn: whether the split is drawn, so that a larger table is split anew.
     """
     usd_a_prompt = None if usd is None else usd / prompts
     if collection:
@@ -62,7 +63,7 @@ def table_cost(
         usd = answers.paid + scores.paid
         kept = sum(row.get("usd today", row["usd"]) for row in answers.counts.values())
         usd_a_prompt = (kept + scores.paid) / max(answers.prompts, 1)
-    return TableCost(usd, usd_a_prompt, requests_a_month, split == "random")
+    return TableCost(usd, usd_a_prompt, requests_a_month, drawn)
 
 
 def with_labels(

@@ -148,6 +148,11 @@ class Split(Strict):
             raise ValueError(f"split.fractions must be three positive numbers with sum 1, got {value}")
         return value
 
+    @property
+    def drawn(self) -> bool:
+        """Whether each prompt's part is drawn, anew when the table grows."""
+        return self.kind == "random"
+
 
 class Encoder(Strict):
     """A text encoder: a name known to `cabs_core.data.encoders`, a Hugging Face id, or a local folder."""

@@ -170,12 +170,13 @@ def read_events(
     encoders = log.encoders()
     names = list(arms)
     rows, rewards, places, taught = [], [], [], []
-    by_chance = 0
+    by_chance = of_others = 0
     for d, reward in log.scored():
         if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
         decision = json.loads(d.decision)
         if not set(decision["arms"]) <= set(names):
+            of_others += 1
             continue
         if d.marked is False:
             by_chance += 1
@@ -184,12 +185,15 @@ def read_events(
         places.append([names.index(arm) for arm in decision["arms"]])
         rewards.append(reward)
         taught.append(decision["pmf"] if d.marked else d.pmf)
-    words = f"{by_chance:,} scores of decisions that were not marked to be scored are left out"
-    if not rows and by_chance:
-        raise DataError(f"{log.name}: {words}, and there are no others")
+    left_out = (
+        (by_chance, "scores of decisions that were not marked to be scored are left out"),
+        (of_others, f"scores of decisions that could play other models than {', '.join(names)} are left out"),
+    )
+    receipt = tuple(f"{count:,} {words}" for count, words in left_out if count)
     if not rows:
         whose = "" if identity is None else f" with embeddings of the encoder {identity}"
-        raise DataError(f"{log.name} holds no scored decision between {', '.join(names)}{whose}")
+        nothing = f"{log.name} holds no scored decision between {', '.join(names)}{whose}"
+        raise DataError("; ".join((nothing, *receipt)))
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     pmf, behaviour = np.zeros((2, len(rows), len(names)))
     available = np.zeros((len(rows), len(names)), dtype=np.bool_)
@@ -217,7 +221,7 @@ def read_events(
         available=available,
         clusters=clusters_of(prompts, [d.session for d in rows]),
         adaptive=True,
-        receipt=(words,) if by_chance else (),
+        receipt=receipt,
     )
 
 

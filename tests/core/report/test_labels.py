@@ -73,10 +73,10 @@ def test_a_collected_table_cost_what_was_paid_and_the_next_prompt_what_the_kept_
     counts = {"a": {"usd": 2.0, "usd today": 1.0}, "b": {"usd": 1.0, "usd today": 1.0}}
     answers = SimpleNamespace(paid=5.0, prompts=100, counts=counts)  # a third model was dropped, for 2
     collection = {"answers": answers, "scores": SimpleNamespace(paid=1.0)}
-    known = table_cost(None, None, 100, collection, "random")
+    known = table_cost(None, None, 100, collection, drawn=True)
     assert known.usd == 6.0 and known.usd_a_prompt == pytest.approx(0.03) and known.drawn
-    assert table_cost(10.0, None, 500, None, "by_task") == TableCost(10.0, 0.02, None, False)
-    assert table_cost(None, None, 500, None, "column").usd is None
+    assert table_cost(10.0, None, 500, None, drawn=False) == TableCost(10.0, 0.02, None, False)
+    assert table_cost(None, None, 500, None, drawn=False).usd is None
 
 
 def test_a_month_counts_the_table_with_the_calls():

@@ -215,6 +215,11 @@ def test_estimates_know_which_models_were_there(placed, log, test_prompts):
     assert len(data) == 30 and data.pmf.shape == (30, 5)
     assert not data.available[:15, 4].any() and data.available[15:].all() and not data.pmf[:15, 4].any()
     np.testing.assert_allclose(data.pmf.sum(axis=1), 1.0)
+    remove_model(folder, "new", log=log)
+    left = read_events(log, Router.load(folder, log=log).arms)
+    assert len(left) == 15 and left.receipt[0].startswith(
+        "15 scores of decisions that could play other models"
+    )
 
 
 @pytest.mark.slow

@@ -135,7 +135,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     router = Router.load(folder, log=nothing_wanted, seed=1, score_share=0.01)
     decision = next(d for d in router.route_many(test_prompts) if not d.marked)
     router.feedback(decision.id, score=1.0)
-    with pytest.raises(DataError, match=r"1 scores of decisions that were not marked .* no others"):
+    with pytest.raises(DataError, match=r"no scored decision .* 1 scores of decisions that were not marked"):
         read_events(nothing_wanted, router.arms)
 
 
