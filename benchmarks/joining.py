@@ -199,23 +199,32 @@ def measure(
     return rows
 
 
-def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Measure, print, return the rows."""
-    parser = Script(__file__, __doc__)
+def add_options(parser: Script, policies: Sequence[str], seeds: int) -> None:
+    """Options of a script that plays routers on real tables, with its defaults."""
     parser.add_argument("--table", nargs="+", default=list(TABLES), metavar="NAME")
-    parser.add_argument("--policy", nargs="+", default=list(POLICIES), metavar="NAME")
-    parser.add_argument("--scored", nargs="+", type=int, default=[8, 20, 50])
+    parser.add_argument("--policy", nargs="+", default=list(policies), metavar="NAME")
     parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=seeds)
     parser.add_argument("--queries", type=int, default=4000, help="at most, of a table")
-    given = parser.parse_args(argv)
-    print(head("table", "new model", "policy", "scored", "share", "rounds", "utility", "lost", "error"))
-    rows = []
+
+
+def paths_of(tables: Sequence[str], parser: Script) -> list[Path]:
+    """Files of tables in the folder that CABS_DATA_DIR names; without it the script ends with what to do."""
     folder = data_dir()
     if folder is None:
         parser.error("set CABS_DATA_DIR to the folder of the tables")
-    for name in given.table:
-        path = folder / f"{name}.parquet"
+    return [folder / f"{name}.parquet" for name in tables]
+
+
+def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    """Measure, print, return the rows."""
+    parser = Script(__file__, __doc__)
+    add_options(parser, POLICIES, seeds=4)
+    parser.add_argument("--scored", nargs="+", type=int, default=[8, 20, 50])
+    given = parser.parse_args(argv)
+    print(head("table", "new model", "policy", "scored", "share", "rounds", "utility", "lost", "error"))
+    rows = []
+    for path in paths_of(given.table, parser):
         rows += measure(path, given.policy, given.scored, given.rounds, given.seeds, given.queries)
     write_figures(rows, given.json)
     return rows

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.joining import FLOOR, TABLES, Table, read
+from benchmarks.joining import FLOOR, Table, add_options, paths_of, read
 from benchmarks.script import Script, head, row, write_figures
-from cabs_core.base.paths import data_dir
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.intervals import effective_size
@@ -109,21 +108,13 @@ def measure(
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Measure, print, return the rows."""
     parser = Script(__file__, __doc__)
-    parser.add_argument("--table", nargs="+", default=list(TABLES), metavar="NAME")
-    parser.add_argument("--policy", nargs="+", default=list(POLICIES), metavar="NAME")
+    add_options(parser, POLICIES, seeds=6)
     parser.add_argument("--shares", nargs="+", type=float, default=[0.05, 0.2])
-    parser.add_argument("--rounds", type=int, default=2000)
-    parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--queries", type=int, default=4000, help="at most, of a table")
     parser.add_argument("--train", type=int, default=200, help="prompts that the router is made from")
     given = parser.parse_args(argv)
     print(head("table", "policy", "scored", "share", "worth", "regret", "saved", "error"))
-    folder, rows = data_dir(), list[dict[str, Any]]()
-    if folder is None:
-        parser.error("set CABS_DATA_DIR to the folder of the tables")
-    made = {"queries": given.queries, "train": given.train}
-    for name in given.table:
-        path = folder / f"{name}.parquet"
+    rows, made = list[dict[str, Any]](), {"queries": given.queries, "train": given.train}
+    for path in paths_of(given.table, parser):
         rows += measure(path, given.policy, given.shares, given.rounds, given.seeds, made)
     write_figures(rows, given.json)
     return rows

@@ -359,7 +359,7 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
 
 @kernel
 def own_variance(variance: float, joined: int) -> float:
-    """Prior variance of an arm's own level."""
+    """Prior variance of an arm's own level, which is `variance` where the train split knows the arm."""
     return max(variance, JOINED_ARM**2) if joined else variance
 
 

@@ -63,13 +63,13 @@ from pydantic import Field, model_validator
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.base import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.algorithms.policies.hier_loop import (
-    JOINED_ARM,
     Constants,
     Data,
     Parts,
     Scratch,
     decide,
     learn,
+    own_variance,
 )
 from cabs_core.algorithms.policies.hier_model import (
     OFFSETS,
@@ -489,10 +489,9 @@ class HierMix(CompiledPolicy):
         what the arms share."""
         a, r = self.anchored, self.residual
         m, d = len(r.prior), self.dim
-        own = np.stack([np.diag(v) for v in r.prior])
-        own[:, 0, 0] = np.maximum(own[:, 0, 0], JOINED_ARM**2)
+        own = np.stack([np.diag([own_variance(v[0], 1), *v[1:]]) for v in r.prior])
         self.anchored = a._replace(
-            var=np.append(a.var, max(self.settings.anchor_arm, JOINED_ARM) ** 2),
+            var=np.append(a.var, own_variance(self.settings.anchor_arm**2, 1)),
             cross=np.vstack([a.cross, np.zeros(self.dim + 2)]),
             total=np.append(a.total, 0.0),
             level=np.append(a.level, a.level.mean()),
