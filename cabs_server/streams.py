@@ -15,7 +15,7 @@ from cabs_server import limits
 _WRITTEN = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"'
 )
-_EMPTY_LINE = re.compile(rb"\n\n|\r\n\r\n")
+_EMPTY_LINE = re.compile(rb"\r?\n\r?\n")
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
     rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
@@ -104,12 +104,15 @@ class Events:
 
     def _note(self, parsed: dict[str, Any]) -> None:
         inner = next((parsed[k] for k in ("message", "response") if isinstance(parsed.get(k), dict)), parsed)
-        if self.id is None and isinstance(name := inner.get("id"), str):
+        if self.id is None and isinstance(name := inner.get("id"), str) and name:
             self.id = name
-        for holder in (inner, parsed):
-            if isinstance(usage := holder.get("usage"), dict):
-                usage_so_far = self.usage or {}
-                self.usage = usage_so_far | {k: v for k, v in usage.items() if v is not None}
+        choices = parsed.get("choices")
+        choices = choices if isinstance(choices, list) else []
+        for holder in (inner, parsed, parsed.get("x_groq"), *choices[:1]):  # Moonshot's stands in the choice
+            if isinstance(holder, dict) and isinstance(usage := holder.get("usage"), dict):
+                # a later event that leaves counts open writes null, or 0
+                so_far = self.usage or {}
+                self.usage = so_far | {k: v for k, v in usage.items() if v or (v == 0 and not so_far.get(k))}
         kind = parsed.get("type")
         wrong = parsed.get("error") or (inner.get("error") if inner is not parsed else None)
         if wrong or kind in ("error", "response.failed"):
@@ -118,10 +121,10 @@ class Events:
             self.failure = {"error": wrong or parsed}
         if kind in ("message_stop", "response.completed", "response.incomplete"):
             self.done = True
-        choices = parsed.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
+        for choice in choices:
             if reason := broke_off(choice):
-                self.error, self.failure = reason, {"error": {"message": reason}}
+                if self.error is None:
+                    self.error, self.failure = reason, {"error": {"message": reason}}
             elif isinstance(choice, dict) and choice.get("finish_reason"):
                 self.done = True
 

@@ -63,6 +63,25 @@ _OUTPUT_RANGE = _any(
     r"maxOutputTokens value",
     r"maximum tokens you requested exceeds the model limit",
 )
+#: what one provider asks of ids, names, lists, media and of the turns before, which another may have written
+_OWN_RULES = _any(
+    r"\b(?:id|name)\W{1,3}(?:string too long|string does not match|string should match|value .{0,40}pattern)",
+    r"string should match pattern",
+    r"satisfy regular expression",
+    r"must be a-z, A-Z, 0-9",
+    r"array_above_max_length",
+    r"(?:images?|file|document|pdf|audio|video)\b.{0,30} exceeds? .{0,30}(?:maximum|limit)",
+    r"image dimensions exceed",
+    r"maximum of \d+ (?:pdf pages|images|documents)",
+    r"missing (?:a |`)?(?:thought_signature|reasoning_content)",
+    r"reasoning_content\b.{0,40}(?:missing|must be passed back)",
+    r"expected `?thinking`?.{0,80}but found",
+    r"roles must alternate",
+    r"expected last role",
+    r"function (?:call|response) turn comes immediately after",
+    r"value must be a string",
+    r"invalid type: sequence, expected a string",
+)
 #: a limit of output tokens
 _OUTPUT_LIMIT = _any(
     r"max(?:imum)?_?(?:completion_|output_|new_)?tokens\W.{0,40}(?:too large|"
@@ -91,8 +110,7 @@ _TOO_LONG = _any(
     r"number of (?:input )?tokens.{0,40} cannot exceed",
     r"reduce the length of the (?:messages|prompt|input)",
     r"expected maxLength: \d+, actual",
-    r"string_above_max_length",
-    r"string too long",
+    r"string (?:too long|_above_max_length)",
     r"maximum.{0,20} tokens",
 )
 _FILTERED = _any(
@@ -102,7 +120,7 @@ _FILTERED = _any(
     r"content blocked",
     r"content violates",
     r"responsible ?ai",
-    r"sensitive ?(?:words|content|information)",
+    r"sensitive ?(?:words|content|information)|敏感",
     r"safety system",
     r"moderation",
     r"considered high risk",
@@ -221,6 +239,8 @@ _BUSY = _any(
     r"capacity exceeded",
     r"servicequotaexceeded",
     r"model ?not ?ready",
+    r"too many connections",
+    r"slow[_ ]?down",
 )
 #: of a 503, which some proxies send for any failure
 _AWAY = _any(r"unavailable", r"\bbusy\b", r"pending requests", r"\bloading\b", r"unable to process")
@@ -241,6 +261,7 @@ _LOST_STATE = _any(
 #: in those of a refusal
 _WORDS = (
     (_OUTPUT_RANGE, Meaning.MODEL_REFUSES_FIELD),
+    (_OWN_RULES, Meaning.MODEL_REFUSES_FIELD),
     (_TOO_LONG, Meaning.TOO_LONG),
     (_OUTPUT_LIMIT, Meaning.MODEL_REFUSES_FIELD),
     (_FILTERED, Meaning.FILTERED),
@@ -363,7 +384,10 @@ def error_of(data: Any) -> tuple[str, str]:
     codes += [inner.get(name) for name in ("code", "raw")] if isinstance(inner, Mapping) else []
     details = holder.get("details")
     codes += [d.get("reason") for d in details if isinstance(d, Mapping)] if isinstance(details, list) else []
-    texts = (holder.get(name) for name in ("message", "detail", "error_msg", "status_msg", "Message"))
+    texts = (
+        holder.get(name)
+        for name in ("message", "detail", "error_msg", "status_msg", "Message", "description")
+    )
     text = next((t for t in texts if t), None) if error is None or isinstance(error, Mapping) else error
     code = " ".join(str(c) for c in codes if isinstance(c, str | int) and not isinstance(c, bool))
     if text is not None and not isinstance(text, str):

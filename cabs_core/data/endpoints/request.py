@@ -3,7 +3,8 @@
     request = ChatRequest.read(body, headers, "chat")
 
 **Session.** The key is, in this order: header `x-cabs-session` or `x-session-id`; in the body
-`metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id`, the session of
+`metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id` (before and since
+its version 2.1.78, which writes JSON), the session of
 `previous_response_id`; else it is derived from the instructions and the first user message, with
 `prompt_cache_key` where that is given (which many conversations may share, so alone it is no session). Keys
 are kept as hashes, apart for every caller.
@@ -44,6 +45,7 @@ MEDIA = {
     "input_image": "image",
     "image": "image",
     "image_file": "image",
+    "image_generation_call": "image",
     "computer_screenshot": "image",
     "input_audio": "audio",
     "audio": "audio",
@@ -51,7 +53,13 @@ MEDIA = {
     "file": "file",
     "input_file": "file",
     "document": "file",
+    "document_url": "file",
+    "video_url": "video",
+    "input_video": "video",
+    "video": "video",
 }
+#: the media themselves
+KINDS = tuple(dict.fromkeys(MEDIA.values()))
 #: where the messages of a request, a log or a table stand
 MESSAGES = ("messages", "input", "prompt", "contents")
 #: fields of a body that say what is asked, and in which conversation
@@ -93,7 +101,17 @@ _ROLES = {
 _TOOL_RESULTS = ("tool_result", "tool_call_response", "function_response")
 #: fields of parts, tools and messages that a provider keeps the meaning of, as long as they hold a text or a
 #: list
-_HELD = ("file_id", "vector_store_ids", "container", "encrypted_content", "signature", "thought_signature")
+_HELD = (
+    "file_id",
+    "file_ids",
+    "vector_store_ids",
+    "container",
+    "encrypted_content",
+    "signature",
+    "thought_signature",
+)
+#: kinds of items that are such state by themselves
+_HELD_KINDS = ("item_reference", "redacted_thinking", "mcp_approval_response", "reasoning.encrypted")
 #: what a text holds that is more than space
 _SPOKEN = re.compile(r"\S")
 #: fields beside the messages that name what a provider keeps
@@ -111,7 +129,7 @@ class ChatRequest:
             up.
         previous: id of the response that this request follows.
         continued: the request holds an earlier answer. in_tools: it answers a tool call of the model.
-        abilities: what a model must take: some of image, audio, file, tools, json_schema.
+        abilities: what a model must take: some of image, audio, file, video, tools, json_schema.
         held: names of the fields that hold state of a provider, in order of the body.
         tokens: of the whole request; earlier: of what stood in the request before.
         most_output: most tokens that the model may write; None: it does not say.
@@ -153,6 +171,8 @@ class ChatRequest:
             if role == "user":
                 earlier = parts.tokens
             parts.add(item)
+            if isinstance(item, dict) and item.keys() == {"id"}:  # its kind may be left out
+                parts.held.append("item_reference")
             turns.append((role, text))
         parts.note_body(body)
         users = [text for role, text in turns if role == "user"]
@@ -204,6 +224,10 @@ class _Parts:
                     self._medium(kind, item)
                 elif kind in ("function", "tool_use") or "parameters" in item or "input_schema" in item:
                     self.tokens += text_tokens(json.dumps(item, default=str))
+                    extra = item.get("extra_content")  # Gemini's signature of what it thought before a call
+                    for maker in extra.values() if isinstance(extra, dict) else ():
+                        if isinstance(maker, dict):
+                            self._note_state(None, maker)
                 else:
                     self.tokens += MESSAGE_TOKENS
                     self._note_state(kind, item)
@@ -212,6 +236,8 @@ class _Parts:
     def _medium(self, kind: str, item: Mapping[str, Any]) -> None:
         self.tokens += MEDIA_TOKENS
         self.abilities.add(MEDIA[kind])
+        if kind == "image_generation_call" and not item.get("result"):
+            self.held.append("item_reference")
         for holder in (item, item.get("file"), item.get("source"), item.get("image_url")):
             if isinstance(holder, dict) and isinstance(holder.get("file_id"), str):
                 self.held.append("file_id")
@@ -219,7 +245,7 @@ class _Parts:
     def _note_state(self, kind: Any, item: Mapping[str, Any]) -> None:
         if not item.keys().isdisjoint(_HELD):
             self.held += [name for name in _HELD if item.get(name) and isinstance(item[name], str | list)]
-        if kind in ("item_reference", "redacted_thinking", "mcp_approval_response"):
+        if kind in _HELD_KINDS:
             self.held.append(str(kind))
         sound = item.get("audio")
         if item.get("role") == "assistant" and isinstance(sound, dict) and sound.get("id"):
@@ -378,13 +404,25 @@ def _named(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
     conversation = body.get("conversation")
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
-    user = about.get("user_id")
-    claude = _CLAUDE.search(user) if isinstance(user, str) else None
     candidates = (
         *(headers.get(name) for name in HEADERS),
         about.get("session_id"),
         conversation,
         body.get("litellm_session_id"),
-        claude and claude[1],
+        _claude_session(about.get("user_id")),
     )
     return next((value for value in candidates if isinstance(value, str) and value.strip()), None)
+
+
+def _claude_session(user: Any) -> Any:
+    """The session in what Claude Code calls its user, JSON or `..._session_ID`; None: there is none."""
+    if not isinstance(user, str):
+        return None
+    if user.startswith("{"):
+        try:
+            about = json.loads(user)
+        except (ValueError, RecursionError):
+            return None
+        return about.get("session_id") if isinstance(about, dict) else None
+    named = _CLAUDE.search(user)
+    return named and named[1]

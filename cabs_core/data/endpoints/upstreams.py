@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
-from cabs_core.data.endpoints.request import MESSAGES, ChatRequest
+from cabs_core.data.endpoints.request import KINDS, MESSAGES, ChatRequest
 from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
 MOST_OUTPUT = 4_096.0
-Kind = Literal["text", "image", "audio", "file"]
+Kind = Literal["text", "image", "audio", "file", "video"]
 #: by which of them it is known how good a model is that joins a router
 STARTS = ("scored", "like", "price_only")
 
@@ -52,8 +52,8 @@ class Upstream(_Strict):
     timeout: float = Field(60.0, gt=0, le=3600, description="Seconds to the first byte, and between bytes")
     price: CallPrice | None = Field(
         None,
-        description="USD per one million tokens: input, output, cached, cache_write, audio_input, "
-        "audio_output, reasoning",
+        description="USD per one million tokens: input, output, cached, cache_write, "
+        "cache_write_1h, audio_input, audio_output, reasoning",
     )
     free: bool = Field(False, description="Calls cost nothing")
     speaks: tuple[Dialect, ...] = Field(
@@ -63,9 +63,9 @@ class Upstream(_Strict):
         None, gt=0, description="Longest request, tokens in and out; longer ones go to other models"
     )
     input: tuple[Kind, ...] = Field(
-        ("text", "image", "audio", "file"),
+        ("text", *KINDS),
         min_length=1,
-        description="What it reads: text, image, audio, file",
+        description=f"What it reads: text, {', '.join(KINDS)}",
     )
     tools: bool = Field(True, description="It takes requests with tools")
     json_schema: bool = Field(True, description="It takes requests for an answer by a JSON schema")
@@ -189,7 +189,7 @@ class Upstream(_Strict):
         abilities, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
         if request.dialect not in self.speaks:
             return f"does not speak {request.dialect}"
-        for kind in ("image", "audio", "file"):
+        for kind in KINDS:
             if kind in abilities and kind not in self.input:
                 return f"takes no {kind}"
         if "tools" in abilities and not self.tools:

@@ -65,6 +65,8 @@ _CACHED_WITHIN = (
     "total_cached_tokens",
 )
 _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
+#: Anthropic's counts by how long what was written is kept
+_WRITTEN_BY_LIFE = ("cache_creation",)
 _WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens", _WRITTEN[0])
 _REASONING = (
     "reasoning_tokens",
@@ -98,6 +100,9 @@ class CallPrice(Price):
     cache_write: float | None = Field(
         None, ge=0, le=1e6, description="Input written to the cache; default: 1.25 times input (Anthropic's)"
     )
+    cache_write_1h: float | None = Field(
+        None, ge=0, le=1e6, description="Input written for an hour; default: twice the input (Anthropic's)"
+    )
     audio_input: float | None = Field(None, ge=0, le=1e6, description="Sound in; default: input")
     audio_output: float | None = Field(None, ge=0, le=1e6, description="Sound out; default: output")
     reasoning: float | None = Field(
@@ -108,7 +113,7 @@ class CallPrice(Price):
 @dataclass(frozen=True)
 class Tokens:
     """Counts of a call. cached, cache_write and audio_in are parts of input; reasoning and audio_out of
-    output.
+    output; cache_write_1h of cache_write.
 
     usd: what the provider says that the call cost; None: it does not say.
     """
@@ -121,6 +126,7 @@ class Tokens:
     audio_in: float = 0.0
     audio_out: float = 0.0
     usd: float | None = None
+    cache_write_1h: float = 0.0
 
     def cost(self, price: CallPrice | None) -> float | None:
         """USD: the provider's own figure, else by a price; None: there is neither."""
@@ -128,7 +134,8 @@ class Tokens:
             return self.usd
         parts = (
             (self.cached, price.cached, 0.5 * price.input),
-            (self.cache_write, price.cache_write, 1.25 * price.input),
+            (self.cache_write - self.cache_write_1h, price.cache_write, 1.25 * price.input),
+            (self.cache_write_1h, price.cache_write_1h, 2.0 * price.input),
             (self.audio_in, price.audio_input, price.input),
             (self.reasoning, price.reasoning, price.output),
             (self.audio_out, price.audio_output, price.output),
@@ -190,36 +197,47 @@ def tokens_of(usage: Any) -> Tokens | None:
         if total is None or any(usage.get(name) is not None for name in OUTPUT):
             return None  # nothing says what was written, or a count that is none does
         output = 0.0
-    if total is None and reasoning > output:  # so it is no part of it
-        output += reasoning
     entry += _first(counts, _TOOLS) or 0.0
-    cached, written = _first(counts, _CACHED) or 0.0, _first(counts, _WRITTEN) or 0.0
+    cached = _first(counts, _CACHED) or 0.0
+    by_life = _counts(_part(usage, _WRITTEN_BY_LIFE))
+    written = _first(counts, _WRITTEN) or sum(by_life.values())
     if cached or written:
-        if _beside(named, entry, output, cached + written, total, bool(into)):
+        if _beside(named, entry, output, cached + written, total, reasoning, bool(into)):
             entry += cached + written
     else:
         cached = _first(into, _CACHED_WITHIN) or _first(counts, _CACHED_WITHIN) or 0.0
         written = _first(into, _WRITTEN_WITHIN) or 0.0
     if total is not None:
         output = max(output, total - entry)
+    if reasoning > output:  # so it is in no total
+        output += reasoning
     cached = min(cached, entry)
     written = min(written, entry - cached)
     audio = min(_first(into, _AUDIO) or 0.0, entry - cached - written)
     reasoning = min(reasoning, output)
     spoken = min(_first(out, _AUDIO) or 0.0, output - reasoning)
-    return Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage))
+    hour = min(by_life.get("ephemeral_1h_input_tokens", 0.0), written)
+    return Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage), hour)
 
 
 def _beside(
-    named: str, entry: float, output: float, cache: float, total: float | None, details: bool
+    named: str,
+    entry: float,
+    output: float,
+    cache: float,
+    total: float | None,
+    reasoning: float,
+    details: bool,
 ) -> bool:
     """Whether counts of the cache stand beside the count of the input, not in it."""
     if cache > entry:
         return True
-    if total is not None and total == entry + output:
-        return False
-    if total is not None and total == entry + cache + output:
-        return True
+    if total is not None:
+        rest = total - entry - output
+        if rest in (0.0, reasoning) or rest < cache:
+            return False
+        if rest in (cache, cache + reasoning):
+            return True
     return named.startswith("input") and not details  # Anthropic's, Bedrock's
 
 

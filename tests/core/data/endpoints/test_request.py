@@ -60,6 +60,12 @@ def test_abilities_wherever_they_stand():
     for body in ({"messages": [{"role": "user", "content": [nested]}]}, {"input": [screen]}):
         request = ChatRequest.read(body)
         assert request.abilities == {"image"} and request.in_tools and request.tokens < 2_000
+    film = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64," + "A" * 100_000}}
+    paper = {"type": "document_url", "document_url": "https://example.org/a.pdf"}
+    drawn = {"type": "image_generation_call", "id": "ig", "result": "A" * 100_000}
+    for part, ability in ((film, "video"), (paper, "file"), (drawn, "image")):
+        request = ChatRequest.read({"input": [{"role": "user", "content": [part]}, part]})
+        assert request.abilities == {ability} and request.tokens < 3_000
     schema = {"format": {"type": "json_schema"}}
     body = {"input": "x", "tools": [{"type": "function", "parameters": {}}], "text": schema}
     assert ChatRequest.read(body).abilities == {"tools", "json_schema"}
@@ -106,6 +112,42 @@ def test_abilities_wherever_they_stand():
         ),
         ({"input": "x", "tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, ("container",)),
         ({"input": "x", "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, ()),
+        (
+            {"input": "x", "tools": [{"type": "code_interpreter", "container": {"file_ids": ["f"]}}]},
+            ("file_ids",),
+        ),
+        ({"input": [{"id": "msg_1"}, {"role": "user", "content": "more"}]}, ("item_reference",)),
+        ({"input": [{"type": "image_generation_call", "id": "ig_1"}]}, ("item_reference",)),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "tool_calls": [
+                            {
+                                "id": "c",
+                                "type": "function",
+                                "function": {"name": "f", "arguments": "{}"},
+                                "extra_content": {"google": {"thought_signature": "s"}},
+                            }
+                        ],
+                    }
+                ]
+            },
+            ("thought_signature",),
+        ),
+        (
+            {
+                "messages": [
+                    {
+                        "role": "assistant",
+                        "content": "so",
+                        "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}],
+                    }
+                ]
+            },
+            ("reasoning.encrypted",),
+        ),
         ({"prompt": "x", "container": None}, ()),
         (
             {
@@ -119,3 +161,13 @@ def test_abilities_wherever_they_stand():
 )
 def test_state_that_a_provider_holds(body, held):
     assert ChatRequest.read(body).held == held
+
+
+def test_sessions_of_claude_code():
+    """Its version 2.1.78 writes JSON where the session stood at the end of a name."""
+    session = "0b0e1111-2222-4333-8444-555566667777"
+    users = (f"user_1f_account__session_{session}", json.dumps({"device_id": "d", "session_id": session}))
+    keys = {ChatRequest.read({"messages": [], "metadata": {"user_id": user}}).key for user in users}
+    assert len(keys) == 1 and None not in keys
+    for user in ('{"device_id": "d"}', "{", "[]", '{"session_id": 7}', "alice"):
+        assert ChatRequest.read({"messages": [], "metadata": {"user_id": user}}).key is None

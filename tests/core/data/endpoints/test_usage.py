@@ -113,3 +113,57 @@ def test_a_stream_that_breaks_off_costs_what_was_written():
     for body in ({"type": "message_delta", "usage": {"output_tokens": 77}}, {"type": "message_stop"}):
         events.feed(f"data: {json.dumps(body)}\n\n".encode())
     assert tokens_of(events.reported).output == 77
+
+
+def test_what_is_kept_for_an_hour_costs_more():
+    lives = {"ephemeral_5m_input_tokens": 60, "ephemeral_1h_input_tokens": 40}
+    usage = {
+        "input_tokens": 10,
+        "cache_creation_input_tokens": 100,
+        "cache_creation": lives,
+        "output_tokens": 5,
+    }
+    assert PRICED.bill(usage).cost == pytest.approx((10 + 1.25 * 60 + 2.0 * 40 + 10 * 5) / 1e6, rel=1e-12)
+
+
+OPEN = {"id": "c1", "choices": [{"index": 0, "delta": {"content": "hi"}}]}
+USED = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
+LAST = {"id": "c1", "choices": [], "usage": USED}
+
+
+@pytest.mark.parametrize(
+    ("events", "mark"),
+    [
+        ([OPEN, LAST], "\n\n"),
+        ([OPEN, LAST], "\r\n\r\n"),
+        ([OPEN, LAST], "\n\r\n"),
+        ([{"id": "", "choices": [], "prompt_filter_results": []}, OPEN, LAST], "\n\n"),  # Azure
+        ([OPEN, {**OPEN, "x_groq": {"id": "r", "usage": USED}}], "\n\n"),  # Groq
+        ([OPEN, {"id": "c1", "choices": [{"finish_reason": "stop", "usage": USED}]}], "\n\n"),  # Moonshot
+        ([{**LAST, "usage": {**USED, "completion_tokens": 0, "total_tokens": 5}}, LAST], "\n\n"),  # vLLM
+    ],
+)
+def test_where_streams_have_their_counts(events, mark):
+    read = Events("chat")
+    data = "".join(f"data: {json.dumps(event)}{mark}" for event in events).encode()
+    passed = [event for at in range(0, len(data), 7) for event in read.feed(data[at : at + 7])]
+    assert b"".join(passed) == data and read.id == "c1"
+    assert (tokens_of(read.reported).input, tokens_of(read.reported).output) == (5, 2)
+
+
+def test_counts_that_an_end_leaves_open_stay():
+    """Anthropic's first event has the input; gateways write 0 for it in the last."""
+    begin = {"id": "m1", "usage": {"input_tokens": 25, "cache_read_input_tokens": 40, "output_tokens": 1}}
+    end = {"input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 15}
+    read = Events("messages")
+    for event in ({"type": "message_start", "message": begin}, {"type": "message_delta", "usage": end}):
+        read.feed(f"data: {json.dumps(event)}\n\n".encode())
+    counted = tokens_of(read.usage)
+    assert (counted.input, counted.output, counted.cached) == (65, 15, 40)
+
+
+def test_an_error_keeps_its_words_beside_the_choice_that_broke_off():
+    broken = {"error": {"code": 502, "message": "gone"}, "choices": [{"finish_reason": "error"}]}
+    read = Events("chat")
+    read.feed(f"data: {json.dumps(broken)}\n\n".encode())
+    assert read.error == "gone" and read.failure["error"]["code"] == 502
