@@ -7,6 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# no limit by the clock: an example takes as long as a busy machine lets it
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
