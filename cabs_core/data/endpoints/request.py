@@ -30,7 +30,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from cabs_core.data.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
 from cabs_core.data.endpoints.usage import count
@@ -39,8 +39,10 @@ from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
 #: characters of a text that are read to route by it
 LONGEST = 16_384
 HEADERS = ("x-cabs-session", "x-session-id")
+Medium = Literal["image", "audio", "file", "video"]
+MEDIUMS: tuple[Medium, ...] = get_args(Medium)
 #: kinds of parts of a message that are not text -> what a model must take
-MEDIA = {
+MEDIA: dict[str, Medium] = {
     "image_url": "image",
     "input_image": "image",
     "image": "image",
@@ -58,8 +60,6 @@ MEDIA = {
     "input_video": "video",
     "video": "video",
 }
-#: the media themselves
-KINDS = tuple(dict.fromkeys(MEDIA.values()))
 #: where the messages of a request, a log or a table stand
 MESSAGES = ("messages", "input", "prompt", "contents")
 #: fields of a body that say what is asked, and in which conversation

@@ -21,13 +21,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
-from cabs_core.data.endpoints.request import KINDS, MESSAGES, ChatRequest
+from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
 from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
 MOST_OUTPUT = 4_096.0
-Kind = Literal["text", "image", "audio", "file", "video"]
+Kind = Literal["text"] | Medium
 #: by which of them it is known how good a model is that joins a router
 STARTS = ("scored", "like", "price_only")
 
@@ -63,9 +63,9 @@ class Upstream(_Strict):
         None, gt=0, description="Longest request, tokens in and out; longer ones go to other models"
     )
     input: tuple[Kind, ...] = Field(
-        ("text", *KINDS),
+        ("text", *MEDIUMS),
         min_length=1,
-        description=f"What it reads: text, {', '.join(KINDS)}",
+        description=f"What it reads: text, {', '.join(MEDIUMS)}",
     )
     tools: bool = Field(True, description="It takes requests with tools")
     json_schema: bool = Field(True, description="It takes requests for an answer by a JSON schema")
@@ -189,7 +189,7 @@ class Upstream(_Strict):
         abilities, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
         if request.dialect not in self.speaks:
             return f"does not speak {request.dialect}"
-        for kind in KINDS:
+        for kind in MEDIUMS:
             if kind in abilities and kind not in self.input:
                 return f"takes no {kind}"
         if "tools" in abilities and not self.tools:
