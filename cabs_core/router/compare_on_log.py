@@ -77,7 +77,7 @@ def compare_policies(
     a log that is too short for either alone may do for their difference.
 
     Args:
-        old, new: [n, K] probabilities. margin, cluster: as in `compare_on_log`.
+        old, new: [n, today's arms] probabilities. margin, cluster: as in `compare_on_log`.
 
     Raises:
         RouterError: the log has no propensities, is deterministic, or never plays what they differ in.
@@ -88,6 +88,7 @@ def compare_policies(
             "the log has no propensities, and no error is known for estimated ones: "
             "log the probability of every decision"
         )
+    old, new = data.of_all(old), data.of_all(new)
     gap = new - old
     clusters = data.dependent(cluster)
     fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
@@ -152,9 +153,10 @@ def _probabilities(folder: str | Path, prompts: Sequence[str], data: LoggedData,
     """`[n, K]` of a bundle's policy as it stands, in the order of the log's arms."""
     bundle = Bundle.read(folder)
     policy, names = bundle.policy, bundle.manifest.names
-    if set(names) != set(data.arms):
-        raise RouterError(f"{folder} routes between {', '.join(names)}; the log is of {', '.join(data.arms)}")
-    columns = [names.index(arm) for arm in data.arms]
+    if set(names) != set(data.today):
+        of = ", ".join(data.today)
+        raise RouterError(f"{folder} routes between {', '.join(names)}; the log is of {of}")
+    columns = [names.index(arm) for arm in data.today]
     served = rho if policy.algorithm.any_rho_now() else None
     lengths = np.array([len(text) for text in prompts], dtype=np.float64)
     requests = bundle.heads.requests(bundle.encoder.encode(list(prompts)), lengths)

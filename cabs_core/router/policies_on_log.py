@@ -130,7 +130,7 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
 def probabilities(
     pool: ModelPool, inputs: Mapping[str, Path], data: LoggedData, policy: str, rho: float
 ) -> np.ndarray:
-    """`[n, K]`: how the policy, as it starts, would play the log's prompts at a rho.
+    """`[n, today's arms]`: how the policy, as it starts, would play the log's prompts at a rho.
 
     Args:
         inputs: folders of the artifacts oracles, replay_problem and tuning.
@@ -142,10 +142,10 @@ def probabilities(
         raise DataError("the log has no embeddings: policies cannot be asked what they would play")
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     stream = make_stream(problem, rho)
-    target = np.empty((len(data), len(data.arms)))
-    if data.arms != problem.arms:
+    target = np.empty((len(data), len(data.today)))
+    if data.today != problem.arms:
         raise DataError(
-            f"the log is of {', '.join(data.arms)}; pool {pool.name} has {', '.join(problem.arms)}"
+            f"the log is of {', '.join(data.today)}; pool {pool.name} has {', '.join(problem.arms)}"
         )
     with one_blas_thread():
         built = policy_of_trial(
@@ -158,7 +158,7 @@ def probabilities(
         )
         heads = Heads(Oracles.load(inputs["oracles"]), needs_of(built))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
-            mask = None if data.available is None else data.available[i]
+            mask = None if data.available is None else data.available[i, : len(data.today)]
             target[i] = built.decide(replace(request, available=mask)).pmf
     return target
 

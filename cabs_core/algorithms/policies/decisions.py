@@ -44,8 +44,6 @@ PENALTIES = (1e-2, 3e-3, 1e-3, 3e-4)
 FOLDS = 5
 #: rows of a product; steps at most, and the relative fall of the loss below which they end
 _ROWS, _ITERATIONS, _TOLERANCE = 2048, 60, 1e-8
-#: value of an arm that was added later: it stands behind all that a fitted rule gives
-_NEVER = -1e9
 
 #: scores [B, K] and rows of the train split -> (sum of the losses, its gradient [B, K])
 Loss = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
@@ -189,7 +187,6 @@ class DecisionPolicy(PointPolicy):
 
     Settings = DecisionOptions
     _ARRAYS: ClassVar = ("weights", "constants")
-    _OF_ARMS: ClassVar = {"weights": (0, 0.0), "constants": (0, _NEVER)}
 
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
@@ -223,8 +220,7 @@ class DecisionPolicy(PointPolicy):
 
     def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
         """Weights and constants, or none where there was no train split."""
-        k = len(self.arms)
-        return ({"weights": checks.state(k, "width"), "constants": checks.state(k, low=-np.inf)},)
+        return ({"weights": checks.state("trained", "width"), "constants": checks.state("trained")},)
 
 
 class EquiRouter(DecisionPolicy):

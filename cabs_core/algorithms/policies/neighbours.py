@@ -50,8 +50,11 @@ class PointPolicy(StaticPolicy):
 
     #: names of what is fitted, in the order in which `fitted` gives it
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
-    #: {array: (its axis of arms, what an arm that came later has there; None: the least that there is)}
-    _OF_ARMS: ClassVar[Mapping[str, tuple[int, float | None]]] = {}
+
+    @property
+    def trained_only(self) -> bool:
+        """It has points of the arms of its train split."""
+        return True
 
     def start(self, offline: Offline | None) -> None:
         """Learn from the train split. Without one the policy can only be filled by `set_state`."""
@@ -63,7 +66,6 @@ class PointPolicy(StaticPolicy):
             key = (self.base, self.settings.model_dump_json())
             learnt = offline.once(key, lambda: self.fitted(points, offline))
             for name, value in zip(self._ARRAYS, learnt, strict=True):
-                # shared with other lanes: arms that come and go make new arrays
                 setattr(self, name, np.asarray(value, dtype=np.float64))
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
@@ -71,7 +73,7 @@ class PointPolicy(StaticPolicy):
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
-        """Values [n, K] for unit points [n, e]."""
+        """Values [n, B] of the trained arms for unit points [n, e]."""
         raise NotImplementedError
 
     def _scores(self, points: np.ndarray) -> np.ndarray:
@@ -83,15 +85,14 @@ class PointPolicy(StaticPolicy):
 
     def reads(self) -> Reads:
         """The point that it learnt from."""
-        return Reads(embedding=self.on_embeddings, context=not self.on_embeddings)
+        return self.with_predictions(Reads(embedding=self.on_embeddings, context=not self.on_embeddings))
 
     def values(self, request: Request) -> np.ndarray:
         """Values for the request's embedding (its context, where the policy was built without embeddings)."""
         learnt = getattr(self, self._ARRAYS[0])
         width = 0 if learnt is None else learnt.shape[1]  # `_scores` refuses where nothing was learnt
         point = self.need(request, self.point, width) if width else np.empty(0)
-        scores: np.ndarray = self._scores(point[None])[0]
-        return scores
+        return self.of_today(self._scores(point[None])[0])
 
     def table(self, stream: Stream) -> np.ndarray:
         """Values for all rows; lanes share them.
@@ -103,44 +104,33 @@ class PointPolicy(StaticPolicy):
         if points is None:
             raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
         key = f"{self.name}:{self.settings.model_dump_json()}:{self.rho!r}"
-        return stream.once(key, lambda: self._stream_scores(stream, points))
+        return self.of_today(stream.once(key, lambda: self._stream_scores(stream, points)))
 
     def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
-        """Values [n, K] for the points [n, e] of a stream."""
+        """Values [n, B] for the points [n, e] of a stream."""
         return self._scores(points)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """What was learnt from the train split."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
-        return arrays, {"on_embeddings": self.on_embeddings}
+        return arrays, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
         """All arrays, or none where there was no train split.
 
         The first array has a row for every train prompt or cluster.
         """
-        k, s = len(self.arms), checks.state
-        shapes = {"ratings": (k,), self._ARRAYS[0]: ("rows", "width")}
-        return ({name: s(*shapes.get(name, ("rows", k))) for name in self._ARRAYS},)
+        shapes = {"ratings": ("trained",), self._ARRAYS[0]: ("rows", "width")}
+        return ({name: checks.state(*shapes.get(name, ("rows", "trained"))) for name in self._ARRAYS},)
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError where the arrays have no row."""
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
-    def grow(self) -> None:
-        for name, (axis, value) in self._OF_ARMS.items():
-            if (old := getattr(self, name)) is not None:
-                fresh = np.full_like(old.take([0], axis=axis), old.min() if value is None else value)
-                setattr(self, name, np.concatenate([old, fresh], axis=axis))
-
-    def shrink(self, index: int) -> None:
-        for name, (axis, _) in self._OF_ARMS.items():
-            if (old := getattr(self, name)) is not None:
-                setattr(self, name, np.delete(old, index, axis=axis))
-
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
+        super().set_state(arrays, values)
         self.on_embeddings = bool(values["on_embeddings"])
         for name in self._ARRAYS:
             setattr(self, name, arrays.get(name))
@@ -195,7 +185,6 @@ class AvengersPro(PointPolicy):
 
     Settings = AvengersOptions
     _ARRAYS: ClassVar = ("centers", "votes")
-    _OF_ARMS: ClassVar = {"votes": (1, 0.0)}
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Centres [C, e] and votes [C, K]."""
@@ -277,7 +266,6 @@ class GuardedKnn(NearestPolicy):
 
     Settings = GuardedOptions
     _ARRAYS: ClassVar = ("train", "utilities")
-    _OF_ARMS: ClassVar = {"utilities": (1, 0.0)}
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e] and utilities [N, K]."""
@@ -285,7 +273,8 @@ class GuardedKnn(NearestPolicy):
 
     def rate(self, near: np.ndarray) -> np.ndarray:
         """Mean lead over the fallback of arms that pass; 0 for the fallback, below -1 for the others."""
-        fallback = int(np.argmax(self.utilities.mean(axis=0)))
+        left = self.columns[self.columns >= 0]
+        fallback = int(left[np.argmax(self.utilities[:, left].mean(axis=0))]) if len(left) else 0
         lead = self.utilities - self.utilities[:, [fallback]]
         out = np.empty((len(near), lead.shape[1]))
         for start in range(0, len(near), 512):
@@ -313,7 +302,6 @@ class Eagle(NearestPolicy):
 
     Settings = EagleOptions
     _ARRAYS: ClassVar = ("train", "utilities", "ratings")
-    _OF_ARMS: ClassVar = {"utilities": (1, 0.0), "ratings": (0, None)}
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
         """Train points [N, e], utilities [N, K] and global ratings [K]."""

@@ -4,12 +4,17 @@ utility.
 Every static router plays argmax of the expected clipped utility of predicted scores and costs
 (`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
 them is one argmax over the table of all rounds and needs no loop (`random`, which draws, has one).
+
+A method that knows the arms of its train split alone (`trained_only`) chooses among those. An arm that joined
+since is played where what the request predicts expects more utility of it than of that choice: predictions
+know a new arm from its scored prompts, the arm it is like, or its price (`oracles.arm_map`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -31,16 +36,13 @@ if TYPE_CHECKING:
     from cabs_core.algorithms.predictors import CostPredictor, ScorePredictor
 
 
-def masked_argmax(values: np.ndarray, mask: np.ndarray) -> int:
-    """Index of the largest value among the arms that are available (the first of equals)."""
-    return int(np.argmax(np.where(mask, values, -np.inf)))
-
-
 class StaticPolicy(Policy):
     """Plays the argmax of `values(request)`; subclasses give the values, for one request and for all rows."""
 
     learns = False
     own_loop: ClassVar[bool] = True
+    #: `[K]` of today's arms: place among the trained arms, -1: it joined since
+    columns: np.ndarray
     #: whether a policy that looks at points was built on embeddings, else on contexts
     on_embeddings = True
 
@@ -48,6 +50,10 @@ class StaticPolicy(Policy):
     def point(self) -> str:
         """Field of a request that is its point."""
         return "embedding" if self.on_embeddings else "context"
+
+    def prepare(self) -> None:
+        """All arms are those of the train split."""
+        self.columns = np.arange(len(self.arms))
 
     def start(self, offline: Offline | None) -> None:
         """Nothing to prepare."""
@@ -60,24 +66,92 @@ class StaticPolicy(Policy):
         """Value [n, K] of every arm for every row of a replay."""
         raise NotImplementedError
 
+    @property
+    def trained_only(self) -> bool:
+        """Whether the method knows the B arms of the train split alone."""
+        return False
+
+    @property
+    def joined(self) -> np.ndarray:
+        """bool [K]: arms that the method does not know."""
+        return self.columns < 0 if self.trained_only else np.zeros(len(self.arms), dtype=np.bool_)
+
+    def of_today(self, trained: np.ndarray) -> np.ndarray:
+        """[..., K] from the method's values [..., B]; 0 for an arm that joined.
+
+        Raises:
+            PolicyError: the method has no value for an arm of its train split.
+        """
+        if not self.trained_only:
+            return trained
+        if self.columns.max() >= trained.shape[-1]:
+            raise PolicyError(f"{self.name}: its state is of other arms; load the last one that was sound")
+        today: np.ndarray = np.where(self.joined, 0.0, trained[..., self.columns])
+        return today
+
+    def with_predictions(self, reads: Reads) -> Reads:
+        """The same, and what compares an arm that joined."""
+        return replace(reads, scores=True, costs=True) if self.joined.any() else reads
+
+    def _played(self, values: np.ndarray, mask: np.ndarray, utilities: np.ndarray | None) -> np.ndarray:
+        """Arms [n] from values, available arms and expected utilities [n, K] (None: unknown)."""
+        method, joined = np.where(mask, values, -np.inf), self.joined
+        # where no other is available, one that joined is played
+        arm: np.ndarray = np.argmax(np.where(mask & joined, -np.finfo(float).max, method), axis=1)
+        if utilities is not None:
+            rows, others = np.arange(len(arm)), np.where(mask & joined, utilities, -np.inf)
+            best = np.argmax(others, axis=1)
+            arm = np.where(others[rows, best] > utilities[rows, arm], best, arm)
+        return arm
+
     def choose(self, request: Request) -> Choice:
         """Play the best available arm with probability 1."""
-        rho, mask = self.rho_of(request), self.mask(request)
-        arm = masked_argmax(self.values(request), mask)
-        pmf = np.zeros(len(self.arms))
+        rho, mask, k = self.rho_of(request), self.mask(request), len(self.arms)
+        utilities = None
+        if request.predicted_scores is not None and self.joined.any():
+            scores = self.need(request, "predicted_scores", k)
+            utilities = expected_utility(scores, self.costs_of(request), rho, self.share)[None]
+        arm = int(self._played(self.values(request)[None], mask[None], utilities)[0])
+        pmf = np.zeros(k)
         pmf[arm] = 1.0
         return Choice(arm, 1.0, pmf, rho)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """All rounds at once."""
         check_lane(self, stream, lane, start, stop)
-        values = self.table(stream)[lane.order[start:stop]]
-        if (stream.active_from > start).any() or (stream.active_until < stop).any():
-            t = np.arange(start, stop)[:, None]
-            values = np.where((stream.active_from <= t) & (t < stream.active_until), values, -np.inf)
-        lane.actions[start:stop] = np.argmax(values, axis=1)
+        rows, utilities = lane.order[start:stop], None
+        t = np.arange(start, stop)[:, None]
+        mask = (stream.active_from <= t) & (t < stream.active_until)
+        if self.joined.any():
+            utilities = expected_utility(
+                stream.predicted_scores[rows], stream.static_costs[rows], self.rho, self.share
+            )
+        lane.actions[start:stop] = self._played(self.table(stream)[rows], mask, utilities)
         lane.propensities[start:stop] = 1.0
         self.round += stop - start
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Which arms joined."""
+        return {}, {"columns": self.columns.tolist()} if self.trained_only else {}
+
+    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Inverse of `state`.
+
+        Raises:
+            PolicyError: an arm of the state has no place, or more than one.
+        """
+        if self.trained_only:
+            columns = np.array(values["columns"], dtype=np.int64)
+            known = columns[columns >= 0]
+            if columns.shape != (len(self.arms),) or (columns < -1).any() or (np.diff(known) <= 0).any():
+                raise PolicyError(f"{self.name}: columns {checks.excerpt(values['columns'], 80)} fit no arms")
+            self.columns = columns
+
+    def grow(self) -> None:
+        self.columns = np.append(self.columns, -1)
+
+    def shrink(self, index: int) -> None:
+        self.columns = np.delete(self.columns, index)
 
 
 @kernel
@@ -135,6 +209,11 @@ class RandomPolicy(CompiledPolicy):
 class BestSingle(StaticPolicy):
     """Always the arm of largest mean clipped utility on the train split."""
 
+    @property
+    def trained_only(self) -> bool:
+        """It has no mean of an arm that joined."""
+        return True
+
     def start(self, offline: Offline | None) -> None:
         """Mean utilities [K] of the train split; zeros without one, so that the first arm is played."""
         self.means = (
@@ -145,33 +224,28 @@ class BestSingle(StaticPolicy):
 
     def reads(self) -> Reads:
         """Nothing."""
-        return Reads()
+        return self.with_predictions(Reads())
 
     def values(self, request: Request) -> np.ndarray:
         """Mean utilities, whatever the request."""
-        return self.means
+        return self.of_today(self.means)
 
     def table(self, stream: Stream) -> np.ndarray:
         """The same for every row."""
-        return np.broadcast_to(self.means, stream.utilities.shape)
+        return np.broadcast_to(self.of_today(self.means), stream.utilities.shape)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Mean utilities."""
-        return {"means": self.means}, {}
+        """Mean utilities of the trained arms."""
+        return {"means": self.means}, super().state()[1]
 
     def layout(self) -> dict[str, checks.Field]:
-        """Mean utilities, -inf for an arm that was added later."""
-        return {"means": checks.state(len(self.arms), low=-np.inf, high=1.0)}
+        """Mean utilities."""
+        return {"means": checks.state("trained", low=0.0, high=1.0)}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
+        super().set_state(arrays, values)
         self.means = arrays["means"]
-
-    def grow(self) -> None:
-        self.means = np.append(self.means, -np.inf)  # nothing is known of it, so it is never preferred
-
-    def shrink(self, index: int) -> None:
-        self.means = np.delete(self.means, index)
 
 
 class OracleBest(StaticPolicy):
@@ -264,12 +338,16 @@ class Predicted(StaticPolicy):
 
         return bool(self.predictor_settings) or self.key not in STATIC
 
+    @property
+    def trained_only(self) -> bool:
+        """Its own predictor is not fitted again; those of the oracles know an arm that joined."""
+        return self.own_predictor
+
     def reads(self) -> Reads:
         """The inputs of its own predictor where it has one, else the oracles' predictions under its key."""
         if self.own_predictor:
-            return Reads(
-                costs=True, embedding=self.on_embeddings, context=not self.on_embeddings, length=True
-            )
+            on = self.on_embeddings
+            return self.with_predictions(Reads(costs=True, embedding=on, context=not on, length=True))
         return Reads(costs=True, static=self.key)
 
     def fit_for_serving(self, offline: Offline) -> None:
@@ -336,10 +414,10 @@ class Predicted(StaticPolicy):
                 [checks.number(self.name, "Request.prompt_length", request.prompt_length or 0.0, 0.0)]
             )
             point = self.need(request, self.point, self.predictor.width)
-            scores = self.predictor.predict(point[None], length)[0]
+            scores = self.of_today(self.predictor.predict(point[None], length)[0])
             scores = checks.array(self.name, "the predictor's scores", scores, checks.Field((k,)))
             if costs is None and self.cost_predictor is not None:
-                costs = self.cost_predictor.predict(length)[0]
+                costs = self.of_today(self.cost_predictor.predict(length)[0])
         if costs is None:
             costs = self.need(request, "predicted_costs", k, 0.0)
         costs = checks.array(self.name, "expected costs", costs, checks.Field((k,), 0.0))
@@ -353,7 +431,7 @@ class Predicted(StaticPolicy):
         """
         scores = None if self.predictor_settings else stream.static_scores.get(self.key)
         if scores is None:
-            scores = self._predictions(stream)
+            scores = self.of_today(self._predictions(stream))
         return expected_utility(scores, stream.static_costs, self.rho, self.share)
 
     def _predictions(self, stream: Stream) -> np.ndarray:
@@ -376,10 +454,11 @@ class Predicted(StaticPolicy):
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Whether the predictor was fitted on embeddings; the predictor itself has files of its own."""
-        return {}, {"on_embeddings": self.on_embeddings}
+        return {}, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`."""
+        super().set_state(arrays, values)
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
     def save_parts(self, folder: Path) -> None:

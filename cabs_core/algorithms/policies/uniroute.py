@@ -31,6 +31,11 @@ class UniRoute(Predicted):
         return "clusters"
 
     @property
+    def trained_only(self) -> bool:
+        """An arm that joins has an error vector."""
+        return False
+
+    @property
     def predictor_settings(self) -> dict[str, Any]:
         """One cluster a prompt, unless the settings say otherwise."""
         return {"top": 1, **self.settings.settings}

@@ -23,7 +23,7 @@ from cabs_core.evaluation.ope.models import folds, propensity_model
 #: the least number above 0
 _ABOVE = np.nextafter(0.0, 1.0)
 #: fields that are not of single decisions
-_WHOLE = ("arms", "adaptive", "receipt")
+_WHOLE = ("arms", "left", "adaptive", "receipt")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class LoggedData:
 
     Attributes:
         arms: names [K]. actions: int64 [n]. scores [n] in [0, 1]; costs [n] USD >= 0.
+        left: the last of the arms, which are there no more. No policy is asked about them; decisions for them
+            have weight 0 and stand for their prompts all the same, so that nothing is biased.
         propensities: [n] probability of the played arm in (0, 1], among the decisions that stand here; None:
             that of pmf, else unknown.
         features: [n, d], what the models of outcomes see; d may be 0.
@@ -61,6 +63,7 @@ class LoggedData:
     clusters: np.ndarray | None = None
     adaptive: bool = False
     receipt: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n, k = len(self.actions), len(self.arms)
@@ -99,6 +102,15 @@ class LoggedData:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    @property
+    def today(self) -> list[str]:
+        """The arms that are there."""
+        return self.arms[: len(self.arms) - len(self.left)]
+
+    def of_all(self, target: np.ndarray) -> np.ndarray:
+        """Probabilities [n, K] of a policy that plays today's arms [n, today]."""
+        return np.pad(target, ((0, 0), (0, len(self.left))))
 
     def dependent(self, clusters: np.ndarray | None = None) -> np.ndarray:
         """[n] equal for decisions that depend on each other: as given, else `clusters`,
@@ -155,8 +167,9 @@ def read_events(
     Where decisions were marked to be scored (`router.marks`), those that were not are left out: nobody knows
     with which probability they were scored. Each marked one stands for 1 / share, and its arm was drawn from
     the probabilities among the marked. Of those, the scored ones are taken for a fair sample.
-    Decisions that could play other arms are left out, and those without an embedding or with one of another
-    encoder. An arm that came later was not available to the decisions before.
+    Decisions without an embedding or with one of another encoder are left out, and those that could play
+    none of the arms. An arm that came later was not available to the decisions before; those that are not
+    among `arms` any more are `left`.
     The router learns as it goes, so the log is `adaptive`.
     Decisions of a conversation that was decided several times are one cluster.
 
@@ -168,31 +181,33 @@ def read_events(
         DataError: no such decision.
     """
     encoders = log.encoders()
-    names = list(arms)
+    place_of = {arm: i for i, arm in enumerate(arms)}
     rows, rewards, places, taught = [], [], [], []
     by_chance = of_others = 0
     for d, reward in log.scored():
         if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
         decision = json.loads(d.decision)
-        if not set(decision["arms"]) <= set(names):
+        could = np.array(decision["arms"])[slice(None) if d.available is None else d.available]
+        if not set(could) & set(arms):
             of_others += 1
             continue
         if d.marked is False:
             by_chance += 1
             continue
         rows.append(d)
-        places.append([names.index(arm) for arm in decision["arms"]])
+        places.append([place_of.setdefault(arm, len(place_of)) for arm in decision["arms"]])
         rewards.append(reward)
         taught.append(decision["pmf"] if d.marked else d.pmf)
     left_out = (
         (by_chance, "scores of decisions that were not marked to be scored are left out"),
-        (of_others, f"scores of decisions that could play other models than {', '.join(names)} are left out"),
+        (of_others, f"scores of decisions that could play none of {', '.join(arms)} are left out"),
     )
+    names = list(place_of)
     receipt = tuple(f"{count:,} {words}" for count, words in left_out if count)
     if not rows:
         whose = "" if identity is None else f" with embeddings of the encoder {identity}"
-        nothing = f"{log.name} holds no scored decision between {', '.join(names)}{whose}"
+        nothing = f"{log.name} holds no scored decision between {', '.join(arms)}{whose}"
         raise DataError("; ".join((nothing, *receipt)))
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
     pmf, behaviour = np.zeros((2, len(rows), len(names)))
@@ -201,12 +216,13 @@ def read_events(
         pmf[i, place], behaviour[i, place] = taught[i], d.pmf
         available[i, place] = True if d.available is None else d.available
     prompts = [d.prompt_hash for d in rows]
-    actions = np.array([names.index(d.arm) for d in rows])
+    actions = np.array([place_of[d.arm] for d in rows])
     every, marked = np.arange(len(rows)), np.array([d.marked is True for d in rows])
     q = np.array([1.0 if d.q is None else d.q for d in rows])
     played, logged = pmf[every, actions], behaviour[every, actions]
     return LoggedData(
         arms=names,
+        left=tuple(names[len(arms) :]),
         actions=actions,
         scores=np.array([r.score for r in rewards]),
         costs=np.array([r.cost for r in rewards]),

@@ -114,7 +114,7 @@ def evaluate(
     """Estimate score, cost and utility of a policy that would play `target` on the log's prompts.
 
     Args:
-        target: [n, K] probabilities; the policy must not have learnt from these rows.
+        target: [n, today's arms] probabilities; the policy must not have learnt from these rows.
         rho: score units per USD.
         switch: largest weight that SWITCH-DR corrects with; None: the root of n,
             so that what it leaves out vanishes as the log grows.
@@ -144,11 +144,12 @@ def evaluate(
         True
     """
     target = np.asarray(target, dtype=np.float64)
-    n, k = len(data), len(data.arms)
+    n, k = len(data), len(data.today)
     if target.shape != (n, k) or (target < 0).any() or not np.allclose(target.sum(axis=1), 1.0, atol=1e-6):
         raise DataError(
             f"target has shape {target.shape}: expected probabilities [{n}, {k}] with rows of sum 1"
         )
+    target = data.of_all(target)
     clusters = data.dependent(cluster)
     independent = len(np.unique(clusters))
     anytime = data.adaptive if anytime is None else anytime

@@ -85,8 +85,9 @@ def with_log(
     Raises:
         DataError: the log does not fit the table, or has no embeddings or propensities.
     """
-    if data.arms != list(outcomes.arms):
-        raise DataError(f"the log is of {', '.join(data.arms)}; the table has {', '.join(outcomes.arms)}")
+    data = data.take(np.flatnonzero(data.actions < len(data.today)))
+    if data.today != list(outcomes.arms):
+        raise DataError(f"the log is of {', '.join(data.today)}; the table has {', '.join(outcomes.arms)}")
     if data.embeddings is None or data.lengths is None or data.embeddings.shape[1] != embeddings.shape[1]:
         width = None if data.embeddings is None else data.embeddings.shape[1]
         raise DataError(

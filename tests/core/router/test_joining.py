@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,7 +19,21 @@ from cabs_core.router.joining import Scored, add_model, remove_model
 from cabs_core.router.scored_table import read_scored
 
 LEARNING = ["lin_ts", "lin_ucb", "cabs_c_linear", "hier_mix", "pareto_bandit", "neural_ucb"]
-STATIC = ["carrot", "kernel_ridge", "uniroute", "best_single"]
+STATIC = ["carrot", "kernel_ridge", "uniroute"]
+#: static policies that know the arms of their train split alone
+TRAINED_ONLY = [
+    "best_single",
+    "avengers_pro",
+    "guarded_knn",
+    "eagle",
+    "equirouter",
+    "dr_policy",
+    "mf",
+    "mirt",
+    "hier_shrink",
+    "stack",
+]
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 @pytest.fixture
@@ -52,7 +67,7 @@ def serve(router, prompts, score=lambda model: 0.5, **asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", [*LEARNING, *STATIC])
+@pytest.mark.parametrize("policy", [*LEARNING, *STATIC, "best_single", "guarded_knn", "mf"])
 def test_a_model_joins_and_leaves_every_policy(placed, log, test_prompts, policy):
     folder = placed(policy)
     router = Router.load(folder, log=log, seed=1)
@@ -103,7 +118,7 @@ def test_what_was_learnt_stays(placed, log, test_prompts):
     assert new.model.theta.shape[1] == 5 and new.model.theta[:, -1].any()
 
 
-@pytest.mark.parametrize("policy", ["hier_mix", "kernel_ridge"])
+@pytest.mark.parametrize("policy", ["hier_mix", "kernel_ridge", "avengers_pro", *map(slow, TRAINED_ONLY)])
 def test_scored_prompts_say_how_good_it_is(placed, log, test_prompts, policy):
     folder = placed(policy)
     add_model(folder, "bad", scored=scored(test_prompts[:30], 0.0), log=log)
@@ -116,6 +131,25 @@ def test_scored_prompts_say_how_good_it_is(placed, log, test_prompts, policy):
     assert np.mean([d.probabilities["good"] for d in made]) > 10 * np.mean(
         [d.probabilities["bad"] for d in made]
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", TRAINED_ONLY)
+def test_a_static_policy_plays_a_twin_where_it_costs_less_and_a_dear_one_never(
+    placed, log, test_prompts, policy
+):
+    folder = placed(policy)
+    before = Router.load(folder, log=log).route_many(test_prompts[40:60])
+    arms = before[0].probabilities
+    twin = max(arms, key=lambda arm: sum(d.chosen == arm for d in before))
+    prices = {**dict.fromkeys(arms, 1e-3), "cheap": 1e-4, "dear": 1e-2}
+    for name in ("dear", "cheap"):
+        add_model(folder, name, like=twin, prices=prices, log=log)
+    after = Router.load(folder, log=log).route_many(test_prompts[40:60])
+    for old, new in zip(before, after, strict=True):
+        assert new.chosen == "cheap" or new.chosen == old.chosen != twin
+    only = Router.load(folder, log=log).route_many(test_prompts[40:42], available=["dear"])
+    assert all(d.probabilities["dear"] == 1.0 for d in only)
 
 
 def test_few_scored_prompts_do_not_settle_how_good_a_model_is(placed, log, test_prompts):
@@ -217,29 +251,44 @@ def test_estimates_know_which_models_were_there(placed, log, test_prompts):
     np.testing.assert_allclose(data.pmf.sum(axis=1), 1.0)
     remove_model(folder, "new", log=log)
     left = read_events(log, Router.load(folder, log=log).arms)
-    assert len(left) == 15 and left.receipt[0].startswith(
-        "15 scores of decisions that could play other models"
+    assert (len(left), left.today, left.left) == (30, grown.arms[:4], ("new",))
+    np.testing.assert_array_equal(left.pmf, data.pmf)
+    rest = read_events(log, ["new"])
+    assert len(rest) == 15 and rest.receipt == (
+        "15 scores of decisions that could play none of new are left out",
     )
 
 
+def softmax(values: np.ndarray, available: np.ndarray) -> np.ndarray:
+    shares = np.where(available, np.exp(values), 0.0)
+    return shares / shares.sum(axis=1, keepdims=True)
+
+
 @pytest.mark.slow
-def test_intervals_cover_across_a_change_of_arms():
-    """The logging policy has 3 arms for half of the log, then 4: .92 to .98 of intervals hold the truth."""
-    rng, logs, n, covered = np.random.default_rng(7), 400, 800, []
+@pytest.mark.parametrize("change", ["came", "left, of a policy that learns"])
+def test_intervals_cover_across_a_change_of_arms(change):
+    """The logging policy has 3 arms in one half of the log and 4 in the other: estimates are unbiased, .92 to
+    .98 of the intervals hold the truth. The fourth is played most on some of the prompts."""
+    rng, logs, n, covered, errors = np.random.default_rng(7), 400, 800, [], []
+    came = change == "came"
     for _ in range(logs):
         x = rng.normal(size=(n, 2))
         means = 1.0 / (1.0 + np.exp(-(x @ np.array([[1.0, -1.0, 0.3, 0.8], [0.2, 0.5, -0.7, 0.4]]) + 0.2)))
         available = np.ones((n, 4), dtype=bool)
-        available[: n // 2, 3] = False
-        pmf, target = (
-            np.where(available, np.exp(k * x[:, :1] * np.array([[1.0, 0.0, -1.0, 0.5]])), 0.0)
-            for k in (0.5, -0.5)
-        )
-        pmf, target = pmf / pmf.sum(1, keepdims=True), target / target.sum(1, keepdims=True)
-        actions = (rng.random((n, 1)) > pmf.cumsum(axis=1)).sum(axis=1)
-        scores = (rng.random(n) < means[np.arange(n), actions]).astype(float)
+        available[slice(n // 2) if came else slice(n // 2, n), 3] = False
+        slopes = x[:, :1] * np.array([[1.0, 0.0, -1.0, 0.5 if came else 3.0]])
+        pmf = softmax(0.5 * slopes, available)
+        target = softmax(-0.5 * slopes, available if came else available & (np.arange(4) < 3))
+        actions, scores = np.empty(n, dtype=int), np.empty(n)
+        for part in np.split(np.arange(n), 8):
+            if "learns" in change and part[0]:
+                earned = [scores[: part[0]][actions[: part[0]] == arm].mean() for arm in range(4)]
+                pmf[part] = softmax(0.5 * slopes[part] + 2.0 * np.array(earned), available[part])
+            actions[part] = (rng.random((len(part), 1)) > pmf[part].cumsum(axis=1)).sum(axis=1)
+            scores[part] = rng.random(len(part)) < means[part, actions[part]]
         data = LoggedData(
             arms=list("abcd"),
+            left=() if came else ("d",),
             actions=actions,
             scores=scores,
             costs=np.zeros(n),
@@ -248,9 +297,12 @@ def test_intervals_cover_across_a_change_of_arms():
             pmf=pmf,
             available=available,
         )
-        row = evaluate(data, target, rho=0.0).row("dr", "score")
-        covered.append(row.low <= float((target * means).sum(axis=1).mean()) <= row.high)
+        row = evaluate(data, target[:, : len(data.today)], rho=0.0).row("dr", "score")
+        truth = float((target * means).sum(axis=1).mean())
+        covered.append(row.low <= truth <= row.high)
+        errors.append(row.value - truth)
     assert 0.92 <= np.mean(covered) <= 0.98
+    assert abs(np.mean(errors)) < 3.0 * np.std(errors) / np.sqrt(logs)
 
 
 def test_what_cannot_be(placed, log, test_prompts, tmp_path):
