@@ -1,4 +1,4 @@
-"""The endpoints, and how the server is started.
+"""The endpoints, and the application that answers them.
 
 POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
                             model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the
@@ -28,7 +28,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -41,7 +40,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cabs_core.base.paths import default_log
-from cabs_core.base.secret import secret
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.endpoints.dialects import COUNT_TOKENS, PATHS
 from cabs_core.data.endpoints.upstreams import Upstreams, read_upstreams
@@ -52,7 +50,6 @@ from cabs_core.router.options import RouterOptions
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import Router
 from cabs_server import models
-from cabs_server.callers import ADMIN_KEYS, KEYS, check_host, read_keys
 from cabs_server.cap import Cap
 from cabs_server.completions import completion, count_tokens, embeddings, list_models, one_model
 from cabs_server.decisions import decide, feedback, retract, to_score
@@ -61,16 +58,12 @@ from cabs_server.gate import Gate
 from cabs_server.guard import guarded, unknown
 from cabs_server.joins import Joins
 from cabs_server.keeper import Keeper
-from cabs_server.lifetime import address_of, end_with_parent, ends_at_once, run_server
-from cabs_server.limits import prepare_process
-from cabs_server.logs import log_config
+from cabs_server.lifetime import address_of
 from cabs_server.probes import health, ready, show_metrics
-from cabs_server.protocol import BoundedProtocol
 from cabs_server.readiness import Readiness
 from cabs_server.tracing import Tracer
 from cabs_server.upstreams import prices_of
 
-SETTINGS = "CABS_SERVE_SETTINGS"
 logger = logging.getLogger("cabs.serve")
 
 
@@ -210,42 +203,3 @@ class Ends:
         async with AsyncExitStack() as ends:
             scope.setdefault("state", {})["ends"] = ends
             await self.app(scope, receive, send)
-
-
-def from_environment() -> Starlette:
-    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their
-    variables."""
-    end_with_parent()
-    prepare_process()
-    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
-    with ends_at_once():
-        return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
-
-
-def serve(
-    settings: dict[str, Any], *, host: str, port: int, workers: int, grace: int, log_format: str = "json"
-) -> None:
-    """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
-    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
-    check_host(host, keys | admins)
-    metrics = address_of(settings.get("metrics"))
-    read_manifest(settings["folder"])
-    if settings.get("upstreams") is not None:
-        read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
-    os.environ[SETTINGS] = json.dumps(settings)
-    run_server(
-        from_environment,
-        host=host,
-        port=port,
-        workers=workers,
-        metrics=metrics,
-        grace=grace,
-        access_log=False,
-        log_config=log_config(log_format),
-        http=BoundedProtocol,
-        ws="none",
-        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are
-        # not enough
-        timeout_worker_healthcheck=60,
-        timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
-    )

@@ -107,11 +107,12 @@ def serve(
     API keys of the upstreams come from the environment, and are never stored or logged. A router that is
     exported to the same folder, and a changed upstreams file, are picked up without a restart.
     """
-    from cabs_server.app import serve as run
-    from cabs_server.upstreams import check_serving
+    from cabs_server.start import serve as run
 
     local = local_router(folder)
     if check:
+        from cabs_server.upstreams import check_serving
+
         budgets = {
             name: options[name] for name in ("budget_per_request", "budget_per_day", "mode", "epsilon")
         }

@@ -15,7 +15,7 @@ from cabs_core.base.atomic import write_text
 from cabs_core.base.errors import CabsError
 
 _SERVER = (
-    "import json, sys; from cabs_server.app import serve; serve(json.loads(sys.argv[1]), "
+    "import json, sys; from cabs_server.start import serve; serve(json.loads(sys.argv[1]), "
     "host='127.0.0.1', port=int(sys.argv[2]), workers=int(sys.argv[3]), grace=1)"
 )
 

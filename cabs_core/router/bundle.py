@@ -32,7 +32,7 @@ from cabs_core.base.atomic import Contents, atomic_directory
 from cabs_core.base.errors import ProvenanceError, RouterError
 from cabs_core.base.hashing import hash_file
 
-FORMAT = 1
+FORMAT = 2
 HEADER = "router.json"
 SEEN = "seen.npy"
 CARD = "README.md"

@@ -67,6 +67,15 @@ def test_import_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_process_that_only_watches_workers_imports_no_router():
+    code = (
+        "import sys\nimport cabs_server.main, cabs_server.start\n"
+        "loaded = [m for m in ('numba', 'scipy', 'cabs_server.app') if m in sys.modules]\n"
+        "assert not loaded, loaded\n"  # 95 MB beside those of each worker
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_page_lists_every_name_and_no_other():
     listed = re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert listed == cabs_core.__all__ and 20 <= len(listed) <= 26

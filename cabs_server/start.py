@@ -1,0 +1,64 @@
+"""How the server is started: its settings are checked, and each process that answers makes the application.
+
+Which is imported there only: a process that watches workers takes half the memory without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from starlette.applications import Starlette
+
+from cabs_core.base.secret import secret
+from cabs_core.data.endpoints.upstreams import read_upstreams
+from cabs_core.router.bundle import read_manifest
+from cabs_server.callers import ADMIN_KEYS, KEYS, check_host, read_keys
+from cabs_server.lifetime import address_of, end_with_parent, ends_at_once, run_server
+from cabs_server.limits import prepare_process
+from cabs_server.logs import log_config
+from cabs_server.protocol import BoundedProtocol
+
+SETTINGS = "CABS_SERVE_SETTINGS"
+
+
+def serve(
+    settings: dict[str, Any], *, host: str, port: int, workers: int, grace: int, log_format: str = "json"
+) -> None:
+    """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
+    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
+    check_host(host, keys | admins)
+    metrics = address_of(settings.get("metrics"))
+    read_manifest(settings["folder"])
+    if settings.get("upstreams") is not None:
+        read_upstreams(settings["upstreams"], read_manifest(settings["folder"], verify=False).names)
+    os.environ[SETTINGS] = json.dumps(settings)
+    run_server(
+        from_environment,
+        host=host,
+        port=port,
+        workers=workers,
+        metrics=metrics,
+        grace=grace,
+        access_log=False,
+        log_config=log_config(log_format),
+        http=BoundedProtocol,
+        ws="none",
+        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are
+        # not enough
+        timeout_worker_healthcheck=60,
+        timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
+    )
+
+
+def from_environment() -> Starlette:
+    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their
+    variables."""
+    end_with_parent()
+    prepare_process()
+    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
+    with ends_at_once():
+        from cabs_server.app import make_app  # noqa: PLC0415  (see above)
+
+        return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
