@@ -99,10 +99,10 @@ class TfidfEncoder:
         # float32 would be 51 MB of a server; 8 bits move a vector by .3 % of its length
         scale = (np.maximum(np.abs(exact).max(axis=1), 1e-30) / 127.0).astype(np.float32)
         components = np.ascontiguousarray(np.rint(exact / scale[:, None]), dtype=np.int8)
-        self._set(keys, idf, components, scale, normalize)
+        self._set(normalize, keys, idf, components, scale)
 
     def _set(
-        self, keys: np.ndarray, idf: np.ndarray, components: np.ndarray, scale: np.ndarray, normalize: bool
+        self, normalize: bool, keys: np.ndarray, idf: np.ndarray, components: np.ndarray, scale: np.ndarray
     ) -> None:
         """components int8 `[runs, dim]`, in units of scale, float32 `[runs]`."""
         self.keys, self.idf, self.components, self.scale = keys, idf, components, scale
@@ -118,7 +118,7 @@ class TfidfEncoder:
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> TfidfEncoder:
         """Inverse of `state`."""
         self = cls.__new__(cls)
-        self._set(*(arrays[name] for name in _ARRAYS), bool(values["normalize"]))
+        self._set(bool(values["normalize"]), *(arrays[name] for name in _ARRAYS))
         return self
 
     @one_blas_thread()
