@@ -2,6 +2,7 @@
 
     python -m benchmarks.collect stand-in [--seeds 20]      # the verdict is known: all against adaptive
     python -m benchmarks.collect tables [--seeds 5]         # real tables, as if each answer had to be paid
+    python -m benchmarks.collect worlds [--seeds 200]       # decisions where nothing, or .05, is gained
     python -m benchmarks.collect speed [--prompts 10000]    # calls a second, memory
     ... [--json FILE]
 
@@ -12,6 +13,7 @@ validation.
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import tempfile
@@ -23,19 +25,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.collect_cells import played_cells
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import start_stand_in
+from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import two_way_error
 from cabs_core.base.units import percentage
-from cabs_core.data.collect.answers import collect_answers
+from cabs_core.data.collect.answers import collect_answers, looks
 from cabs_core.data.collect.instrument import warnings
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.store import AnswerStore
-from cabs_core.data.collect.verdict import idle, look
+from cabs_core.data.collect.verdict import Look, look, shares_of
 from cabs_core.data.inputs import tuned_options
 from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import read_pool_file
 from cabs_core.data.pools import find_pool
 from cabs_core.evaluation.replay.engine import replay
@@ -121,13 +124,14 @@ def verdict_of(chain: Chain) -> dict[str, Any]:
         ReplayProblem.load(inputs["replay_problem"] / "validation"), ROUTERS, RHO, options=options
     )
 
+    cells = real_values(problem, RHO)  # of single cells, estimates
+
     def per_query(policy: str) -> np.ndarray:
         """Utility, score and cost `[3, n]`, means over trials."""
         found = replay(problem, policy, RHO, 3, 0, options=options.get(policy))
-        played = (found.rewards, *(x[found.order, found.actions] for x in (problem.scores, problem.costs)))
         total = np.zeros((3, problem.n))
-        for row, values in zip(total, played, strict=True):
-            np.add.at(row, found.order.ravel(), values.ravel())
+        for row, values in zip(total, (cells.utility, cells.score, cells.cost), strict=True):
+            np.add.at(row, found.order.ravel(), values[found.order, found.actions].ravel())
         return total / len(found.order)
 
     def of(differences: np.ndarray, value: float) -> Bounded:
@@ -150,8 +154,10 @@ def verdict_of(chain: Chain) -> dict[str, Any]:
 
 
 def stand_in(seeds: int) -> list[dict[str, Any]]:
-    """Every seed with both strategies, each in a CABS_HOME of its own, so that nothing is known
-    beforehand."""
+    """Every seed with both strategies, and what the chain makes of both tables.
+
+    Each has a CABS_HOME of its own, so that nothing is known beforehand.
+    """
     rows = []
     with served() as port, tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
@@ -173,21 +179,23 @@ def stand_in(seeds: int) -> list[dict[str, Any]]:
                         "agreement": judged["agreement"]["value"],
                     }
                 else:
-                    row["adaptive"] = asked.looks[-1]
+                    row |= {"adaptive": asked.looks[-1], "chain": verdict_of(chain)}
             rows.append(row)
             share = row["adaptive usd"] / row["all usd"]
             print(
                 f"seed {seed:2d}: all {row['all']['decision']} {row['all']['difference']:+.3f}; length bias "
                 f"{row['length bias']['value']:+.3f} ({row['length bias']['low']:+.3f} to "
                 f"{row['length bias']['high']:+.3f}); adaptive {row['adaptive']['decision']} after "
-                f"{row['adaptive prompts']} prompts, {percentage(share)} of the cost",
+                f"{row['adaptive prompts']} prompts, {percentage(share)} of the cost, and the chain then "
+                f"{row['chain']['decision']} {row['chain']['difference']:+.3f}",
                 flush=True,
             )
     shares = [r["adaptive usd"] / r["all usd"] for r in rows]
-    right = [sum(r[s]["decision"] == "deploy" for r in rows) for s in ("all", "adaptive")]
+    right = [sum(r[s]["decision"] == "deploy" for r in rows) for s in ("all", "adaptive", "chain")]
     seen = sum(bool(r["reported"]) for r in rows)
     print(
-        f"{len(rows)} seeds: right verdict with all {right[0]}, adaptive {right[1]}; median cost of adaptive "
+        f"{len(rows)} seeds: right verdict with all {right[0]}, adaptive {right[1]} (of the chain on what "
+        f"it asked {right[2]}); median cost of adaptive "
         f"{percentage(np.median(shares))} of all; the length bias was reported in {seen}"
     )
     return rows
@@ -201,46 +209,77 @@ def tables(seeds: int, most: int) -> list[dict[str, Any]]:
         for rho in rhos:
             for seed in range(seeds):
                 order = np.random.default_rng(seed).permutation(len(found))[:most]
-                row = played(found.take(order), rho, seed) | played_cells(found.take(order), rho, seed)
+                row = played(found.take(order), rho, seed)
                 rows.append({"table": name, "rho": rho, "seed": seed, **row})
                 print(
                     f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; "
                     f"adaptive {row['decision']} after {row['prompts']} of {row['of']} prompts, "
-                    f"{percentage(row['share'])} of the cost, dropped {row['dropped']}; cells "
-                    f"{row['cells decision']} after {row['cells prompts']} prompts, "
-                    f"{percentage(row['cells share'])} of the cost",
+                    f"{percentage(row['cells'])} of their answers, {percentage(row['share'])} of the cost",
                     flush=True,
                 )
     return rows
 
 
-def played(table: Any, rho: float, seed: int, sample: int = 100) -> dict[str, Any]:
-    """One order of one table by the rules of strategy `adaptive`."""
-    n, arms, left, paid = len(table), list(table.arms), list(range(len(table.arms))), 0.0
-    full = look(table.prompts, arms, table.scores, table.costs, rho, tuned=2 * sample, seed=seed)
-    size, done, decision, dropped = float(min(sample, n)), 0, "unsure", 0
-    while True:
-        last = min(int(size), n)
-        paid += float(table.costs[done:last][:, left].sum())
-        done = last
-        names = [arms[j] for j in left]
-        scores, costs = table.scores[:last][:, left], table.costs[:last][:, left]
-        decision = look(table.prompts[:last], names, scores, costs, rho, tuned=2 * sample, seed=seed).decision
-        if decision != "unsure" or last == n:
+def played(table: Any, rho: float, seed: int, sample: int = 100, *, full: bool = True) -> dict[str, Any]:
+    """One order of one table by the rules of strategy `adaptive`; `full`: beside what all answers say."""
+    n, k = table.scores.shape
+    draws, observed = np.random.default_rng([seed, 99]).random((n, k)), np.zeros((n, k))
+
+    def seen(last: int, asked: np.ndarray) -> Look:
+        rows = table.prompts[:last], table.arms, table.scores[:last], table.costs[:last], asked
+        return look(*rows, rho, tuned=2 * sample, seed=seed)
+
+    done, shares = 0, np.ones(k)
+    for last in looks(sample, n):
+        observed[done:last] = np.where(draws[done:last] < shares, shares, 0.0)
+        done, found = last, seen(last, observed[:last])
+        if found.decision != "unsure":
             break
-        gone = idle(names, scores, costs, rho)
-        dropped += len(gone)
-        left = [j for j in left if arms[j] not in gone]
-        size = max(size * 1.3, size + 10)
+        costs = np.where(observed[:done] > 0, table.costs[:done], np.nan)
+        shares = shares_of(np.array(found.matters), np.nanmean(costs, axis=0))
+    everything = seen(n, np.ones((n, k))) if full else found
     return {
-        "full": full.decision,
-        "full difference": full.difference,
-        "decision": decision,
+        "full": everything.decision,
+        "full difference": everything.difference,
+        "decision": found.decision,
         "prompts": done,
         "of": n,
-        "share": paid / float(table.costs.sum()),
-        "dropped": dropped,
+        "cells": float((observed[:done] > 0).mean()),
+        "share": float((table.costs * (observed > 0)).sum() / table.costs.sum()),
     }
+
+
+def worlds(seeds: int, n: int) -> list[dict[str, Any]]:
+    """Three models, prompts of two kinds: how often strategy `adaptive` decides wrongly.
+
+    Two of the models are better by `gap` at one kind each, so a router gains half of that over either.
+    """
+    rows = []
+    for gap, costs in itertools.product((0.0, 0.1), ((1e-4, 1e-4, 1e-4), (1e-2, 1e-3, 1e-4))):
+        decisions = []
+        for seed in range(seeds):
+            rng = np.random.default_rng([seed, int(100 * gap)])
+            kinds = rng.integers(0, 2, n)
+            prompts = [f"{('add the numbers', 'write a poem')[k]} {i}" for i, k in enumerate(kinds)]
+            chance = np.column_stack([0.6 + gap * (kinds == 0), 0.6 + gap * (kinds == 1), np.full(n, 0.5)])
+            scores = (rng.random((n, 3)) < chance).astype(float)
+            table = RawOutcomes(
+                query_ids=np.arange(n).astype(str),
+                prompts=prompts,
+                tasks=np.array(["all"] * n),
+                arms=["a", "b", "c"],
+                scores=scores,
+                costs=np.tile(costs, (n, 1)),
+            ).complete()
+            decisions.append(played(table, 0.0, seed, full=False))
+        of = {d: sum(r["decision"] == d for r in decisions) for d in ("deploy", "keep", "unsure")}
+        share = float(np.median([r["share"] for r in decisions]))
+        rows.append({"gap": gap, "costs": costs, "seeds": seeds, "prompts": n, **of, "median share": share})
+        print(
+            f"a router gains {gap / 2:g}, costs {costs}: {of} of {seeds}, {percentage(share)} of the cost",
+            flush=True,
+        )
+    return rows
 
 
 def speed(prompts: int) -> dict[str, Any]:
@@ -284,21 +323,27 @@ def speed(prompts: int) -> dict[str, Any]:
     return {"calls": calls, "seconds": seconds, "megabytes": seen}
 
 
+#: what makes a part: its function, seeds and prompts, 0 where it has none
+PARTS: dict[str, tuple[Any, int, int]] = {
+    "stand-in": (stand_in, 20, 0),
+    "tables": (tables, 5, 3000),
+    "worlds": (worlds, 200, 600),
+    "speed": (speed, 0, 10_000),
+}
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one part."""
     parser = Script(__file__, __doc__)
-    parser.add_argument("part", nargs="?", default="stand-in", choices=["stand-in", "tables", "speed"])
-    parser.add_argument("--seeds", type=int, help="Default: 20, of tables 5.")
-    parser.add_argument("--prompts", type=int, help="Default: 10,000; of tables at most 3,000.")
+    parser.add_argument("part", nargs="?", default="stand-in", choices=list(PARTS))
+    parser.add_argument("--seeds", type=int, help="Default: 20; of tables 5, of worlds 200.")
+    parser.add_argument(
+        "--prompts", type=int, help="Default: 10,000; of tables at most 3,000, of worlds 600."
+    )
     given = parser.parse_args(arguments)
-    found: Any
-    if given.part == "stand-in":
-        found = stand_in(given.seeds or 20)
-    elif given.part == "tables":
-        found = tables(given.seeds or 5, given.prompts or 3000)
-    else:
-        found = speed(given.prompts or 10_000)
-    write_figures(found, given.json)
+    make, *defaults = PARTS[given.part]
+    sizes = zip((given.seeds, given.prompts), defaults, strict=True)
+    write_figures(make(*[size or default for size, default in sizes if default]), given.json)
 
 
 if __name__ == "__main__":

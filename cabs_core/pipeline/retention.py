@@ -57,11 +57,11 @@ def prunable(
 
 
 def _needs_rounds(pool: str) -> bool:
-    """Whether estimates of a pool are taken over rounds (`missing: predict`); not of one without a valid
+    """Whether estimates of a pool are taken over rounds, as of a table with gaps; not of one without a valid
     file.
     """
     try:
-        return find_pool(pool).pool.missing == "predict"
+        return find_pool(pool).pool.predicts
     except PoolError:
         return False
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.base.statistics import real_weights
 from cabs_core.base.statistics.people import Sampled, corrected_sum
 from cabs_core.base.units import money
 from cabs_core.base.utility import clipped_utility
@@ -45,9 +47,11 @@ def collection_of(
         return CollectionPart()
     answers, scores, measured = given["answers"], given["scores"], given["instrument"]
     by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
+    cells = answers.prompts * len(answers.counts)
+    drawn = f" (drawn: {answers.rows:,} of {cells:,} answers)" if answers.rows < cells else ""
     text = (
-        f"{answers.prompts:,} of {answers.prompts_in_all:,} prompts were put to {len(answers.counts)} models "
-        f"for {money(answers.paid)}, and scored by {by}"
+        f"{answers.prompts:,} of {answers.prompts_in_all:,} prompts were put to {len(answers.counts)} models"
+        f"{drawn} for {money(answers.paid)}, and scored by {by}"
     )
     if measured["judges"]:
         text += f" for {money(scores.paid)}"
@@ -62,7 +66,6 @@ def collection_of(
         *([stopped] if answers.stopped else []),
         *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers.repriced),
         *scores.limits,
-        *(f"{model} was dropped {why}" for model, why in answers.dropped.items()),
     ]
     corrected = _corrected(given["table"], evidence, verdicts, list(measured["judges"]))
     examples = [e for data in measured["judges"].values() for e in data.get("examples", [])]
@@ -169,16 +172,19 @@ def _corrected(
     alone = np.zeros((n, k))
     alone[:, arm[case.model]] = 1.0
     weight = _weights(evidence, case.router, case.rho) - alone
-    judged = clipped_utility(problem.scores, problem.costs, case.rho)
-    labelled = ~np.isnan(people)
-    by_people = np.where(labelled, clipped_utility(np.nan_to_num(people), problem.costs, case.rho), np.nan)
+    judged, labelled = real_values(problem, case.rho).utility, ~np.isnan(people)
+    of_judge, of_people = (clipped_utility(x, problem.costs, case.rho) for x in (problem.scores, people))
+    by_people = np.where(labelled, judged + of_people - of_judge, np.nan)
+    stands, seen = None, problem.observed
+    if seen is not None:  # one of the answers that were asked was drawn to be labelled
+        stands = (seen > 0).sum(axis=1, keepdims=True) * real_weights(seen)
     prompts = int(labelled.any(axis=1).sum())
     if prompts < 10:
         return [
             f"Only {prompts} test prompts are labelled by people: too few to correct the verdict by them (10 "
             "are needed)."
         ]
-    found_by: Sampled = corrected_sum(weight, judged, by_people, problem.clusters)
+    found_by: Sampled = corrected_sum(weight, judged, by_people, problem.clusters, stands)
     return [
         f"Figures on this page are by the judge. As people would score: {label(case.router)} minus "
         f"{case.model} at ρ = {case.rho:g} is {signed_text(found_by.value)} ({signed_text(found_by.low)} to "

@@ -80,7 +80,9 @@ def _labels(v: Verdict, names: list[str], evidence: Evidence, table: TableCost) 
     labels = earned_back(v, table)
     if table.usd is not None and table.requests_a_month:
         labels = replace(labels, cost_ratio_at_a_month=_month(v, evidence, table))
-    labels = replace(labels, next_scores=NEXT * evidence.problem.K)
+    problem = evidence.problem
+    a_prompt = problem.K if problem.observed is None else float((problem.observed > 0).sum(axis=1).mean())
+    labels = replace(labels, next_scores=round(NEXT * a_prompt))
     if v.decision == "unsure":
         labels = next_ones(labels, v, _outlook(v, names, evidence, table), table)
     elif table.usd is not None:

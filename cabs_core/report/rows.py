@@ -48,6 +48,7 @@ def rows_of(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
         utility = trace.rewards
     if trace.costs is not None:
         cost = trace.costs
+    observed = np.ones(problem.scores.shape) if problem.observed is None else problem.observed > 0
     trials, rounds = trace.order.shape
     columns = {
         "trial": np.arange(trials).repeat(rounds),
@@ -58,7 +59,7 @@ def rows_of(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
         "score": score.ravel(),
         "cost": cost.ravel(),
         "utility": utility.ravel(),
-        "observed": np.ones(trials * rounds) if problem.observed is None else problem.observed[at].ravel(),
+        "observed": observed[at].ravel().astype(float),
     }
     return pd.DataFrame(columns)
 

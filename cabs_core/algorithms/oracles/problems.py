@@ -51,9 +51,7 @@ def build_problems(
     into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
     # of a log alone: in a table with gaps several models answer a prompt
     answered = outcomes.answered if pool.logged else None
-    likely = None if answered is None else outcomes.propensities
-    if answered is not None and likely is not None:
-        likely = np.where(answered > 0, likely, 0.0)
+    likely = outcomes.drawn if pool.logged and outcomes.propensities is not None else None
     offline: dict[str, Any] = {  # held once by both problems
         "offline_contexts": contexts[train],
         "offline_scores": outcomes.scores[train],
@@ -81,7 +79,7 @@ def build_problems(
             output_tokens=None if out is None else out[rows],
             input_prices=prices,
             **offline,
-            observed=None if outcomes.answered is None or pool.logged else outcomes.answered[rows],
+            observed=None if outcomes.answered is None or pool.logged else outcomes.drawn[rows],
             clusters=outcomes.clusters[rows],
             name=name,
             pool=pool.name,

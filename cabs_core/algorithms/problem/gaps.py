@@ -5,7 +5,8 @@ nothing can be known.
     low = real_values(problem, rho, "low", reference=2)     # the worst for a router, compared with model 2
 
 Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
-predictions on the real cells (divided by their share). Predictions are the oracles', which know the train
+predictions on the real cells (divided by their share, or by the probability with which they were drawn).
+Predictions are the oracles', which know the train
 split alone. Where gaps are not at random (`metadata["unknown"]`), a missing answer counts as wrong; for the
 bounds it is wrong in every model but the reference and right in that, or the other way round.
 
@@ -21,6 +22,7 @@ from typing import Literal
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.statistics import real_weights
 from cabs_core.base.utility import clipped_utility
 
 End = Literal["middle", "low", "high"]
@@ -43,8 +45,8 @@ def unknown_arms(problem: ReplayProblem) -> list[int]:
     if problem.observed is None:
         return []
     named = problem.metadata.get("unknown", [])
-    gaps = problem.observed.mean(axis=0)
-    return [j for j, arm in enumerate(problem.arms) if gaps[j] < 1 and (arm in named or gaps[j] == 0)]
+    seen = (problem.observed > 0).mean(axis=0)
+    return [j for j, arm in enumerate(problem.arms) if seen[j] < 1 and (arm in named or seen[j] == 0)]
 
 
 def real_values(
@@ -68,7 +70,7 @@ def real_values(
         score = score.copy()
         score[:, arms] = np.where(seen[:, arms], score[:, arms], right[arms])
     predicted = np.clip(problem.predicted_scores, 0.0, 1.0)
-    weight = seen / np.maximum(seen.mean(axis=0), 1 / len(seen))
+    weight = real_weights(problem.observed)
 
     def corrected(real: np.ndarray, guess: np.ndarray) -> np.ndarray:
         value: np.ndarray = guess + weight * (real - guess)

@@ -109,9 +109,9 @@ class ReplayProblem:
             random order; None: all in random order.
         input_tokens, output_tokens: `[n, K]` float32 >= 0, what each arm reads and writes on each query, and
         input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
-        observed: `[n, K]` of a table with gaps: 1 where scores and costs are real, 0 where they are
-            predicted; None: all are real. `metadata["unknown"]` names the models whose gaps no prediction
-            fits (`problem.gaps`).
+        observed: `[n, K]` of a table with gaps: 0 where scores and costs are predicted, else the probability
+            with which they were drawn, or 1 where that is not known; None: all are real.
+            `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
         clusters: `[n]` equal numbers for queries that are one independent observation
             (`statistics.clusters`); None: all differ, which is also what clusters of one query each become.
         name: of the split (test, validation, ...); pool: of the model pool.

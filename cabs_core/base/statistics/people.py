@@ -69,7 +69,11 @@ def corrected_mean(
 
 
 def corrected_sum(
-    weight: np.ndarray, judged: np.ndarray, people: np.ndarray, clusters: np.ndarray | None = None
+    weight: np.ndarray,
+    judged: np.ndarray,
+    people: np.ndarray,
+    clusters: np.ndarray | None = None,
+    stands: np.ndarray | None = None,
 ) -> Sampled:
     """Mean over n prompts of sum_j weight_j score_j as people would have it, from some labelled answers.
 
@@ -77,6 +81,7 @@ def corrected_sum(
         weight, judged, people: `[n, K]`, people nan where nobody labelled the answer;
             which ones were is random.
         clusters: `[n]` of the prompts, or None.
+        stands: `[n, K]` for how many answers to its prompt a labelled one stands; None: for all K.
 
     Source: the difference estimator, Cassel, Saerndal and Wretman 1976: judgements of all,
     and the mean error of the labelled.
@@ -84,7 +89,8 @@ def corrected_sum(
     n, k = weight.shape
     row, arm = np.nonzero(~np.isnan(people))
     members = np.arange(n) if clusters is None else clusters
-    wrong = k * weight[row, arm] * (people[row, arm] - judged[row, arm])
+    of = k if stands is None else stands[row, arm]
+    wrong = of * weight[row, arm] * (people[row, arm] - judged[row, arm])
     by_judge = (weight * judged).sum(axis=1)
     value = float(by_judge.mean() + (wrong.mean() if len(wrong) else 0.0))
     # an answer that nobody labelled may be judged wrong by one, where it is asked for

@@ -270,7 +270,7 @@ def seen_share(plays: ArrayLike, observed: ArrayLike | None) -> float:
 
     Args:
         plays: `[n, K]` how often each model was asked each query.
-        observed: `[n, K]` 1 where the answer is real; None: all.
+        observed: `[n, K]` above 0 where the answer is real; None: all.
     """
     if observed is None:
         return 1.0
@@ -279,6 +279,21 @@ def seen_share(plays: ArrayLike, observed: ArrayLike | None) -> float:
     answers = ((plays > 0) & (np.asarray(observed) > 0)).sum(axis=0)
     missed = float((share * (1.0 - LEVEL ** (1.0 / np.maximum(answers, 1e-9)))).max())
     return min(math.log(LEVEL) / math.log1p(-min(missed, 1 - 1e-12)) / len(plays), 1.0)
+
+
+def real_weights(observed: ArrayLike) -> np.ndarray:
+    """Weights `[n, K]` of the real cells of a table with gaps, of mean 1 a model; 0 of the others.
+
+    Args:
+        observed: `[n, K]` probability with which a cell was drawn where it is real (1 in all where that is
+            not known: each then stands for as many as are missing), 0 where it is not.
+
+    Source: Hajek 1971, inverse probabilities, normalised.
+    """
+    p = np.asarray(observed, dtype=np.float64)
+    weight = np.divide(1.0, p, out=np.zeros_like(p), where=p > 0)
+    normalised: np.ndarray = weight / np.maximum(weight.mean(axis=0), 1.0 / len(p))
+    return normalised
 
 
 def times_needed(value: float, error: Error, tail: float = LEVEL, chance: float = 0.85) -> float | None:

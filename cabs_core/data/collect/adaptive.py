@@ -1,19 +1,22 @@
-"""Strategy `adaptive`: score what was asked so far, and say whether more would change the verdict."""
+"""Strategy `adaptive`: score what was asked so far, and say whether more would change the verdict, and which
+model is to be asked how often."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from cabs_core.data.collect.calls import AskedModel
 from cabs_core.data.collect.plan import Collection
 from cabs_core.data.collect.scoring import Cell, score_cells
 from cabs_core.data.collect.store import AnswerStore
-from cabs_core.data.collect.verdict import idle, keep_text, look
+from cabs_core.data.collect.verdict import keep_text, look, shares_of
 from cabs_core.data.pool_files import ModelPool
+
+#: least number of scored answers of every model that a verdict is looked for with
+_FEWEST = 10
 
 
 def rho_of(pool: ModelPool) -> float:
@@ -25,15 +28,16 @@ def rho_of(pool: ModelPool) -> float:
 
 
 def cells_asked(
-    collection: Collection, store: AnswerStore, models: Sequence[AskedModel], last: int
+    collection: Collection, store: AnswerStore, asked: np.ndarray
 ) -> tuple[list[Cell], np.ndarray]:
-    """(cells of the first `last` prompts of the order, prompt by prompt; costs `[last, K]`)."""
+    """(cells of the first prompts of the order where `asked`, bool `[n, K]`, prompt by prompt; costs `[n, K]`
+    in USD, nan elsewhere)."""
     prompts, cells = collection.prompts, []
-    costs = np.empty((last, len(models)))
-    for row, i in enumerate(collection.order[:last].tolist()):
-        calls = [collection.call(target, i) for target in models]
-        answers = store.get([call.key for call in calls])
-        for column, call in enumerate(calls):
+    costs = np.full(asked.shape, np.nan)
+    for row, i in enumerate(collection.order[: len(asked)].tolist()):
+        calls = {j: collection.call(collection.models[j], i) for j in np.flatnonzero(asked[row]).tolist()}
+        answers = store.get([call.key for call in calls.values()])
+        for column, call in calls.items():
             answer = answers[call.key]
             costs[row, column] = call.target.cost_of(answer)
             cells.append(
@@ -52,30 +56,43 @@ def cells_asked(
 
 def looking(
     collection: Collection, store: AnswerStore, notify: Callable[[str], None]
-) -> Callable[[int, Sequence[AskedModel]], tuple[str, dict[str, str], dict[str, Any]]]:
-    """What `collect_answers` calls after each part: (why to stop or '', {model to drop: why}, figures of the
-    look).
+) -> Callable[[np.ndarray], tuple[str, np.ndarray, dict[str, Any]]]:
+    """What `collect_answers` calls after each part: (why to stop or '', probabilities `[K]` of asking each
+    model the next prompts, figures of the look).
 
     Judges are asked as part of it: their answers are kept, and the stage `scores` pays for none of them
-    again.
+    again. A model that a judge compares others with is asked every prompt.
     """
-    pool = collection.pool_file.pool
+    pool, names = collection.pool_file.pool, [t.name for t in collection.models]
     rho, tuned = rho_of(pool), 2 * collection.collect.sample
+    always = [names.index(j.against) for j in collection.collect.judges if j.against is not None]
 
-    def examine(last: int, models: Sequence[AskedModel]) -> tuple[str, dict[str, str], dict[str, Any]]:
-        cells, costs = cells_asked(collection, store, models, last)
-        scores = score_cells(collection, cells, store, notify).score.reshape(last, len(models))
-        full = ~np.isnan(scores).any(axis=1)
-        if full.sum() < collection.collect.sample / 2:
-            return "", {}, {"decision": "unsure", "difference": None, "low": None, "high": None}
+    def examine(observed: np.ndarray) -> tuple[str, np.ndarray, dict[str, Any]]:
+        last, asked = len(observed), observed > 0
+        cells, costs = cells_asked(collection, store, asked)
+        scored, scores = score_cells(collection, cells, store, notify), np.full(asked.shape, np.nan)
+        scores[asked] = scored.score
+        full = ~(np.isnan(scores) & asked).any(axis=1)
+        if full.sum() < collection.collect.sample / 2 or asked[full].sum(axis=0).min() < _FEWEST:
+            nothing = {"decision": "unsure", "difference": None, "low": None, "high": None}
+            return "", np.ones(len(names)), nothing
         texts = [collection.prompts.texts[i] for i in collection.order[:last][full].tolist()]
-        names = [t.name for t in models]
         verdict = look(
-            texts, names, scores[full], costs[full], rho, tuned=tuned, seed=collection.collect.seed
+            texts,
+            names,
+            scores[full],
+            costs[full],
+            observed[full],
+            rho,
+            tuned=tuned,
+            seed=collection.collect.seed,
         )
-        figures = {k: v for k, v in asdict(verdict).items() if k not in ("n", "model")} | {
+        shares = shares_of(np.array(verdict.matters), np.nanmean(costs, axis=0) + scored.paid / len(cells))
+        shares[always] = 1.0
+        figures = {k: v for k, v in asdict(verdict).items() if k not in ("n", "model", "matters")} | {
             "best model": verdict.model,
             "rho": rho,
+            "asked": {name: float(p) for name, p in zip(names, asked.mean(axis=0), strict=True)},
         }
         interval = f"{verdict.difference:+.4f} ({verdict.low:+.4f} to {verdict.high:+.4f})"
         gap = f"after {last:,} prompts: router minus {verdict.model} {interval}"
@@ -85,13 +102,9 @@ def looking(
                 "no router gains enough yet, but the last half of the prompts gained "
                 f"{verdict.rising:+.4f}: it goes on"
             )
-        if verdict.decision != "unsure":
-            why = (
-                verdict.decision
-                if verdict.decision == "deploy"
-                else f"keep, for {keep_text(int(full.sum()))}"
-            )
-            return f"the verdict is decided {gap}: {why}", {}, figures
-        return "", idle(names, scores[full], costs[full], rho), figures
+        if verdict.decision == "unsure":
+            return "", shares, figures
+        why = verdict.decision if verdict.decision == "deploy" else f"keep, for {keep_text(int(full.sum()))}"
+        return f"the verdict is decided {gap}: {why}", shares, figures
 
     return examine

@@ -1,4 +1,4 @@
-"""Collecting answers: every prompt to every model, or as many as decide the matter; and the table of what
+"""Collecting answers: every prompt to every model, or the cells that decide the matter; and the table of what
 came back.
 """
 
@@ -30,7 +30,7 @@ _STEP = 20
 FEWEST = 30
 _SCHEMA = pa.schema(
     [(n, pa.string()) for n in ("query_id", "model", "key", "state", "text", "sha", "finish")]
-    + [(n, pa.float64()) for n in ("n_input_tokens", "n_output_tokens", "cost", "latency")]
+    + [(n, pa.float64()) for n in ("propensity", "n_input_tokens", "n_output_tokens", "cost", "latency")]
     + [("estimated", pa.bool_())]
 )
 
@@ -45,8 +45,9 @@ class Collected:
     """What a collection came to.
 
     Attributes:
-        prompts: number of prompts, of `order`, that every model kept has answered. models: the models kept.
-        dropped: {model: why it was asked no further}, by strategy `adaptive`.
+        prompts: number of prompts, of `order`, that every model that was asked them has answered.
+        observed: `[n, K]` by place in the order, the probability with which each model was asked where it
+            was, 0 where not.
         lanes: how each model did in this run. spent, paid: USD in this run, and in all. perhaps: USD of calls
             that broke off, counted with the most that they can have cost; in_flight: number of those under
             way when an earlier run died.
@@ -55,7 +56,7 @@ class Collected:
     """
 
     prompts: int
-    models: list[AskedModel]
+    observed: np.ndarray
     lanes: dict[str, ModelRun]
     spent: float
     paid: float
@@ -63,7 +64,6 @@ class Collected:
     in_flight: int
     stopped: str = ""
     by_budget: bool = False
-    dropped: dict[str, str] = field(default_factory=dict)
     looks: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -71,13 +71,13 @@ def collect_answers(
     collection: Collection,
     store: AnswerStore,
     notify: Callable[[str], None] = lambda text: None,
-    look: Callable[[int, Sequence[AskedModel]], tuple[str, dict[str, str], dict[str, Any]]] | None = None,
+    look: Callable[[np.ndarray], tuple[str, np.ndarray, dict[str, Any]]] | None = None,
 ) -> Collected:
     """Make the calls that have no answer yet.
 
     Args:
-        look: of strategy `adaptive`: (number of prompts asked, models) -> (why to stop or '',
-            {model to drop: why}, figures); called after each part of the prompts.
+        look: of strategy `adaptive`: `observed` of the prompts asked -> (why to stop or '', probabilities
+            `[K]` of asking each model the next prompts, figures); called after each part of the prompts.
 
     Raises:
         CollectError: a model could not be asked everything; the message says why, per model, and what to do.
@@ -93,32 +93,37 @@ def collect_answers(
                 f"have no answer, and count with the most that they can have cost, {money(perhaps)}"
             )
         purse = Purse(collect.max_usd, paid + perhaps)
-        models, lanes = list(collection.models), dict[str, ModelRun]()
-        collected = Collected(0, models, lanes, 0.0, 0.0, perhaps, in_flight)
+        models, lanes = collection.models, dict[str, ModelRun]()
+        shares = collection.shares(store)
+        collected = Collected(0, np.zeros(shares.shape), lanes, 0.0, 0.0, perhaps, in_flight)
         pauses = parts(collection, purse.most - purse.spent)
-        progress = Tally(len(models) * pauses[-1])
+        progress = Tally(0)
 
-        def asked(first: int, last: int) -> AskingResult:
+        def make(first: int, last: int, asked: np.ndarray) -> AskingResult:
             def calls(target: AskedModel) -> Iterator[Question]:
-                return collection.calls(target, first, last)
+                return collection.calls(target, first, last, asked)
 
             return ask(calls, models, progress, collect, store, purse, notify, lanes)
 
-        for last in pauses:
+        for number, last in enumerate(pauses):
             first = collected.prompts
-            outcome = asked(first, last)
+            asked = collection.draws < shares
+            collected.observed = np.where(asked, shares, 0.0)
+            progress.total = int(asked[: pauses[-1]].sum())
+            outcome = make(first, last, asked)
             collected.spent += outcome.spent
             _refuse_failures(collection, models, lanes, outcome.stopped)
             if outcome.stopped:
-                done = first + collection.answered(store, models, first, last)
-                # a call that was refused while dearer ones were under way may fit now
-                while done < last and purse.allows(collection.most(store, models, done)):
+                done = first + collection.answered(store, asked, first, last)
+                # a call that was refused while dearer ones were under way may fit now; whether all models
+                # could be asked decides, so that where it ends does not hang on who was drawn
+                while done < last and purse.allows(collection.most(store, done)):
                     for lane in lanes.values():
                         lane.reopen()
-                    again = asked(done, done + 1)
+                    again = make(done, done + 1, asked)
                     collected.spent += again.spent
                     _refuse_failures(collection, models, lanes, again.stopped)
-                    done += collection.answered(store, models, done, last)
+                    done += collection.answered(store, asked, done, last)
                 collected.prompts, collected.by_budget = done, True
                 collected.stopped = (
                     f"the budget: another call could have passed max_usd ({money(collect.max_usd)})"
@@ -126,36 +131,34 @@ def collect_answers(
                 break
             collected.prompts = last
             if look is not None and collect.strategy == "adaptive":
-                reason, dropped, figures = look(last, models)
+                reason, next_shares, figures = look(collected.observed[:last])
                 collected.looks.append({"prompts": last, "paid": purse.spent, **figures})
-                collected.dropped |= dropped
-                models = collected.models = [t for t in models if t.name not in dropped]
                 if reason:
                     collected.stopped = reason if last < len(collection.prompts) else ""
                     break
+                if last < pauses[-1]:  # what an earlier run noted stands: by that its calls were drawn
+                    named = {t.name: float(p) for t, p in zip(models, next_shares, strict=True)}
+                    store.keep_shares(collection.identity, last, pauses[number + 1], named)
+                    shares = collection.shares(store)
         collected.paid = purse.spent
     if collected.prompts < min(FEWEST, len(collection.prompts)):
         raise CollectError(
             f"pool {collection.pool_file.pool.name}: {collected.stopped or 'too few prompts'}; "
-            f"{collected.prompts} prompts are answered by every model, and {FEWEST} are the least that a "
+            f"{collected.prompts} prompts have all their answers, and {FEWEST} are the least that a "
             "table is made of. Raise collect.max_usd: what was answered is kept"
         )
     return collected
 
 
-def affordable(
-    collection: Collection, store: AnswerStore, models: Sequence[str], done: int, paid: float
-) -> str:
+def affordable(collection: Collection, store: AnswerStore, done: int, paid: float) -> str:
     """Why a collection that its budget ended after `done` prompts can go on; '' where it cannot.
 
     Args:
-        models: those that were kept. paid: USD when it ended; more than the store knows where the answers
-            are kept elsewhere.
+        paid: USD when it ended; more than the store knows where the answers are kept elsewhere.
     """
     if done >= len(collection.prompts):
         return ""
-    kept = [target for target in collection.models if target.name in models]
-    most, cap = collection.most(store, kept, done), collection.collect.max_usd
+    most, cap = collection.most(store, done), collection.collect.max_usd
     left = cap - max(sum(collection.spent(store)[:2]), paid)
     if most > 0 and most > left:
         return ""
@@ -176,7 +179,13 @@ def parts(collection: Collection, budget: float) -> list[int]:
         most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
         step = max(_STEP, goal // 50)
         return [goal] if most <= budget else [*range(step, goal, step), goal]
-    ends, size = [], float(min(collect.sample, n))
+    return looks(max(collect.sample, FEWEST), n)
+
+
+def looks(sample: int, n: int) -> list[int]:
+    """After how many of n prompts strategy `adaptive` looks at the verdict: a sample, and always 1.3 times as
+    many."""
+    ends, size = [], float(min(sample, n))
     while size < n:
         ends.append(int(size))
         size = max(size * 1.3, size + 10)
@@ -222,6 +231,8 @@ def write_answers(
     Returns:
         models: counts of what is in them, per model; repriced: sentences about prices that changed.
     """
+    observed = np.zeros(collected.observed.shape)  # by place in the table
+    observed[collection.order] = collected.observed
     chosen = np.sort(collection.order[: collected.prompts])
     prompts = collection.prompts.take(chosen)
     columns = sorted(prompts.rows[0]) if len(prompts) else []
@@ -234,26 +245,31 @@ def write_answers(
         folder / PROMPTS,
         compression="zstd",
     )
-    counts: dict[str, dict[str, float]] = {t.name: {} for t in collected.models}
+    counts: dict[str, dict[str, float]] = {t.name: {} for t in collection.models}
     hidden = collection.collect.keep == "hash"
     with pq.ParquetWriter(folder / ANSWERS, _SCHEMA, compression="zstd") as writer:
         for start in range(0, len(chosen), _BLOCK):
             rows: list[dict[str, Any]] = []
             block = chosen[start : start + _BLOCK]
-            for target in collected.models:
-                keys = [collection.call(target, int(i)).key for i in block]
+            for target, column in zip(collection.models, observed.T, strict=True):
+                places = [i for i in block.tolist() if column[i] > 0]
+                keys = [collection.call(target, i).key for i in places]
                 answers = store.get(keys)
-                for i, key in zip(block, keys, strict=True):
+                for i, key in zip(places, keys, strict=True):
                     answer = answers[key]
                     cost = target.cost_of(answer)
-                    rows.append(_row(collection.prompts.ids[int(i)], target, answer, cost, hidden))
+                    rows.append(
+                        _row(collection.prompts.ids[i], target, answer, float(column[i]), cost, hidden)
+                    )
                     _count(counts[target.name], answer, cost)
             writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))
     changed = [repriced(name, row.get("usd", 0.0), row.get("usd today", 0.0)) for name, row in counts.items()]
     return {"models": counts, "repriced": [sentence for sentence in changed if sentence]}
 
 
-def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidden: bool) -> dict[str, Any]:
+def _row(
+    query: str, target: AskedModel, answer: StoredAnswer, propensity: float, cost: float, hidden: bool
+) -> dict[str, Any]:
     return {
         "query_id": query,
         "model": target.name,
@@ -262,6 +278,7 @@ def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidd
         "text": None if hidden else answer.text,
         "sha": answer.sha,
         "finish": answer.finish,
+        "propensity": propensity,
         "n_input_tokens": None if answer.tokens is None else answer.tokens.input,
         "n_output_tokens": None if answer.tokens is None else answer.tokens.output,
         "cost": cost,
@@ -286,12 +303,12 @@ def _count(counts: dict[str, float], answer: StoredAnswer, cost: float) -> None:
         counts[name] = counts.get(name, 0.0) + value
 
 
-def going_on(collection: Collection, models: Sequence[str], prompts: int, paid: float) -> list[str]:
+def going_on(collection: Collection, prompts: int, paid: float) -> list[str]:
     """Why the artifact of a collection that its budget ended is out of date: what is affordable now is asked.
 
     Args:
-        models, prompts: whose answers it holds, and of how many prompts. paid: USD in all.
+        prompts: of how many prompts it holds answers. paid: USD in all.
     """
     with AnswerStore() as store:
-        why = affordable(collection, store, list(models), prompts, paid)
+        why = affordable(collection, store, prompts, paid)
     return [why] if why else []

@@ -211,16 +211,17 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
     ''.
 
     Args:
-        models: K names. scores: `[n, K]`, 0 where refused. refused: bool `[n, K]`.
+        models: K names. scores: `[n, K]`, 0 where refused, nan where not asked. refused: bool `[n, K]`.
     """
     with np.errstate(all="ignore"):
         without = np.nanmean(np.where(refused, np.nan, scores), axis=0)
     best, best_without = int(np.nanmean(scores, axis=0).argmax()), int(np.nanargmax(without))
     if best == best_without:
         return ""
+    share_refused = refused[~np.isnan(scores[:, best_without]), best_without].mean()
     return (
         f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it "
-        f"is {models[best_without]}, which refused {percentage(refused[:, best_without].mean())}"
+        f"is {models[best_without]}, which refused {percentage(share_refused)}"
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from cabs_core.base.errors import DataError, RouterError
+from cabs_core.base.hashing import stable_hash
 from cabs_core.base.secret import secret
 from cabs_core.base.units import money
 from cabs_core.data.collect.calls import AskedModel, Question, question, targets
@@ -71,10 +73,49 @@ class Collection:
     judges: dict[str, AskedModel]
     order: np.ndarray
 
-    def calls(self, target: AskedModel, first: int = 0, last: int | None = None) -> Iterator[Question]:
-        """The calls that put the prompts of places first to last of the order to a model."""
-        for i in self.order[first:last]:
-            yield self.call(target, int(i))
+    @cached_property
+    def identity(self) -> str:
+        """Of which collection probabilities of asking are noted, as a hash: who is asked what, in which
+        order, and whom a judge compares with."""
+        names, against = [t.name for t in self.models], [j.against for j in self.collect.judges]
+        texts = [self.prompts.ids, self.prompts.texts]
+        return stable_hash([self.collect.seed, self.collect.sample, names, against, *texts], 32)
+
+    @cached_property
+    def draws(self) -> np.ndarray:
+        """`[n, K]` uniform in [0, 1), by place in the order: a model is asked where its draw is below its
+        share.
+
+        A model's draws depend on the seed, its name and the place of the prompt in the table alone, so that
+        they stay when models or prompts are added.
+        """
+        streams = [[self.collect.seed, int(stable_hash(target.name), 16)] for target in self.models]
+        columns = [np.random.default_rng(stream).random(len(self.order)) for stream in streams]
+        draws: np.ndarray = np.column_stack(columns)[self.order]
+        return draws
+
+    def shares(self, store: AnswerStore) -> np.ndarray:
+        """`[n, K]` probability of asking each model, by place in the order: as noted when a part of the
+        prompts was begun, 1 before and after."""
+        shares = np.ones((len(self.order), len(self.models)))
+        if self.collect.strategy == "adaptive":
+            column = {target.name: j for j, target in enumerate(self.models)}
+            for first, last, model, share in store.shares(self.identity):
+                shares[first:last, column[model]] = share
+        return shares
+
+    def calls(
+        self, target: AskedModel, first: int = 0, last: int | None = None, asked: np.ndarray | None = None
+    ) -> Iterator[Question]:
+        """The calls that put the prompts of places first to last of the order to a model.
+
+        Args:
+            asked: bool `[n, K]`, whom what is put to; None: everything to all.
+        """
+        chosen = None if asked is None else asked[first:last, self.models.index(target)]
+        for row, i in enumerate(self.order[first:last].tolist()):
+            if chosen is None or chosen[row]:
+                yield self.call(target, i)
 
     def call(self, target: AskedModel, place: int) -> Question:
         """One prompt to one model."""
@@ -84,21 +125,19 @@ class Collection:
         """What its answers have cost, see `AnswerStore.spent`."""
         return store.spent(call.key for target in self.models for call in self.calls(target))
 
-    def answered(
-        self, store: AnswerStore, models: Sequence[AskedModel], first: int, last: int | None = None
-    ) -> int:
-        """How many prompts of the order, from `first` on, every one of these models has answered."""
+    def answered(self, store: AnswerStore, asked: np.ndarray, first: int, last: int | None = None) -> int:
+        """How many prompts of the order, from `first` on, every model that is asked them has answered."""
         least = (len(self.prompts) if last is None else last) - first
-        for target in models:
-            keys = [call.key for call in self.calls(target, first, first + least)]
+        for target, chosen in zip(self.models, asked.T, strict=True):
+            rows = np.flatnonzero(chosen[first : first + least]).tolist()
+            keys = [call.key for call in self.calls(target, first, first + least, asked)]
             known = store.known(keys)
-            least = next((i for i, key in enumerate(keys) if key not in known), len(keys))
+            least = next((row for row, key in zip(rows, keys, strict=True) if key not in known), least)
         return least
 
-    def most(self, store: AnswerStore, models: Sequence[AskedModel], number: int) -> float:
-        """Most that one prompt of the order may still cost before every one of these models has answered it,
-        USD."""
-        calls = [self.call(target, int(self.order[number])) for target in models]
+    def most(self, store: AnswerStore, number: int) -> float:
+        """Most that one prompt of the order may still cost before every model has answered it, USD."""
+        calls = [self.call(target, int(self.order[number])) for target in self.models]
         known = store.known(call.key for call in calls)
         return sum(call.bound for call in calls if call.key not in known)
 
@@ -152,13 +191,15 @@ def check_keys(targets: Iterable[AskedModel]) -> None:
 def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
     """What is left to ask, per model, with its cost and a range; judges as well.
 
-    What strategy `adaptive` may leave out is not left out here: it is the most that is asked.
+    Of strategy `adaptive`, prompts whose part was not begun count as put to all models: it is the most that
+    is asked.
     """
     collect, prompts = collection.collect, collection.prompts
     n_prompts = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))
     lines, out = [], {}
+    asked = collection.draws < collection.shares(store)
     for target in collection.models:
-        calls = list(collection.calls(target, 0, n_prompts))
+        calls = list(collection.calls(target, 0, n_prompts, asked))
         answers = store.get([c.key for c in calls], texts=False)
         seen = [a.tokens.output for a in answers.values() if a.tokens is not None]
         out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
@@ -171,35 +212,37 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
     for judge in collect.judges:
         target = collection.judges[judge.called]
         lines.append(
-            _line(target, f"judge {judge.called}", *_judged(judge, collection, n_prompts, out, store))
+            _line(target, f"judge {judge.called}", *_judged(judge, collection, asked[:n_prompts], out, store))
         )
     return lines
 
 
 def _judged(
-    judge: Judge, collection: Collection, n_prompts: int, out: dict[str, float], store: AnswerStore
+    judge: Judge, collection: Collection, asked: np.ndarray, out: dict[str, float], store: AnswerStore
 ) -> tuple[int, list[int], float]:
-    """(calls, characters of each that is not known yet, output tokens) of a judge over all answers.
+    """(calls, characters of each that is not known yet, output tokens) of a judge over all answers that are
+    asked, bool `[n, K]`.
 
     Where an answer is there, so is the judge's question about it, and whether that was asked.
     """
-    models = [t.name for t in collection.models if t.name != judge.against]
     target, orders = collection.judges[judge.called], 1 if judge.against is None else 2
     total, sizes = 0, list[int]()
     applies = [
-        int(i)
-        for i in collection.order[:n_prompts]
+        (i, [t.name for t, chosen in zip(collection.models, row, strict=True) if chosen])
+        for i, row in zip(collection.order[: len(asked)].tolist(), asked, strict=True)
         if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
     ]
     for start in range(0, len(applies), _BLOCK):
         questions: list[Question] = []
         block = applies[start : start + _BLOCK]
-        answers = _answers(collection, block, store)
-        for i in block:
+        answers = _answers(collection, [i for i, _ in block], store)
+        for i, models in block:
             prompt = collection.prompts.texts[i]
             base = len(judge.rubric) + 600 + len(prompt)
             theirs = answers.get((judge.against or "", i))
             for name in models:
+                if name == judge.against:
+                    continue
                 mine = answers.get((name, i))
                 if mine is not None and mine.state in WORTHLESS:
                     continue  # scored without a question
@@ -270,8 +313,8 @@ def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) 
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
     if collect.strategy == "adaptive":
         text.append(
-            f"adaptive: from {collect.sample:,} prompts on it stops once the verdict is decided; this is the "
-            "most"
+            f"adaptive: the first {collect.sample:,} prompts are put to every model, later ones to each with "
+            "a probability by what it tells about the verdict, until that is decided; this is the most"
         )
     if any(scorer.kind == "tests" for scorer in collect.scores):
         text.append(f"code in answers runs {kind_of_box().in_words}")
@@ -288,10 +331,10 @@ def repriced(model: str, paid: float, today: float) -> str:
 
 def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
     """Why the next prompt is not asked, where the budget for answers does not allow it; else ''."""
-    number = collection.answered(store, collection.models, 0)
+    number = collection.answered(store, collection.draws < collection.shares(store), 0)
     if number == len(collection.prompts):
         return ""
-    most, cap = collection.most(store, collection.models, number), collection.collect.max_usd
+    most, cap = collection.most(store, number), collection.collect.max_usd
     if spent + most <= cap:
         return ""
     return (

@@ -1,5 +1,5 @@
-"""The verdict while a table is still being paid for: is there a router worth having, and does each model
-still matter?
+"""The verdict while a table is still being paid for: is there a router worth having, and which cells (which
+model on which prompt) say most about it?
 
 At every look the verdict is the sign of one mean: utility of a simple router (ridge regression per model on
 words and length, cross-fitted, the mean over several ways to fold) minus that of the best single model,
@@ -8,10 +8,14 @@ paired by prompt. It is decided once a confidence sequence, which holds at all l
 is must be learnt as well: for `keep` the other folds choose it, for `deploy` it is the best of all prompts
 asked, with hindsight. Otherwise a router could win early on against a model that is not the best.
 
+A model is asked a prompt with a probability of its own, so answers are missing at random and utilities are
+doubly robust. A cell's variance counts where the router departs from the best single model, so the
+probability is as the root of (how often it does so to or from this model) over what a call costs (Neyman
+1934), between `FLOOR` and 1. One model at least has 1, so that every prompt has an answer.
+
 Sources: asymptotic confidence sequences, Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2021 (Gaussian
-mixture, eq. 14); betting, Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by
-betting". Cross-fitting makes the terms weakly dependent, so that the level is approximate;
-tests/core/data/collect simulates it.
+mixture, eq. 14); doubly robust estimation, Robins, Rotnitzky and Zhao 1994. Cross-fitting makes the terms
+weakly dependent, so that the level is approximate; tests/core/data/collect simulates it.
 
 Scores are in [0, 1], costs in USD, rho in score units per USD.
 """
@@ -21,10 +25,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics import mean_error, real_weights
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import clipped_utility
 
@@ -34,8 +39,8 @@ LEVEL = 0.05
 FOLDS = 5
 #: ways to fold, whose routers are averaged: which prompts share a fold would decide too much early on
 FOLDINGS = 5
-#: bets of `most`, as shares of the largest that cannot lose everything
-_BETS = np.array([1.0, 0.7, 0.4, 0.2, 0.1, 0.05])
+#: least probability of asking a model, and what is added to how often it matters: it may matter later
+FLOOR, _PERHAPS = 0.2, 0.02
 _COMPONENTS = 48
 PENALTIES = np.logspace(-2, 3, 11)
 
@@ -47,6 +52,7 @@ class Look:
     Attributes:
         decision: deploy, keep or unsure. model: the best single one. difference, low, high: of mean utility,
             router minus model.
+        matters: by model, share of the prompts on which it makes the router differ from the best single one.
         rising: what the router gained by the second half of the prompts, where it would have been `keep` but
             for that; else 0.
     """
@@ -57,6 +63,7 @@ class Look:
     difference: float
     low: float
     high: float
+    matters: tuple[float, ...]
     rising: float = 0.0
 
 
@@ -90,26 +97,47 @@ def features_of(prompts: Sequence[str]) -> np.ndarray:
     return features
 
 
+class Routed(NamedTuple):
+    """Doubly robust utilities by prompt, of the mean over all ways to fold.
+
+    Attributes:
+        router, single: `[n]` of a cross-fitted router, and of the single model that the other folds show as
+            best. models: `[n, K]` of each model alone.
+        matters: `[K]` share of the prompts on which a model makes the router differ from the best single one.
+    """
+
+    router: np.ndarray
+    single: np.ndarray
+    models: np.ndarray
+    matters: np.ndarray
+
+
 @one_blas_thread()
 def routed(
-    prompts: Sequence[str],
+    features: np.ndarray,
     scores: np.ndarray,
     costs: np.ndarray,
+    observed: np.ndarray,
     rho: float,
     seed: int = 0,
     share: float = 1.0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Utility per prompt of a cross-fitted router, and of the single model that the other folds show as best;
-    `[n]` each.
+) -> Routed:
+    """What a router earns that learns from the answers there are.
 
     Args:
-        scores, costs: `[n, K]`. share: of the other folds that the router learns from.
+        features: `[n, d]`. scores, costs: `[n, K]`, read where observed.
+        observed: `[n, K]` probability with which the model was asked where it was, 0 where not.
+        share: of the other folds that is learnt from.
     """
-    from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
+    from sklearn.linear_model import Ridge, RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
-    n, features = len(scores), features_of(prompts)
-    utilities = clipped_utility(scores, costs, rho)
-    router, single = np.zeros(n), np.zeros(n)
+    n, k = scores.shape
+    asked, weight = observed > 0, real_weights(observed)
+    utilities = clipped_utility(np.where(asked, scores, 0.0), np.where(asked, costs, 0.0), rho)
+    penalties = [
+        RidgeCV(alphas=PENALTIES).fit(features[asked[:, j]], scores[asked[:, j], j]).alpha_ for j in range(k)
+    ]
+    router, single, models, picks = np.zeros(n), np.zeros(n), np.zeros((n, k)), np.zeros(k)
     for folding in range(FOLDINGS):
         # another stream than the order of the prompts: with the same one the folds would be the rows of the
         # table, every fifth in each
@@ -117,30 +145,36 @@ def routed(
         for f in range(FOLDS):
             train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
             learnt = train[: max(math.ceil(share * len(train)), 2)]
-            model = RidgeCV(alphas=PENALTIES, alpha_per_target=True).fit(features[learnt], scores[learnt])
-            expected = np.clip(model.predict(features[test]), 0, 1)
-            predicted = clipped_utility(expected, costs[learnt].mean(axis=0), rho)
-            router[test] += utilities[test, predicted.argmax(axis=1)] / FOLDINGS
-            single[test] += utilities[test, utilities[train].mean(axis=0).argmax()] / FOLDINGS
-    return router, single
+            predicted = np.empty((len(test), k))
+            for j in range(k):
+                rows = learnt[asked[learnt, j]]
+                fitted = Ridge(alpha=penalties[j]).fit(features[rows], scores[rows, j])
+                expected = np.clip(fitted.predict(features[test]), 0, 1)
+                predicted[:, j] = clipped_utility(expected, costs[rows, j].mean(), rho)
+            robust = predicted + weight[test] * (utilities[test] - predicted)
+            choice, best = predicted.argmax(axis=1), (weight[train] * utilities[train]).mean(axis=0).argmax()
+            models[test] += robust / FOLDINGS
+            router[test] += robust[np.arange(len(test)), choice] / FOLDINGS
+            single[test] += robust[:, best] / FOLDINGS
+            picks += np.bincount(choice, minlength=k) / (n * FOLDINGS)
+    best = int(models.mean(axis=0).argmax())
+    picks[best] = 1.0 - picks[best]
+    return Routed(router, single, models, picks)
 
 
-def most(values: np.ndarray, level: float = LEVEL) -> float:
-    """Upper 1 - level confidence bound of the mean of values in [0, 1], valid at all lengths together and for
-    rare values.
+def shares_of(matters: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Probabilities `[K]` of asking each model the next prompts, FLOOR to 1, at least one of them 1.
 
-    A mean m is out once the mean capital of fixed bets against it, prod(1 + b (m - x)), has ever passed 1 /
-    level. Where no value but 0 was seen among n it is about log(6 / level) / n, while a standard error would
-    be 0.
+    Args:
+        matters: `[K]`, see `Routed`. costs: `[K]` of a call with its scoring, USD; what is free is always
+            asked.
     """
-    means = np.linspace(0.0005, 0.9995, 2000)
-    bets = _BETS[:, None] / (1.0 - means)
-    capital, highest = np.zeros_like(bets), np.full(len(means), -np.inf)
-    for x in values:
-        capital += np.log(np.maximum(1.0 + bets * (means - x), 1e-300))
-        np.maximum(highest, np.logaddexp.reduce(capital, axis=0) - math.log(len(_BETS)), out=highest)
-    inside = np.flatnonzero(highest < -math.log(level))
-    return float(means[inside[-1]]) if len(inside) else 0.0
+    shares, paid = np.ones(len(costs)), costs > 0
+    if paid.any():
+        matters = matters[paid]
+        worth = np.sqrt((matters + _PERHAPS) / costs[paid])
+        shares[paid] = np.clip(worth / np.median(worth[matters >= np.median(matters)]), FLOOR, 1.0)
+    return shares
 
 
 def look(
@@ -148,43 +182,38 @@ def look(
     models: Sequence[str],
     scores: np.ndarray,
     costs: np.ndarray,
+    observed: np.ndarray,
     rho: float,
     *,
     tuned: int,
     seed: int = 0,
 ) -> Look:
-    """The verdict of the prompts asked so far; `tuned` as in `radius`."""
-    n = len(scores)
-    utilities = clipped_utility(scores, costs, rho)
-    best = int(utilities.mean(axis=0).argmax())
-    router, single = routed(prompts, scores, costs, rho, seed)
-    decision, (mean, low, high) = "deploy", sequence(router - utilities[:, best], tuned)
+    """The verdict of the prompts asked so far; `tuned` as in `radius`, arrays as in `routed`."""
+    n, features = len(scores), features_of(prompts)
+    found = routed(features, scores, costs, observed, rho, seed)
+    best, matters = int(found.models.mean(axis=0).argmax()), tuple(found.matters.tolist())
+    decision, (mean, low, high) = "deploy", sequence(found.router - found.models[:, best], tuned)
+    rise = 0.0
     if low <= 0:
-        mean, low, high = sequence(router - single, tuned)
+        mean, low, high = sequence(found.router - found.single, tuned)
         decision = "keep" if high < MARGIN else "unsure"
-        if decision == "keep" and (rise := rising(prompts, scores, costs, rho, router, seed)):
-            return Look(n, "unsure", models[best], mean, low, high, rise)
-    return Look(n, decision, models[best], mean, low, high)
+        if decision == "keep":
+            half = routed(features, scores, costs, observed, rho, seed, share=0.5)
+            rise = rising(found.router - half.router)
+            decision = "unsure" if rise else "keep"
+    return Look(n, decision, models[best], mean, low, high, matters, rise)
 
 
-def rising(
-    prompts: Sequence[str],
-    scores: np.ndarray,
-    costs: np.ndarray,
-    rho: float,
-    router: np.ndarray,
-    seed: int = 0,
-) -> float:
+def rising(gain: np.ndarray) -> float:
     """What a router gains over one that learns from half as many prompts, where as much again would matter;
     else 0.
 
     Args:
-        router: `[n]` utilities of the router that learns from all. It matters where the gain is beyond one
-            standard error and MARGIN / 4: the curve then promises about as much by the next doubling.
+        gain: `[n]` of utility. It matters where its mean is beyond one standard error and MARGIN / 4: the
+            curve then promises about as much by the next doubling.
     """
-    half, _ = routed(prompts, scores, costs, rho, seed, share=0.5)
-    gain = float((router - half).mean())
-    return gain if gain > max(mean_error(router - half).se, MARGIN / 4) else 0.0
+    mean = float(gain.mean())
+    return mean if mean > max(mean_error(gain).se, MARGIN / 4) else 0.0
 
 
 def keep_text(n: int) -> str:
@@ -202,28 +231,3 @@ def sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
     n, mean = len(gap), float(gap.mean())
     reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
     return mean, mean - reach, mean + reach
-
-
-def idle(models: Sequence[str], scores: np.ndarray, costs: np.ndarray, rho: float) -> dict[str, str]:
-    """{model: why it matters no more}: even a router that always knew the best answer would gain less than
-    the margin by it.
-
-    The bound is `most` of max(u_j - max of the other models' u, 0) over the prompts, for all models together.
-    Models are taken away one after another, the dearest first, so that two that stand in for each other never
-    both go.
-    """
-    utilities = clipped_utility(scores, costs, rho)
-    remaining, reasons = list(range(len(models))), {}
-    for j in np.argsort(-costs.mean(axis=0), kind="stable").tolist():
-        others = [i for i in remaining if i != j]
-        if len(others) < 2:
-            break
-        gain = np.maximum(utilities[:, j] - utilities[:, others].max(axis=1), 0.0)
-        # a step of numpy a value: bounds of what cannot be below the margin are not worth it
-        high = most(gain, LEVEL / len(models)) if gain.mean() < MARGIN else 1.0
-        if high < MARGIN:
-            remaining.remove(j)
-            reasons[models[j]] = (
-                f"after {len(gain)} prompts: a router gains less than {MARGIN:g} by it (at most {high:.4f})"
-            )
-    return reasons

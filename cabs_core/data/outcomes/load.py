@@ -96,8 +96,6 @@ def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
 def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """The pool's models and tasks with costs, on complete queries."""
     names = pool.source_names()
-    if names is not None and pool.collected:  # strategy adaptive may have dropped some
-        names = {shown: shown for shown in names if shown in raw.arms}
     if names is not None:
         raw = raw.merge_models(pool.names_in_source()).select_models(names)
     elif len(raw.arms) < 2:
@@ -110,7 +108,7 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     raw = _with_costs(raw, pool)
     if pool.logged:
         return completed(raw, pool)
-    if pool.missing == "predict":
+    if pool.predicts:
         return filled(raw, pool)
     return raw.complete("error" if pool.missing == "error" else "drop_queries")
 

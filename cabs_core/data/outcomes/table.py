@@ -83,8 +83,8 @@ class Outcomes(QueryTable):
             take, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
             0 where score and cost are predictions (or the answer counts as wrong); else None.
-        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was
-            drawn, nan for the others.
+        propensities: `[n, K]` of a log that has them, and of a table whose cells were drawn: the probability
+            with which the model that answered was drawn, nan for the others.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:
@@ -179,6 +179,13 @@ class Outcomes(QueryTable):
         first = np.full(self.clusters.max() + 1, len(self))
         np.minimum.at(first, self.clusters[whole], self.copies[whole])
         return np.where(whole, first[self.clusters], self.copies)
+
+    @property
+    def drawn(self) -> np.ndarray:
+        """`[n, K]` where answers are real the probability with which they were drawn, 1 if that is not known;
+        0 elsewhere."""
+        real = np.ones(self.scores.shape) if self.answered is None else self.answered
+        return real if self.propensities is None else np.where(real > 0, self.propensities, 0.0)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:

@@ -124,6 +124,16 @@ class ModelPool(Strict):
         return sources()[self.source.kind].collected
 
     @property
+    def adaptive(self) -> bool:
+        """Whether answers are collected until the verdict is decided, not each model's to each prompt."""
+        return self.collect is not None and self.collect.strategy == "adaptive"
+
+    @property
+    def predicts(self) -> bool:
+        """Whether what is missing of the table is predicted from the train prompts."""
+        return self.missing == "predict" or self.adaptive
+
+    @property
     def logged(self) -> bool:
         """Whether the source is a log, where one model answered each prompt."""
         return sources()[self.source.kind].logged
@@ -229,10 +239,11 @@ def _faults_of_a_log_or_gaps(pool: ModelPool) -> Iterator[str]:
         for field, used in (replayed | measured).items():
             if used:
                 yield f"{field} cannot be used with {why}"
-    if pool.missing == "predict":
+    if pool.predicts:
+        why = "collect.strategy is adaptive" if pool.adaptive else "missing is predict"
         for field, used in {kind: pool.logged, **replayed}.items():
             if used:
-                yield f"missing is predict, which cannot be used with {field}"
+                yield f"{why}, which cannot be used with {field}"
 
 
 def _faults_of_a_collection(pool: ModelPool, names: list[str]) -> Iterator[str]:

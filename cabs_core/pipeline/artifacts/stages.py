@@ -99,13 +99,12 @@ _DATA = ("outcomes", "splits", "prompt_embeddings")
 
 def _verdict_settings(pool: ModelPool) -> tuple[str, ...]:
     """At which rho an adaptive collection looks for the verdict."""
-    adaptive = pool.collect is not None and pool.collect.strategy == "adaptive"
-    return ("router.rho", "replay.rhos") if adaptive else ()
+    return ("router.rho", "replay.rhos") if pool.adaptive else ()
 
 
 def _split_settings(pool: ModelPool) -> tuple[str, ...]:
     """What is missing of a table is predicted from the train prompts."""
-    return ("split",) if pool.logged or pool.missing == "predict" else ()
+    return ("split",) if pool.logged or pool.predicts else ()
 
 
 def _splits_of_fitted(pool: ModelPool) -> tuple[str, ...]:

@@ -25,10 +25,10 @@ class AnswersSummary(Summary):
     """What was asked, and what it cost.
 
     Attributes:
-        prompts: number of prompts that every model has answered, `prompts_in_all` how many there are.
+        prompts: number of prompts with all their answers, `prompts_in_all` how many there are.
         spent, paid: USD in the run that made it, and in all.
         in_flight: calls that were under way when an earlier run died.
-        stopped: why it ended early, if it did; dropped: {model: why it was asked no further}.
+        stopped: why it ended early, if it did.
         lanes: {model: how it did, in words}; counts: {model: {what: number}} of its answers.
         looks: of strategy `adaptive`, one dict a look at the verdict.
         by_budget: the budget ended it. repriced: sentences about prices that changed.
@@ -40,7 +40,6 @@ class AnswersSummary(Summary):
     paid: float
     in_flight: int
     stopped: str
-    dropped: dict[str, str]
     lanes: dict[str, str]
     counts: dict[str, dict[str, float]]
     looks: list[dict[str, Any]]
@@ -56,7 +55,6 @@ class AnswersSummary(Summary):
             "spent in all, USD": self.paid,
             "under way when an earlier run died": self.in_flight,
             "stopped": self.stopped,
-            "dropped": self.dropped,
             "models": self.lanes,
             "table": [{"model": model, **row} for model, row in self.counts.items()],
         }
@@ -65,7 +63,7 @@ class AnswersSummary(Summary):
         """The budget that ended them allows more now. One that is spent was meant so: answers stand."""
         if not self.by_budget:
             return []
-        return going_on(collection_of(chain.pool_file), list(self.counts), self.prompts, self.paid)
+        return going_on(collection_of(chain.pool_file), self.prompts, self.paid)
 
     def lines(self) -> list[str]:
         """What was asked and what it cost, for a terminal."""
@@ -73,7 +71,6 @@ class AnswersSummary(Summary):
             f"{self.prompts:,} of {self.prompts_in_all:,} prompts, {len(self.lanes)} models",
             *(f"  {model}: {text}" for model, text in self.lanes.items()),
             *([f"stopped: {self.stopped}"] if self.stopped else []),
-            *(f"dropped: {model}, {why}" for model, why in self.dropped.items()),
             *(f"note: {sentence}" for sentence in self.repriced),
             f"answers: {money(self.spent)} in the run that made them, {money(self.paid)} in all",
         ]
@@ -89,14 +86,13 @@ def build(
         answers = collect_answers(collection, store, options.notify, look)
         written = write_answers(collection, answers, store, folder)
     return AnswersSummary(
-        rows=answers.prompts * len(answers.models),
+        rows=int((answers.observed[: answers.prompts] > 0).sum()),
         prompts=answers.prompts,
         prompts_in_all=len(collection.prompts),
         spent=answers.spent,
         paid=answers.paid,
         in_flight=answers.in_flight,
         stopped=answers.stopped,
-        dropped=answers.dropped,
         lanes={name: described(lane) for name, lane in answers.lanes.items()},
         counts=_even(written["models"]),
         looks=plain(answers.looks),

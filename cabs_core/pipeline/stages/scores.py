@@ -24,7 +24,7 @@ from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
 from cabs_core.data.collect.scoring import Cell, Scored, instruments, score_cells
 from cabs_core.data.collect.source import SCORES, cells_of
-from cabs_core.data.collect.store import AnswerStore
+from cabs_core.data.collect.store import WORTHLESS, AnswerStore
 from cabs_core.pipeline.artifacts.results import Summary
 
 if TYPE_CHECKING:
@@ -220,9 +220,11 @@ def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
             part = float((mine == state).mean())
             if part > instrument.NOTABLE:
                 sentences.append(f"{model}: {percentage(part)} of its answers {what}")
-    table = {name: scored.score[names == name] for name in models}
-    refused = np.column_stack([np.isin(states[names == name], ("refused", "rejected")) for name in models])
-    text = instrument.refusals_decide(models, np.column_stack([table[m] for m in models]), refused)
+    query, arm = (np.unique(x, return_inverse=True)[1] for x in ([c.query for c in cells], names.astype(str)))
+    table = np.full((query.max(initial=-1) + 1, len(models)), np.nan)
+    refused = np.zeros(table.shape, dtype=bool)
+    table[query, arm], refused[query, arm] = scored.score, np.isin(states, WORTHLESS)
+    text = instrument.refusals_decide(sorted(models), table, refused)
     return [*sentences, text] if text else sentences
 
 

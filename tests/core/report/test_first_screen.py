@@ -519,11 +519,11 @@ def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collecti
     counts = {"calls": 60.0, "tokens in": 1.0, "tokens out": 1.0, "seconds": 1.0, "usd": 0.1}
     collection = {
         "answers": SimpleNamespace(
+            rows=60,
             prompts=60,
             prompts_in_all=300,
             paid=0.5,
             stopped="the budget",
-            dropped={},
             repriced=["the price of a changed"],
             counts={"model-0": counts},
         ),

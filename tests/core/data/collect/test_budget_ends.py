@@ -46,17 +46,17 @@ def test_a_spent_budget_keeps_its_answers_and_its_verdict(provider: Running, tmp
 def test_what_is_affordable_now_is_asked(provider: Running, tmp_path, cabs_home) -> None:
     pool = write_pool(tmp_path, provider.port, n=200, max_usd=0.04)
     summary = made(pool).record.summary
-    collection, kept = collection_of(pool), list(summary["counts"])
+    collection = collection_of(pool)
     with AnswerStore() as store:
         paid = summary["paid"]
-        assert not affordable(collection, store, kept, summary["prompts"], paid)
-        assert affordable(collection, store, kept, summary["prompts"], 0.0) == ""  # the store knows better
+        assert not affordable(collection, store, summary["prompts"], paid)
+        assert affordable(collection, store, summary["prompts"], 0.0) == ""  # the store knows better
         collection.collect.__dict__["max_usd"] = 1.0
-        assert affordable(collection, store, kept, summary["prompts"], paid)
-        assert not affordable(collection, store, kept, 200, paid)
+        assert affordable(collection, store, summary["prompts"], paid)
+        assert not affordable(collection, store, 200, paid)
     with AnswerStore(tmp_path / "elsewhere.sqlite") as empty:  # the answers were paid for on another machine
         collection.collect.__dict__["max_usd"] = 0.04
-        assert not affordable(collection, empty, kept, summary["prompts"], paid)
+        assert not affordable(collection, empty, summary["prompts"], paid)
 
 
 def test_a_changed_price_is_said_and_counts(provider: Running, tmp_path, cabs_home) -> None:

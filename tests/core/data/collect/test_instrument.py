@@ -154,8 +154,9 @@ def test_rare_errors_of_people_s_favourites_are_covered():
     assert hits / 400 >= 0.93
 
 
-def test_a_difference_of_two_routers_as_people_would_have_it():
-    """One labelled answer each of some prompts: intervals cover,
+@pytest.mark.parametrize("shares", [(1.0, 1.0, 1.0), (1.0, 0.5, 0.25)])
+def test_a_difference_of_two_routers_as_people_would_have_it(shares):
+    """One labelled answer each of some prompts, of those that were asked: intervals cover,
     and the judge's bias for a model is taken out."""
     rng, hits, n, k = np.random.default_rng(3), 0, 300, 3
     for _ in range(300):
@@ -166,9 +167,12 @@ def test_a_difference_of_two_routers_as_people_would_have_it():
         weight[np.arange(n), rng.integers(1, 3, n)] += 1.0
         weight[:, 0] -= 1.0
         labels = np.full((n, k), np.nan)
-        rows, arms = rng.permutation(n)[:120], rng.integers(0, k, 120)
+        asked = rng.random((n, k)) < shares
+        rows = rng.permutation(n)[:120]
+        arms = np.where(asked, rng.random((n, k)), -1.0).argmax(axis=1)[rows]
         labels[rows, arms] = people[rows, arms]
-        found = corrected_sum(weight, judged, labels)
+        stands = None if min(shares) == 1 else asked.sum(axis=1, keepdims=True) / shares
+        found = corrected_sum(weight, judged, labels, stands=stands)
         hits += found.low <= 0.15 <= found.high
     assert 0.92 <= hits / 300 <= 0.99
 

@@ -13,7 +13,8 @@ from cabs_core.algorithms.oracles import build_problems, train_oracles
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
-from cabs_core.data.outcomes.gaps import compared_means, gaps_text
+from cabs_core.data.outcomes.gaps import compared_means, filled, gaps_text
+from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.validation.overview import overview
 
 WORDS = ["alpha", "beta", "gamma", "delta", "sum", "proof"]
@@ -153,6 +154,45 @@ def test_estimates_rest_on_real_answers(with_gaps, tmp_path: Path) -> None:
         off.append(cells.score[:, j].mean() - truth.mean())
         assert (cells.score[:, 1 - j] == problem.scores[:, 1 - j]).all()
     assert abs(np.mean(off)) < 0.03 and len(set(off)) == 8
+
+
+@pytest.mark.slow
+def test_cells_that_were_drawn_count_with_their_probabilities(with_gaps) -> None:
+    """`small` is asked .9 of the easy prompts and .3 of the hard ones, which it is bad at."""
+    off, without, spread = [], [], []
+    for seed in range(8):
+        frame = table("none", 1500, seed)
+        hard, small = frame["prompt"].str.startswith("proof"), frame["model"] == "small"
+        frame["propensity"] = np.where(small, np.where(hard, 0.3, 0.9), 1.0)
+        asked = np.random.default_rng([seed, 1]).random(len(frame)) < frame["propensity"]
+        pool_file = with_gaps(frame)
+        outcomes = filled(RawOutcomes.from_tidy(frame[asked], origin="asked"), pool_file.pool)
+        assert outcomes.report["gaps"]["small"]["drawn"] == [0.3, 0.9] and len(outcomes) == 1500
+        problem = problem_of(pool_file, outcomes)
+        j = problem.arms.index("small")
+        assert unknown_arms(problem) == [] and set(problem.observed[:, j]) == {0.0, 0.3, 0.9}
+        # predictions that know nothing: all hangs on the probabilities
+        blind = replace(problem, predicted_scores=np.full(problem.scores.shape, 0.5))
+        ids = problem.query_ids.astype(int)
+        truth = frame[small].set_index("query_id").loc[ids, "score"].mean()
+        value = real_values(blind, 0.0).score[:, j]
+        off.append(value.mean() - truth)
+        spread.append(value.std() / np.sqrt(len(value)))
+        without.append(problem.scores[problem.observed[:, j] > 0, j].mean() - truth)
+    assert abs(np.mean(off)) < 3 * np.mean(spread) / np.sqrt(8) and min(without) > 0.08
+
+
+def test_an_answer_that_was_asked_and_has_no_score(with_gaps) -> None:
+    frame = table("none", 200).assign(propensity=1.0)
+    small = frame["model"] == "small"
+    frame.loc[small, "propensity"] = 0.5
+    asked = frame[~small | (frame["query_id"] % 2 == 0)].copy()
+    asked.loc[(asked["query_id"] == 4) & (asked["model"] == "small"), "score"] = np.nan
+    raw, pool = RawOutcomes.from_tidy(asked, origin="asked"), with_gaps(frame).pool
+    outcomes = filled(raw, pool)
+    assert len(outcomes) == 199 and "4" not in outcomes.query_ids and outcomes.report["queries_dropped"] == 1
+    with pytest.raises(DataError, match="'small' to query '4' has no score"):
+        filled(raw, pool.model_copy(update={"missing": "error"}))
 
 
 def test_bounds_hold_whatever_is_missing(with_gaps) -> None:
