@@ -3,15 +3,19 @@
     python -m benchmarks.money_worlds                      # 400 tables a world and size
     python -m benchmarks.money_worlds gained --tables 60 --sizes 200
 
-The share of a model's cost that a router saves, as a verdict prints it, or (`gained`) the USD that 1,000
-requests gain. A printed 95 % interval holds the truth, or a refusal stands in its place. In brackets: how
-many are printed, and the median width.
+A printed 95 % interval holds the truth, or a refusal stands in its place: of the share of a model's cost
+that a router saves, as a verdict prints it (`saved`), of the USD that 1,000 requests gain (`gained`), of a
+policy's mean cost from a log of random choices (`logged`), and of its difference to what was played
+(`difference`). In brackets: how many are printed, and the median width. `budget`: goals promised of a router
+or model that costs 1 % more than the budget, and of one that costs two thirds or half of it. `power`: how
+often the interval of what 1,000 requests gain leaves 0 out, beside one of the true standard error.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +23,11 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from benchmarks.verdict_worlds import Rng, WorldTable, gap_of
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.units import percentage
+from cabs_core.data.pool_files.goals import Goal
+from cabs_core.evaluation.ope import LoggedData, evaluate
+from cabs_core.router.goals import answer_goal
 
 SIZES = (50, 100, 200, 500, 1000, 2000)
 
@@ -87,16 +95,18 @@ def _dear_in(share: float, times: float) -> Callable[[Rng, int], tuple[np.ndarra
     return world
 
 
+#: {name: (share of the prompts for which a dear model is asked, how many times as dear)}
+_ESCALATIONS = {
+    f"a model {times:g} times as dear in {percentage(share, None)}": (share, times)
+    for share, times in ((0.02, 10.0), (0.005, 50.0))
+}
 #: {name: (draws paid, full and the share that is saved, mean cost of the dearest model)}
 SAVINGS: dict[str, tuple[Callable[[Rng, int], tuple[np.ndarray, np.ndarray, float]], float]] = {
     f"{costs}, {kind}": (partial(pair, costs=draw), 1.0)
     for kind, pair in {"unpaired": _unpaired, "paired": _paired, "routed": _routed}.items()
     for costs, draw in COSTS.items()
 }
-SAVINGS |= {
-    f"a model {times:g} times as dear in {percentage(share, None)}": (_dear_in(share, times), times)
-    for share, times in ((0.02, 10.0), (0.005, 50.0))
-}
+SAVINGS |= {name: (_dear_in(*escalation), escalation[1]) for name, escalation in _ESCALATIONS.items()}
 
 
 def saved_interval(name: str, rng: Rng, n: int) -> tuple[bool, bool, float] | None:
@@ -123,14 +133,100 @@ def gained_interval(name: str, rng: Rng, n: int) -> tuple[bool, bool, float] | N
     return 1000 * truth < gain.low, 1000 * truth > gain.high, gain.high - gain.low
 
 
-INTERVALS = {"saved": saved_interval, "gained": gained_interval}
+def _evaluated(name: str, rng: Rng, n: int, difference: bool) -> tuple[bool, bool, float] | None:
+    """The same of a policy's mean cost from n random choices between three models, or of its difference to
+    these. It asks the second in seven tenths and the third in three."""
+    price, target = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.7, 0.3])
+    actions = rng.integers(0, 3, n)
+    data = LoggedData(
+        ["a", "b", "c"],
+        actions,
+        (rng.random(n) < 0.8).astype(float),
+        price[actions] * COSTS[name](rng, n),
+        rng.normal(size=(n, 4)),
+        np.arange(n).astype(str),
+        pmf=np.full((n, 3), 1 / 3),
+    )
+    estimates = evaluate(data, np.tile(target, (n, 1)), 0.0)
+    if estimates.refused:
+        return None
+    row, truth = estimates.row("dr", "cost"), float(target @ price)
+    low, high = row.low, row.high
+    if difference:
+        low, high, truth = row.difference_low, row.difference_high, truth - float(price.mean())
+    return None if low is None or high is None else (truth < low, truth > high, high - low)
+
+
+def promised(name: str, rng: Rng, n: int, times: float) -> bool:
+    """Whether a budget is confirmed of a model, or a router, that costs so many times as much.
+
+    n validation, n test and three times as many train prompts.
+    """
+    rows = 5 * n
+    arms = 2 if name in _ESCALATIONS else 1
+    base = synthetic_problem(2 * n, arms, 3, seed=int(rng.integers(2**31)), offline=rows - 2 * n)
+    if name in _ESCALATIONS:
+        # the router asks the dear model, which alone is right there, where it is expected to be better
+        share, dear = _ESCALATIONS[name]
+        costs = COSTS["sigma 0.3"](rng, rows)[:, None] * [0.5, dear]
+        hard, mean = rng.random(2 * n) < share, 0.5 + share * (dear - 0.5)
+        scores = np.column_stack([1.0 - hard, np.ones(2 * n)])
+    else:
+        costs, mean, scores, hard = (
+            COSTS[name](rng, rows)[:, None],
+            1.0,
+            np.ones((2 * n, 1)),
+            np.zeros(2 * n, dtype=bool),
+        )
+    whole = replace(
+        base,
+        scores=scores,
+        costs=costs[: 2 * n],
+        offline_scores=np.ones((rows - 2 * n, arms)),
+        offline_costs=costs[2 * n :],
+        static_scores={"ridge": np.column_stack([1.0 - hard, 0.5 + 0.0 * hard])[:, :arms]},
+    )
+    asked = Goal(budget_per_month=mean / times, requests_per_month=1)
+    policies = ["ridge"] if name in _ESCALATIONS else []
+    answer = answer_goal(asked, whole.rows(slice(n)), whole.rows(slice(n, None)), policies, rhos=[0.0])
+    return answer.confirmed and (answer.policy is not None) == bool(policies)
+
+
+#: costs of an answer in USD, and the worth of a right one: a model of one cent
+_WORTH = 0.05
+
+
+def excludes(gain: float, costs: str, rng: Rng, n: int) -> tuple[bool, bool]:
+    """Whether the interval of what a request gains leaves out 0, and whether one of the true standard error
+    does: a router that is right more often, by what is worth `gain` cents, at the same mean cost."""
+    model, more = rng.random(n) < 0.6, gain / 100 / _WORTH
+    score = np.where(rng.random(n) < 0.7, model, rng.random(n) < 0.6 + more / 0.3).astype(float)
+    draws = [0.01 * COSTS[costs](rng, 4 * n) for _ in range(2)]
+    (paid, full), call = (x[:n] for x in draws), max(float(x.max()) for x in draws)
+    table = WorldTable(score[None], paid[None], model.astype(float), full, dearest_call=call)
+    found = gap_of(table).gain(1 / _WORTH, 1)
+    share = 0.6 + more / 0.3
+    changed = 0.3 * (0.6 * (1 - share) + 0.4 * share)
+    spread = _WORTH**2 * (changed - more**2) + 0.01**2 * 2 * VARIANCES[costs]
+    return found.above(0.0), found.value / 1000 > 1.96 * math.sqrt(spread / n)
+
+
+#: of the costs that `power` is measured with
+VARIANCES = {"sigma 0.3": math.expm1(0.09), "sigma 1": math.expm1(1.0), "sigma 1.5": math.expm1(2.25)}
+
+INTERVALS: dict[str, Callable[[str, Rng, int], tuple[bool, bool, float] | None]] = {
+    "saved": saved_interval,
+    "gained": gained_interval,
+    "logged": partial(_evaluated, difference=False),
+    "difference": partial(_evaluated, difference=True),
+}
 
 
 def measured(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """One row a world and size, of the share `saved` or the USD `gained`: share of tables that print an
-    interval, of these that hold the truth, that have it below, and the median width."""
+    """One row a world and size, of one of the intervals: share of tables that print it, of these that hold
+    the truth, that have it below, and the median width."""
     rows = []
-    for number, name in enumerate(SAVINGS):
+    for number, name in enumerate(COSTS if what in ("logged", "difference") else SAVINGS):
         for n in sizes:
             rng = np.random.default_rng([seed, n, number])
             intervals = [INTERVALS[what](name, rng, n) for _ in range(tables)]
@@ -148,21 +244,44 @@ def measured(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> lis
     return rows
 
 
+def decided(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
+    """One row a world and size: how often a `budget` is promised, wrongly and rightly, or the `power`."""
+    rows: list[dict[str, Any]] = []
+    if what == "budget":
+        for number, name in enumerate([*COSTS, *_ESCALATIONS]):
+            for n in sizes:
+                rng = np.random.default_rng([seed, n, number])
+                row: dict[str, Any] = {"world": name, "n": n}
+                for label, times in (("wrong", 1.01), ("at two thirds", 2 / 3), ("at half", 0.5)):
+                    row[label] = float(np.mean([promised(name, rng, n, times) for _ in range(tables)]))
+                rows.append(row)
+    for number, costs in enumerate(VARIANCES if what == "power" else ()):
+        for gain in (0.25, 0.5, 1.0):
+            for n in sizes:
+                rng = np.random.default_rng([seed, n, number])
+                ours, usual = np.mean([excludes(gain, costs, rng, n) for _ in range(tables)], axis=0)
+                name = f"{costs}, gains {gain:g} cents"
+                rows.append({"world": name, "n": n, "found": ours, "true error": usual})
+    return rows
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table: coverage (printed, width) by world and size."""
     parser = Script(__file__, __doc__)
-    parser.add_argument("what", nargs="?", choices=list(INTERVALS), default="saved")
+    parser.add_argument("what", nargs="?", choices=[*INTERVALS, "budget", "power"], default="saved")
     parser.add_argument("--tables", type=int, default=400)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     args = parser.parse_args(argv)
-    rows = measured(args.what, args.tables, args.sizes)
+    rows = (measured if args.what in INTERVALS else decided)(args.what, args.tables, args.sizes)
     print("| costs |", " | ".join(f"n {n}" for n in args.sizes), "|")
-    for name in SAVINGS:
-        cells = [
-            f"{row['holds']:.2f} ({row['printed']:.2f}, {row['width']:.2f})" if row["printed"] else "(0)"
-            for row in rows
-            if row["world"] == name
-        ]
+    for name in dict.fromkeys(row["world"] for row in rows):
+        cells = []
+        for row in (row for row in rows if row["world"] == name):
+            if args.what in INTERVALS:
+                found = f"{row['holds']:.2f} ({row['printed']:.2f}, {row['width']:.2f})"
+                cells.append(found if row["printed"] else "(0)")
+            else:
+                cells.append(", ".join(f"{label} {row[label]:.2f}" for label in list(row)[2:]))
         print(f"| {name} |", " | ".join(cells), "|", flush=True)
     write_figures(rows, args.json)
 

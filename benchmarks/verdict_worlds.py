@@ -219,7 +219,7 @@ def problem_of(
     """(validation, test) of single models, for goals."""
     k = scores.shape[1]
     base = synthetic_problem(n, k, 3, seed=int(rng.integers(2**31)), offline=30, latencies=True)
-    whole = replace(base, scores=scores, costs=costs, latencies=latencies)
+    whole = replace(base, scores=scores, costs=costs, latencies=latencies, offline_costs=costs[:30])
     return whole.rows(np.arange(n // 2)), whole.rows(np.arange(n // 2, n))
 
 

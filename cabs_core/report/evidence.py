@@ -169,8 +169,7 @@ class Evidence:
     @cached_property
     def dearest_call(self) -> float:
         """USD of the dearest call of all models, train prompts included."""
-        calls = np.concatenate([self.real().cost.ravel(), self.problem.offline_costs.ravel()])
-        return float(np.nanmax(calls))
+        return float(self.problem.dearest_calls.max())
 
     def _means(self, policy: str, end: End, model: str) -> Played:
         """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""

@@ -25,12 +25,11 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, counted, listed, round_up
 from cabs_core.base.statistics import (
     Error,
-    cost_bound,
+    cost_error,
     mean_error,
     seen_share,
     share_interval,
     times_needed,
-    too_heavy,
 )
 from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.base.units import money, percentage
@@ -50,7 +49,7 @@ class Performance:
         score, cost, quick: `[trials, n]` by query: scores, USD, and 1.0 where the answer came within the
             goal's latency (ones without such a goal).
         clusters: `[n]` of the queries, or None. seen: how much of them it was seen on (`metrics.seen_share`).
-        dearest: mean cost of the dearest model that it may ask: of a router any, 0 of a single model.
+        dearest: USD of the dearest call of the models that it may ask, all splits together.
     """
 
     score: np.ndarray
@@ -71,8 +70,7 @@ class Wish:
         sure: one-sided 95 % bound of `ratio`: the lower one, of a budget the upper one; None: nothing is
             known.
         held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
-            None where nobody can say. carriers: of a budget whose bound is not known, how many prompts all
-            the money rests on (`statistics.too_heavy`).
+            None where nobody can say.
     """
 
     name: str
@@ -80,7 +78,6 @@ class Wish:
     sure: float | None
     held: bool
     more: int | None
-    carriers: float | None = None
 
 
 @dataclass(frozen=True)
@@ -159,13 +156,16 @@ def answer_goal(
     candidates += [(policy, float(rho), policy) for policy in dict.fromkeys(policies) for rho in rhos]
     trained = validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
     reference = trained if goal.of is None or best_of_all else goal.of
+    calls = np.maximum(validation.dearest_calls, test.dearest_calls)
 
     def outcome(problem: ReplayProblem, candidate: _Candidate, reference: str = reference) -> Performance:
         policy, rho, name = candidate
         rows = np.arange(problem.n)[None]
         if policy is None or rho is None:
-            order, actions = rows, np.full((1, problem.n), problem.arms.index(name))
+            arm = problem.arms.index(name)
+            order, actions, dearest = rows, np.full((1, problem.n), arm), float(calls[arm])
         else:
+            dearest = float(calls.max())
             played = replay(problem, policy, rho, trials, seed, options=(options or {}).get(policy))
             place = np.argsort(played.order, axis=1)
             order = rows.repeat(len(place), axis=0)
@@ -176,7 +176,6 @@ def answer_goal(
         cells = real_values(problem, 0.0, "low", problem.arms.index(reference))
         seen = seen_share(np.eye(problem.K)[actions].sum(axis=0), problem.observed)
         costs = cells.cost[order, actions]
-        dearest = 0.0 if policy is None else float(cells.cost.mean(axis=0).max())
         return Performance(cells.score[order, actions], costs, quick, problem.clusters, seen, dearest)
 
     base = outcome(validation, (None, None, reference))
@@ -187,7 +186,7 @@ def answer_goal(
         got = outcome(validation, candidate)
         gaps = _gaps(goal, got, base)
         # what test will ask for, and one standard error of validation: likely to be confirmed
-        slack = min((_likely(gap, got, ratio, unit) for _, gap, _, unit in gaps), default=0.0)
+        slack = min((_likely(name, gap, got, ratio) for name, gap, _ in gaps), default=0.0)
         worth = _worth(goal, got)
         if slack >= 0 and worth > promising:
             best, promising = candidate, worth
@@ -247,50 +246,53 @@ def _worth(goal: Goal, got: Performance) -> float:
     return -float(got.cost.mean()) if goal.quality is not None else float(got.score.mean())
 
 
-_Gap = tuple[str, np.ndarray, float, float]
+_Gap = tuple[str, np.ndarray, float]
 
 
 def _gaps(goal: Goal, got: Performance, base: Performance) -> list[_Gap]:
-    """(name, `[trials, n]` by how much a wish is fulfilled, its target, possible range of a value; 0: none).
+    """(name, `[trials, n]` by how much a wish is fulfilled, its target).
 
     The mean is 0 where the wish just holds.
     """
     gaps = []
     if goal.quality is not None:
         target = goal.quality * (base.score if goal.of else np.ones_like(base.score))
-        gaps.append(("quality", got.score - target, float(target.mean()), 1.0))
+        gaps.append(("quality", got.score - target, float(target.mean())))
     if goal.budget_per_month is not None and goal.requests_per_month is not None:
         allowed = goal.budget_per_month / goal.requests_per_month
-        gaps.append(("budget", allowed - got.cost, allowed, 0.0))
+        gaps.append(("budget", allowed - got.cost, allowed))
     if goal.latency is not None:
-        gaps.append(("latency", got.quick - goal.share, goal.share, 1.0))
+        gaps.append(("latency", got.quick - goal.share, goal.share))
     return gaps
 
 
 def _closeness(gaps: Sequence[_Gap], worth: float) -> tuple[float, float]:
     """(how much the wish that is missed most lacks, at most 0, of its target; worth): the larger, the
     closer."""
-    return min([0.0, *(float(gap.mean()) / max(target, 1e-300) for _, gap, target, _ in gaps)]), worth
+    return min([0.0, *(float(gap.mean()) / max(target, 1e-300) for _, gap, target in gaps)]), worth
 
 
-def _error(values: np.ndarray, got: Performance, unit: float) -> Error:
-    """Error of the mean of `[trials, n]` values over trials and clusters of queries."""
-    error = mean_error(values.mean(axis=0), clusters=got.clusters, trials=values.mean(axis=1), unit=unit)
-    return replace(error, clusters=error.clusters * got.seen)
+def _error(name: str, values: np.ndarray, got: Performance) -> Error:
+    """Error of the mean of `[trials, n]` values of a wish over trials and clusters of queries."""
+    error = mean_error(values.mean(axis=0), clusters=got.clusters, trials=values.mean(axis=1))
+    error = replace(error, clusters=error.clusters * got.seen)
+    if name != "budget":
+        return error
+    return cost_error(replace(error, unit=0.0), got.cost.mean(axis=0), got.clusters, dearest=got.dearest)
 
 
-def _likely(gap: np.ndarray, got: Performance, ratio: float, unit: float) -> float:
+def _likely(name: str, gap: np.ndarray, got: Performance, ratio: float) -> float:
     """What is left of a gap on validation after one standard error and the bound that test will ask for."""
-    error = _error(gap, got, unit)
+    error = _error(name, gap, got)
     if math.isnan(error.se):
         return -math.inf
     return float(gap.mean()) - error.se - error.after(ratio).reach("low", LEVEL)
 
 
 def _wish(
-    name: str, gap: np.ndarray, target: float, unit: float, got: Performance, tail: float, test: ReplayProblem
+    name: str, gap: np.ndarray, target: float, got: Performance, tail: float, test: ReplayProblem
 ) -> Wish:
-    error, mean = _error(gap, got, unit), float(gap.mean())
+    error, mean = _error(name, gap, got), float(gap.mean())
     target = target if target > 0 else 1e-300
     times = times_needed(mean, error)
     more = (
@@ -298,18 +300,13 @@ def _wish(
         if times is None or times > 1e4
         else max(math.ceil((times - 1) * test.asked * test.independent / test.n), 1)
     )
-    if name == "budget":
-        cost, trials = got.cost.mean(axis=0), got.cost.mean(axis=1)
-        bound = cost_bound(cost, got.clusters, trials=trials, tail=tail, dearest=got.dearest)
-        carriers = too_heavy(cost, got.clusters)
-        ratio, sure = 1 - mean / target, None if bound is None else bound / target
-        return Wish(name, ratio, sure, sure is not None and sure <= 1, None if carriers else more, carriers)
     if name == "latency":
-        low = share_interval(mean + target, _error(got.quick, got, unit), tail)[0] - target
+        low = share_interval(mean + target, _error(name, got.quick, got), tail)[0] - target
     else:
         low = mean - error.reach("low", tail)
-    sure = None if math.isnan(low) else 1 + low / target
-    return Wish(name, 1 + mean / target, sure, low >= 0, more)
+    side = -1 if name == "budget" else 1
+    sure = None if math.isnan(low) else 1 + side * low / target
+    return Wish(name, 1 + side * mean / target, sure, low >= 0, more)
 
 
 def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
@@ -342,12 +339,8 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     failed = [w for w in a.wishes if not w.held] or list(a.wishes)
     more = [w.more for w in failed]
     advice = "nothing in the table comes closer"
-    carriers = next((w.carriers for w in failed if w.carriers), None)
-    if carriers is not None:
-        advice = (
-            f"all the money rests on as few as {counted(round(carriers), 'prompt')}, so that nobody can tell "
-            "the mean cost from these"
-        )
+    if any(w.name == "budget" and w.sure is None for w in failed):
+        advice = "too few prompts cost anything to tell the mean cost"
     elif all(m is not None for m in more):
         advice = f"about {round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
     named = " and the ".join(w.name for w in failed)

@@ -212,6 +212,12 @@ class ReplayProblem:
         return self.n if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
+    def dearest_calls(self) -> np.ndarray:
+        """`[K]` USD of each model's dearest call, train prompts included."""
+        calls: np.ndarray = np.concatenate([self.costs, self.offline_costs]).max(axis=0)
+        return calls
+
+    @property
     def asked(self) -> int:
         """Queries in the whole table of this split; where it is not known, in this and the train split."""
         return int(self.metadata.get("queries", self.n + len(self.offline_scores)))

@@ -9,13 +9,7 @@ people       what people would say, from a sample and an instrument's verdicts
 
 from cabs_core.base.statistics.bootstrap import bootstrap_interval, bootstrap_ratio, bootstrap_weights
 from cabs_core.base.statistics.clusters import cluster_sums, clusters_of, independent
-from cabs_core.base.statistics.costs import (
-    cost_bound,
-    cost_ratio_interval,
-    tail_error,
-    tail_factor,
-    too_heavy,
-)
+from cabs_core.base.statistics.costs import cost_error, cost_ratio_interval, tail_factor
 from cabs_core.base.statistics.uncertainty import (
     UNKNOWN,
     Error,
@@ -40,7 +34,7 @@ __all__ = [
     "bootstrap_weights",
     "cluster_sums",
     "clusters_of",
-    "cost_bound",
+    "cost_error",
     "cost_ratio_interval",
     "crossed_error",
     "half_width",
@@ -52,9 +46,7 @@ __all__ = [
     "seen_share",
     "share_interval",
     "standard_error",
-    "tail_error",
     "tail_factor",
     "times_needed",
-    "too_heavy",
     "two_way_error",
 ]

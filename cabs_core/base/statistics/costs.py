@@ -1,8 +1,7 @@
-"""Mean costs, USD, which have no largest value: whether one is known at all, and how high it may be.
+"""Mean costs, USD, which have no largest value: how far dear calls that were not drawn may move one.
 
-high = cost_bound(costs, clusters)                  # None if a few calls dominate
+error = cost_error(error, costs, clusters, dearest=problem.dearest_calls.max())   # of a mean cost
 ends = cost_ratio_interval(paid, full, clusters)    # of mean paid / mean full; None if it has no end
-error.widened(tail_factor(costs, clusters))         # of a mean, for dear calls that were not drawn
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from cabs_core.base.statistics.clusters import cluster_sums, independent
-from cabs_core.base.statistics.uncertainty import LEVEL, mean_error, ratio_error
+from cabs_core.base.statistics.uncertainty import LEVEL, UNKNOWN, Error, ratio_error
 
-#: a mean of costs is not known where the money rests on fewer clusters (or two thirds of them all)
-LEAST_CARRIERS = 16
 #: (share of the largest values, their mean excess over the rest where values are standard normal)
 _TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
 #: relative standard error of a spread from m such values, times sqrt(m); and the standard errors to a bound
@@ -31,31 +27,19 @@ _LEAST = 10
 _BEYOND = 50.0
 
 
-def too_heavy(costs: ArrayLike, clusters: ArrayLike | None = None) -> float | None:
-    """How many clusters of equal cost all the money rests on, where these are too few for the mean to be
-    known; None where it is.
+def cost_error(error: Error, costs: ArrayLike, clusters: ArrayLike | None = None, *, dearest: float) -> Error:
+    """Error of a mean cost, or of a difference of two, that knows of dear calls which were not drawn.
 
-    As many as Kish says of these costs (`clusters.independent`), or as `tail_error` says of ones with their
-    spread, if fewer.
+    As wide as the tail of the costs may reach (`tail_factor`), and a cluster that was not seen may cost what
+    the dearest call did. Simulated: `benchmarks.money_worlds`.
+
+    Args:
+        error: as the draws show it. costs: `[n]` USD that were paid, of a difference for both: one may hide
+            the other's tail.
+        dearest: USD of the dearest call of all models that may be asked, other splits included.
     """
-    sums = cluster_sums(costs, clusters)
-    if not sums.any():
-        return None
-    tail = tail_error(costs, clusters)
-    carriers = min(independent(sums), tail**-2 if tail > 0 else math.inf)
-    return carriers if carriers < min(LEAST_CARRIERS, 2 / 3 * len(sums)) else None
-
-
-def tail_error(costs: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """Relative standard error of a mean cost, were the dear ones lognormal:
-    what no dear one has to be drawn for.
-
-    A sum without its rare large costs looks safe; the spread of the dearer half, quarter and tenth says
-    whether there are any (the least of the three: a mixture of cheap and dear models is not a tail).
-    """
-    sums = cluster_sums(costs, clusters)
-    logs = np.log(sums[sums > 0])
-    return math.sqrt(math.expm1(_spread(logs) ** 2) / len(logs)) if len(logs) >= _LEAST else 0.0
+    factor = tail_factor(costs, clusters)
+    return replace(error.widened(factor), unit=dearest) if math.isfinite(factor) else UNKNOWN
 
 
 def _spread(logs: np.ndarray, bound: float = 0.0) -> float:
@@ -134,37 +118,3 @@ def _edge(outside: Callable[[float], bool], far: float, near: float) -> float:
         middle = 0.5 * (far + near)
         far, near = (middle, near) if outside(middle) else (far, middle)
     return far
-
-
-def cost_bound(
-    costs: ArrayLike,
-    clusters: ArrayLike | None = None,
-    *,
-    trials: ArrayLike | None = None,
-    tail: float = LEVEL,
-    dearest: float = 0.0,
-) -> float | None:
-    """Upper bound of a mean cost; None where a few calls are most of the money,
-    so that nothing is known (`too_heavy`).
-
-    The largest of a bound that holds for lognormal costs (Cox's method; Zhou and Gao 1997,
-    Statistics in Medicine 16(7)), one for others: skewness, and one more call as dear as the dearest,
-    and what the share of traffic that was not seen may cost at `dearest` a call.
-    Simulated error at 5 %: at most .05 for lognormal costs up to sigma 2.5. What was not drawn is not
-    known: one call in a hundred that is twenty times as dear breaks it below 500 calls, if `dearest` is 0.
-    """
-    costs = np.asarray(costs, dtype=np.float64)
-    if too_heavy(costs, clusters) is not None:
-        return None
-    error = mean_error(costs, clusters=clusters, trials=trials, unit=0.0)
-    if math.isnan(error.se):
-        return None
-    means = cluster_sums(costs, clusters) / cluster_sums(np.ones(len(costs)), clusters)
-    bound = float(costs.mean()) + max(error.reach("high", tail), replace(error, unit=dearest).unseen(tail))
-    if (means > 0).all() and len(means) > 2:
-        logs, n = np.log(means), error.clusters
-        spread = float(logs.var(ddof=1))
-        z = float(special.stdtrit(max(n - 1, 1.0), 1 - tail))
-        half = z * math.sqrt(spread / n + spread**2 / (2 * max(n - 1, 1.0)))
-        bound = max(bound, math.exp(float(logs.mean()) + spread / 2 + half))
-    return bound

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.errors import DataError
-from cabs_core.base.statistics import UNKNOWN, Error, tail_error, too_heavy
+from cabs_core.base.statistics import UNKNOWN, Error, cost_error
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.data import LoggedData
@@ -27,9 +27,6 @@ from cabs_core.evaluation.ope.models import earlier_model, folds, outcome_model
 
 #: refused up to this: share of the target's probability on arms that the log can play
 COVERAGE = 0.5
-#: a mean cost has no interval where a lognormal tail like that of the log's costs would
-#: leave it this relative error
-HEAVY_TAIL = 0.12
 #: refused beyond this many standard errors between the mean weight and the coverage:
 #: the propensities are not those of the log
 STRANGE = 5.0
@@ -39,7 +36,7 @@ ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
 _ASSUMED = "the propensities were estimated, and no error is known for that"
 _NO_LARGEST = "the log never plays {} of what the policy plays, and what that costs has no largest value"
-_TAIL = "a few dear calls, of which the log has too few, decide the mean cost"
+_FREE = "fewer than ten prompts or conversations cost anything"
 
 
 @dataclass(frozen=True)
@@ -205,7 +202,6 @@ def evaluate(
         ("cost", data.costs, 0.0),
         ("utility", utilities, 1.0),
     ):
-        no_interval = _unbounded(share * w * outcome, clusters, uncovered) if name == "cost" else ""
         q = model_of(data, outcome, fold, anytime)
         model, played = direct(target, q), q[every, data.actions]
         error, earned = outcome - played, data.mean(logged * outcome)
@@ -249,6 +245,15 @@ def evaluate(
             cautious=blind,
             unit=unit * apart,
         )
+        no_interval = ""
+        if name == "cost":
+            dearest, paid = float(outcome.max()), share * w * outcome
+            both = paid + share * logged * outcome
+            se_dr, se_snips = (cost_error(e, paid, clusters, dearest=dearest) for e in (se_dr, se_snips))
+            gap_dr, gap_snips = (
+                cost_error(e, both, clusters, dearest=dearest * apart) for e in (gap_dr, gap_snips)
+            )
+            no_interval = _unbounded(se_dr, uncovered)
         without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
         left_to_model = ""
         if cut > CUT:
@@ -296,13 +301,11 @@ def _ends(
     return centre - low - free[0], centre + high + free[1]
 
 
-def _unbounded(paid: np.ndarray, clusters: np.ndarray, uncovered: float) -> str:
-    """Why a mean cost has no interval, or ''. paid: [n] weighted costs."""
+def _unbounded(error: Error, uncovered: float) -> str:
+    """Why a mean cost has no interval, or ''."""
     if uncovered:
         return _NO_LARGEST.format(percentage(uncovered, 1))
-    if (carriers := too_heavy(paid, clusters)) is not None:
-        return f"all the money rests on as few as {carriers:.0f} prompts or conversations"
-    return _TAIL if tail_error(paid, clusters) > HEAVY_TAIL else ""
+    return _FREE if math.isnan(error.se) else ""
 
 
 def propensities_of(data: LoggedData) -> np.ndarray:

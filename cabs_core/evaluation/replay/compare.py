@@ -12,7 +12,7 @@ import pandas as pd
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.base.statistics import UNKNOWN, crossed_error, ratio_error, standard_error, tail_factor
+from cabs_core.base.statistics import cost_error, crossed_error, ratio_error, standard_error
 from cabs_core.evaluation.metrics import pareto_mask
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.evaluation.replay.result import ReplayResult
@@ -105,7 +105,7 @@ class PairedDifference:
         se_queries: over independent queries (prompts with their near-copies, conversations): another sample
             of them would give another mean.
         se: both together; low, high: 95 % interval (`statistics.uncertainty`: at least as wide as what was
-            not seen may matter; of costs as wide as their tail may reach, `statistics.tail_factor`); NaN
+            not seen may matter; of costs as `statistics.cost_error` has it); NaN
             where too few queries are independent, or cost anything.
         p_value: of the two-sided test that there is no difference.
         queries, independent: how many were played, and how many independent observations these are.
@@ -173,13 +173,12 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     plays = np.bincount(order.ravel(), minlength=count)
     members = np.arange(count) if clusters is None else clusters
     over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
-    unit = float(max(ours.max(), theirs.max())) if measure == "cost" else 1.0
-    error = crossed_error(order, gaps, clusters, unit=unit)
+    error = crossed_error(order, gaps, clusters, unit=0.0 if measure == "cost" else 1.0)
     value, se = float(gaps.mean()), error.se
     if measure == "cost":
-        # what was paid in all: costs have no largest value, and a difference of two may hide their tail
-        factor = tail_factor(np.bincount(order.ravel(), (ours + theirs).ravel(), count), clusters)
-        error = error.widened(factor) if math.isfinite(factor) else UNKNOWN
+        paid = np.bincount(order.ravel(), (ours + theirs).ravel(), count)
+        dearest = max(a.dearest_call, b.dearest_call, float(ours.max()), float(theirs.max()))
+        error = cost_error(error, paid, clusters, dearest=dearest)
     low, high = error.interval(value)
     return PairedDifference(
         measure,

@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,9 @@ def test_differences_are_paired_and_static_ones_have_an_error(problem):
     found = paired_difference(a, b)
     assert found.value == pytest.approx(a.utility - b.utility)
     assert found.se_trials < 1e-12 < found.se and found.low < found.value < found.high
+    usual, dear = (paired_difference(x, b, "cost") for x in (a, replace(a, dearest_call=5.0)))
+    assert a.dearest_call == np.max([problem.costs.max(), problem.offline_costs.max()])
+    assert usual.high < 0.01 and dear.high == pytest.approx(dear.value + 5 * (1 - 0.05 ** (1 / 150)))
     again = paired_difference(b, a)
     assert again.value == -found.value and again.se == pytest.approx(found.se)
     with pytest.raises(DataError, match="not paired"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.money_worlds import saved_interval
+from benchmarks.money_worlds import INTERVALS, promised, saved_interval
 from benchmarks.verdict_worlds import (
     GOALS,
     LOGS,
@@ -69,6 +69,17 @@ def test_what_is_saved_is_told_whether_or_not_the_draws_look_tame(name: str, n: 
     assert sum(below + above for below, above, _ in told) <= 0.08 * len(told) + 2
 
 
+def test_mean_costs_with_tails_are_told_and_hold() -> None:
+    """A log of costs of sigma 1.5 was refused in .88; a budget within 1.5 times an exponential cost seldom
+    found."""
+    rng = np.random.default_rng(6)
+    told = [ends for _ in range(40) if (ends := INTERVALS["logged"]("sigma 1.5", rng, 500))]
+    assert len(told) == 40 and sum(below + above for below, above, _ in told) <= 5
+    assert sum(promised("exponential", rng, 100, 2 / 3) for _ in range(20)) >= 12
+    rare = "one in a hundred 20 times as dear"
+    assert sum(promised(rare, rng, 100, 1.01) for _ in range(40)) <= 5
+
+
 @pytest.mark.parametrize("kind", LOGS)
 def test_a_printed_interval_holds_the_truth(kind: str) -> None:
     rng = np.random.default_rng(9)
@@ -76,8 +87,6 @@ def test_a_printed_interval_holds_the_truth(kind: str) -> None:
     printed = [interval for interval in intervals if interval is not None]
     for held in zip(*printed, strict=True):
         assert len(held) - sum(held) <= 5
-    if kind == "costs of sigma 2.5":
-        assert len(printed) <= 5, "nobody knows a mean cost from so few calls"
 
 
 def test_no_number_of_prompts_is_named_where_none_would_decide() -> None:
