@@ -247,13 +247,12 @@ def evaluate(
         )
         no_interval = ""
         if name == "cost":
-            dearest, paid = float(outcome.max()), share * w * outcome
+            dearest, paid = float(outcome[w > 0].max(initial=0.0)), share * w * outcome
             both = paid + share * logged * outcome
             se_dr, se_snips = (cost_error(e, paid, clusters, dearest=dearest) for e in (se_dr, se_snips))
-            gap_dr, gap_snips = (
-                cost_error(e, both, clusters, dearest=dearest * apart) for e in (gap_dr, gap_snips)
-            )
-            no_interval = _unbounded(se_dr, uncovered)
+            # a call that was not drawn would have been dear for what was played, too
+            gap_dr, gap_snips = (cost_error(e, both, clusters, dearest=0.0) for e in (gap_dr, gap_snips))
+            no_interval = _unbounded(se_dr.se + gap_dr.se, uncovered)
         without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
         left_to_model = ""
         if cut > CUT:
@@ -301,11 +300,11 @@ def _ends(
     return centre - low - free[0], centre + high + free[1]
 
 
-def _unbounded(error: Error, uncovered: float) -> str:
-    """Why a mean cost has no interval, or ''."""
+def _unbounded(errors: float, uncovered: float) -> str:
+    """Why a mean cost has no interval, or ''. errors: NaN where one is not known."""
     if uncovered:
         return _NO_LARGEST.format(percentage(uncovered, 1))
-    return _FREE if math.isnan(error.se) else ""
+    return _FREE if math.isnan(errors) else ""
 
 
 def propensities_of(data: LoggedData) -> np.ndarray:

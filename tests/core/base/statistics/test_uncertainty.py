@@ -221,7 +221,7 @@ def _dear_in_a_hundred(rng, shape):
     ],
 )
 def test_budgets_hold_for_costs_with_tails(draw, n):
-    """A mean cost 1 % above the budget is called within it in at most 5 %; Student's t says so in up to .3."""
+    """A mean cost 1 % above the budget is called within it in at most 5 %; by Student's t in up to .3."""
     rng = np.random.default_rng(0)
     wrong = usual = found = 0
     for paid, before in zip(draw(rng, (400, n)), draw(rng, (400, 3 * n)), strict=True):
