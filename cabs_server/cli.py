@@ -24,7 +24,7 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
     show_default=True,
     help="Address to listen on. One beyond this machine needs CABS_SERVER_KEYS.",
 )
-@click.option("--port", type=int, default=8080, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65_535), default=8080, show_default=True)
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
 @click.option("--mode", type=click.Choice(["route", "shadow", "guarded"]), help="Default: the router's own.")
 @click.option("--epsilon", type=float, help="Share of uniform exploration. Default: the router's own.")

@@ -9,7 +9,9 @@ import click
 
 
 @click.command()
-@click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), default=3000, show_default=True, help="Port on 127.0.0.1."
+)
 def ui(port: int) -> None:
     """Start Dagster's UI and daemon on this machine, at http://127.0.0.1:3000 unless --port says otherwise.
 

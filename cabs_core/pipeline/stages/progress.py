@@ -1,5 +1,5 @@
 """How far long work is, in words: at first after a few seconds, then every ten, with the rate and the time
-left.
+left. The first piece has what it takes to begin in it, so rates are of those that follow.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ class Progress:
         may_end_early: the total is the most that there can be, and so is the time left.
 
     Examples:
-        >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0]).__next__)
-        >>> told(500, 2000)
-        embedding: 500 of 2,000 prompts, 25 a second, about 1 minute left
+        >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0, 40.0]).__next__)
+        >>> told(100, 2000)
+        embedding: 100 of 2,000 prompts
+        >>> told(600, 2000)
+        embedding: 600 of 2,000 prompts, 25 a second, about 56 s left
     """
 
     def __init__(
@@ -37,19 +39,22 @@ class Progress:
     ) -> None:
         self._notify, self._what, self._unit, self._clock = notify, what, unit, clock
         self._most = "at most " if may_end_early else ""
-        self._begin = clock()
-        self._next = self._begin + _FIRST
+        self._next = clock() + _FIRST
+        #: when the first piece was there, and how much it was
+        self._first: tuple[float, float] | None = None
 
     def __call__(self, done: float, total: float) -> None:
         """Say how far it is, if it is time."""
         now = self._clock()
-        if now < self._next or not 0 < done <= total:
+        if not 0 < done <= total:
+            return
+        begun, before = self._first = self._first or (now, done)
+        if now < self._next:
             return
         self._next = now + _EVERY
-        rate = done / (now - self._begin)
-        left = duration((total - done) / rate)
-        shown = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / rate:,.0f} s each"
-        self._notify(
-            f"{self._what}: {done:,.0f} of {self._most}{total:,.0f} {self._unit}, {shown}, "
-            f"{self._most or 'about '}{left} left"
-        )
+        line = f"{self._what}: {done:,.0f} of {self._most}{total:,.0f} {self._unit}"
+        if done > before and now > begun:
+            rate = (done - before) / (now - begun)
+            speed = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / rate:,.0f} s each"
+            line += f", {speed}, {self._most or 'about '}{duration((total - done) / rate)} left"
+        self._notify(line)

@@ -18,18 +18,16 @@ def test_it_speaks_after_a_few_seconds_and_then_every_ten() -> None:
     assert len(said) == 4 and said[-1].startswith("embedding: 3,300 of 4,000")
 
 
-def test_slow_work_is_told_by_the_seconds_that_each_takes() -> None:
+@pytest.mark.parametrize(("early", "bound", "most"), [(False, "about", ""), (True, "at most", "at most ")])
+def test_slow_work_is_told_by_the_seconds_that_each_takes(early: bool, bound: str, most: str) -> None:
+    """What it takes to begin is in the first piece: no rate is told from it."""
     said: list[str] = []
-    told = Progress(said.append, "training", "epochs", clock=iter([0.0, 40.0]).__next__)
-    told(2, 60)
-    assert said == ["training: 2 of 60 epochs, 20 s each, about 19 minutes left"]
-
-
-def test_work_that_may_end_early_has_no_time_left_but_a_bound() -> None:
-    said: list[str] = []
-    told = Progress(said.append, "training", "epochs", may_end_early=True, clock=iter([0.0, 40.0]).__next__)
-    told(2, 60)
-    assert said == ["training: 2 of at most 60 epochs, 20 s each, at most 19 minutes left"]
+    clock = iter([0.0, 40.0, 60.0]).__next__
+    told = Progress(said.append, "training", "epochs", may_end_early=early, clock=clock)
+    told(1, 60)
+    told(3, 60)
+    assert said[0] == f"training: 1 of {most}60 epochs"
+    assert said[1] == f"training: 3 of {most}60 epochs, 10 s each, {bound} 10 minutes left"
 
 
 @pytest.mark.parametrize(
