@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from cabs_core.base.errors import once
+from cabs_core.base.errors import counted, once
 from cabs_core.data.validation.catalog import Stage, check_names
 from cabs_core.pipeline.plausibility import oddities
 from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
@@ -206,7 +206,11 @@ def sql_results(
         metadata: dict[str, Any] = {"tests": table(rows)}
         for test in failed[:5]:
             metadata[f"sample of {test['name']}"] = dg.MetadataValue.json(test["sample"])
-        text = "; ".join(f"{t['name']}: {t['failures']} rows fail" for t in failed)
+        text = "; ".join(
+            f"{t['name']}: {counted(t['failures'], 'row')} against "
+            f"{t['description'].rstrip('.') or 'the test'!r}"
+            for t in failed
+        )
         yield _result(
             asset, name, severity.upper(), text or f"all {len(tests)} tests passed", not failed, metadata
         )

@@ -64,7 +64,8 @@ class ModelRun:
 
 @dataclass(frozen=True)
 class TestResult:
-    """Outcome of one test: `failures` wrong rows (or values), the first few as `sample`."""
+    """Outcome of one test: `failures` wrong rows (or values), the first few as `sample`; description: what
+    it looks at, where the schema says so."""
 
     __test__ = False  # not a pytest class
 
@@ -73,6 +74,7 @@ class TestResult:
     passed: bool
     failures: int
     sample: list[dict[str, Any]]
+    description: str
 
 
 def model_path(name: str, artifacts_dir: str | Path) -> Path:
@@ -121,7 +123,9 @@ def run_tests(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
             wrong = session.execute(f"FROM ({test.sql}\n) LIMIT {SAMPLE if failures else 0}", test)
             names = [column[0] for column in wrong.description]
             sample = [dict(zip(names, row)) for row in json.loads(json.dumps(wrong.fetchall(), default=str))]
-            results.append(TestResult(test.name, test.severity, not failures, failures, sample))
+            results.append(
+                TestResult(test.name, test.severity, not failures, failures, sample, test.description)
+            )
     return results
 
 

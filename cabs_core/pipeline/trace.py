@@ -47,13 +47,7 @@ def evidence_of(chain: Chain) -> tuple[PoolData, Evidence]:
         for parts in (("marts",), ("replay", name), ("replay_problem", name)):
             artifacts = store.mirror(parts)
     data = PoolData(name, artifacts)
-    evidence = load_evidence(
-        name,
-        artifacts,
-        str(data.info["problem_hash"]),
-        settings=data.settings.get("replay"),
-        again=lambda policy, rho: trace_again(chain, policy, rho),
-    )
+    evidence = load_evidence(data, again=lambda policy, rho: trace_again(chain, policy, rho))
     if evidence is None:
         raise ResultError(
             f"the problem that the marts are of is gone: `cabs run --pool {name}` makes all anew"

@@ -87,13 +87,9 @@ def build_report(
     evidence = None
     if not older_data:
         evidence = load_evidence(
-            pool,
-            artifacts_dir,
-            str(data.info["problem_hash"]),
-            rhos=data.compared,
+            data,
             problem=None if problem is None else Path(problem),
             outcomes=None if outcomes is None else Path(outcomes),
-            settings=data.settings.get("replay"),
             again=again,
         )
     decided = [] if older_data else verdicts(data, evidence)

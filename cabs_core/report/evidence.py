@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -28,6 +28,7 @@ from cabs_core.evaluation.metrics import pareto_mask
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.storage import StoredTrace
+    from cabs_core.report.data import PoolData
 
 
 _VALUES = ("utility", "score", "cost")
@@ -209,26 +210,24 @@ class Evidence:
 
 
 def load_evidence(
-    pool: str,
-    artifacts_dir: Path,
-    problem_hash: str,
+    data: PoolData,
     *,
-    rhos: frozenset[float] | None = None,
     problem: Path | None = None,
     outcomes: Path | None = None,
-    settings: dict[str, Any] | None = None,
     again: Callable[[str, float], StoredTrace] | None = None,
 ) -> Evidence | None:
-    """The evidence behind a pool's replays; None where files are not at hand or of another problem.
+    """The replays behind what a pool's marts compare; None where files are not at hand or of another problem.
+
+    Replays of other problems, and of rhos that are not compared, are left out, such as those of an earlier
+    pool file. Under condition sessions costs of the problem become those of a model that answers whole
+    conversations.
 
     Args:
-        problem_hash: of the problem that the marts compare; replays of other problems are left out.
-        rhos: those that are compared; None for all that were replayed.
         problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
-        settings: `replay` of the pool file. Under condition sessions costs of the problem become those of a
-            model that answers whole conversations.
         again: see `Evidence`.
     """
+    pool, artifacts_dir, problem_hash = data.pool, data.artifacts_dir, str(data.info["problem_hash"])
+    settings = data.settings.get("replay")
     folder = problem or artifacts_dir / "replay_problem" / pool / "test"
     try:
         loaded = ReplayProblem.load(folder, verify=False)
@@ -239,7 +238,7 @@ def load_evidence(
     folders = {}
     for path in sorted((artifacts_dir / "replay" / pool).glob("*/*/run.parquet")):
         run = _table(path, ["policy", "rho", "problem_hash"]).iloc[0]
-        if run["problem_hash"] == problem_hash and (rhos is None or float(run["rho"]) in rhos):
+        if run["problem_hash"] == problem_hash and float(run["rho"]) in data.compared:
             folders[str(run["policy"]), float(run["rho"])] = path.parent
     if not folders:
         return None

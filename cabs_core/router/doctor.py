@@ -127,6 +127,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     lease, checkpoint = events.lease(), _checkpoint(manifest.id, events.checkpoints(folder))
     last = events.last_reward()
     utilities = clipped_utility(np.asarray(scores), np.asarray(costs), np.asarray(rhos))
+    learns = policy_record(manifest.policy).learns
     rows = [tally.row(name, decisions) for name, tally in arms.items()]
     problems = []
     if (
@@ -138,7 +139,8 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
             f"the lease of {lease[0]} ran out and rewards wait for a checkpoint: is any worker alive?"
         )
     if decisions and not scores:
-        problems.append("no decision was ever scored: the router learns nothing until feedback arrives")
+        what = "the router learns nothing" if learns else "nobody knows how good its answers are"
+        problems.append(f"no decision was ever scored: {what} until feedback arrives")
     elif unscored > 0.9 * asked >= 90:
         which = "decisions" if asked == decisions else "decisions that are marked to be scored"
         problems.append(f"{unscored} of {asked} {which} have no score")
@@ -158,7 +160,6 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     problems += _of_bundles(manifest.id, events, folder, bundles)
     for note in (BUDGET, JOINS):
         problems += json.loads(events.noted(note) or "[]")
-    learns = policy_record(manifest.policy).learns
     # what a cold bundle expects is the prior of its prices, which no score has to keep to
     gaps = [] if manifest.provenance.get("cold") else recent_gaps(events, manifest, folder)
     problems += [

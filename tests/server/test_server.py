@@ -207,11 +207,12 @@ def test_upstream_keys_come_from_the_environment_and_cookies_go_nowhere(place, w
         ("models: {a: {url: 'ftp://x'}}", "http://"),
         ("models: {a: {url: 'http://u:p@x/v1'}}", "without user"),
         ("models: {a: {}}", "url"),
-        ("- a", "top level"),
+        ("- a", "expected a mapping with `models` at the top"),
+        ("", "found None"),
         ("models: {a: {url: 'http://x', keys: 1}}", "keys"),
         ("models: {a: {url: 'http://x', free: true, price: {input: 1, output: 1}}}", "price or free"),
         ("models: {b: {url: 'http://x'}}", "lacks 'a'"),
-        (": : :", "YAML"),
+        ("models:\n  a: {url: x\nb: 1", r"u.yaml, line \d: not YAML: [^\n]*$"),
         ("!!python/object:os.system {}", "YAML"),
     ],
 )
@@ -219,6 +220,8 @@ def test_bad_upstream_files(tmp_path, text, words):
     (tmp_path / "u.yaml").write_text(text)
     with pytest.raises(RouterError, match=words):
         read_upstreams(tmp_path / "u.yaml", ["a"])
+    with pytest.raises(RouterError, match=r"upstreams file .*no.yaml does not exist"):
+        read_upstreams(tmp_path / "no.yaml", ["a"])
 
 
 def test_hosts_and_keys():

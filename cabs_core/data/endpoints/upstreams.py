@@ -23,6 +23,7 @@ from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
 from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
 from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
+from cabs_core.data.pool_files.plain_yaml import not_yaml
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
@@ -243,11 +244,22 @@ def load_upstreams(path: str | Path) -> Upstreams:
         RouterError: it cannot be read or is invalid.
     """
     path = Path(path)
+    text = ""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
+        data = yaml.safe_load(text)
+        if not isinstance(data, dict):
+            raise RouterError(f"{path}: expected a mapping with `models` at the top, found {data!r:.100}")
         return Upstreams.model_validate(data)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RouterError(f"{path} cannot be read as YAML: {error}") from None
+    except FileNotFoundError:
+        raise RouterError(f"upstreams file {path} does not exist") from None
+    except UnicodeDecodeError as error:
+        raise RouterError(f"{path} is not YAML: byte {error.start} is not UTF-8") from None
+    except OSError as error:
+        raise RouterError(f"{path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        fault = not_yaml(error, text)
+        raise RouterError(f"{path}, line {fault.line}: not YAML: {fault}") from None
     except ValidationError as error:
         fault, value = first_fault(error, "(top level)")
         raise RouterError(f"{path}: {fault} (found {value!r:.100})") from None

@@ -54,6 +54,16 @@ class Document:
         return self.lines.get(place, 1)
 
 
+def not_yaml(error: yaml.YAMLError, text: str) -> NotPlain:
+    """What a parser found wrong in a text, in one line and with its line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    position = getattr(error, "position", None)
+    line = mark.line + 1 if mark else text.count("\n", 0, position) + 1 if position else 1
+    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    tab = ": there is a tab, indent with spaces" if "\t" in text else ""
+    return NotPlain(line, " ".join(str(problem).split()) + tab)
+
+
 def read(text: str) -> Document:
     """Parse plain YAML.
 
@@ -68,12 +78,7 @@ def read(text: str) -> Document:
         _check_events(text)
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        position = getattr(error, "position", None)
-        line = mark.line + 1 if mark else text.count("\n", 0, position) + 1 if position else 1
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-        tab = ": there is a tab, indent with spaces" if "\t" in text else ""
-        raise NotPlain(line, " ".join(str(problem).split()) + tab) from None
+        raise not_yaml(error, text) from None
     data = None if root is None else _value(document, root, ())
     return replace(document, data=data)
 

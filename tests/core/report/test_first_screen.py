@@ -224,7 +224,7 @@ def test_prompts_are_asked_for_where_and_only_where_the_case_is_open(verdict):
 @pytest.mark.slow
 def test_savings_at_equal_quality_by_brute_force(pages, rounds, outcomes):
     artifacts = pages[0]
-    evidence = facts.load_evidence("one", artifacts, PoolData("one", artifacts).info["problem_hash"])
+    evidence = facts.load_evidence(PoolData("one", artifacts))
     points = [(p["cost"].mean(), p["score"].mean()) for p in (own(rounds, "hier_mix", r) for r in RHOS)]
     tables = {r: own(rounds, "hier_mix", r).groupby("query_index")[["score", "cost"]].mean() for r in RHOS}
     rng = np.random.default_rng(5)
@@ -282,7 +282,7 @@ def test_the_page_and_the_markdown_show_these_numbers(pages, verdict):
 
 @pytest.fixture(scope="module")
 def evidence(pages):
-    return facts.load_evidence("one", pages[0], PoolData("one", pages[0]).info["problem_hash"])
+    return facts.load_evidence(PoolData("one", pages[0]))
 
 
 def test_single_models_are_means_of_the_outcome_table(evidence, outcomes):

@@ -13,9 +13,12 @@ import pytest
 from click.testing import CliRunner
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import project_root
+from cabs_core.evaluation.replay.storage import save_replay_result
 from cabs_core.pipeline.commands.trace_cli import trace
+from cabs_core.pipeline.stages.replay import play
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS
@@ -27,7 +30,7 @@ from dbt_like_sql import build_all, list_models
 def traced(pages):
     artifacts, _, _ = pages
     data = PoolData("one", artifacts)
-    return data, load_evidence("one", artifacts, data.info["problem_hash"], settings=data.settings["replay"])
+    return data, load_evidence(data)
 
 
 def test_every_figure_is_the_mean_of_its_rows(traced):
@@ -136,3 +139,21 @@ def test_every_table_and_figure_names_the_sql_that_it_is_made_from(pages):
         for key, block in blocks:
             files = re.findall(r"<code>(dbt_like_sql/[\w/]+\.sql)</code>", block)
             assert files and all((project_root() / file).is_file() for file in files), key
+
+
+def test_replays_of_an_earlier_pool_file_are_no_evidence(tmp_path):
+    """They lie on disk at other rhos and with other trials, and belong to the same problem."""
+    problem = synthetic_problem(n=30, K=3, d=4, pool="talk")
+    problem.save(tmp_path / "replay_problem" / "talk" / "test")
+    for rhos, trials in (([0, 300], 1), ([300, 900], 2)):
+        pool = fake_pool("talk", replay={"rhos": rhos, "trials": trials})
+        for rho in rhos:
+            for policy in ("best_single", "ridge"):
+                folder = tmp_path / "replay" / "talk" / f"{rho:04d}" / policy
+                save_replay_result(play(pool, problem, {}, rho, policy, trials), problem, folder, pool=pool)
+                run = pq.read_table(folder / "run.parquet")
+                at, when = run.schema.get_field_index("created_at"), f"200{trials}-01-01T00:00:00+00:00"
+                pq.write_table(run.set_column(at, run.schema.field(at), [[when]]), folder / "run.parquet")
+    build_all(tmp_path, database=False)
+    found = load_evidence(PoolData("talk", tmp_path))
+    assert found.played("best_single").rhos.tolist() == [300.0, 900.0]

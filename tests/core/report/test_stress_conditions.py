@@ -14,6 +14,7 @@ from cabs_core.evaluation.replay import conditions
 from cabs_core.evaluation.replay.storage import save_replay_result
 from cabs_core.pipeline.stages.replay import play
 from cabs_core.report import build_leaderboard, build_report
+from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence, routing_by_task, single_models
 from cabs_core.report.names import condition_name, condition_text
 from dbt_like_sql import build_all
@@ -104,10 +105,7 @@ def test_conversations_reach_marts_and_page(talked):
 
 def test_single_models_are_charged_for_whole_conversations(talked):
     artifacts, problem, results = talked
-    settings = fake_pool("talk", replay={"condition": "sessions", "sessions": {"turns": 5}, "trials": 2})
-    found = load_evidence(
-        "talk", artifacts, problem.content_hash(), settings=settings.replay.model_dump(mode="json")
-    )
+    found = load_evidence(PoolData("talk", artifacts))
     single = results["best_single"]
     models = single_models(found).set_index("model")
     model = problem.arms[single.actions[0, 0]]
