@@ -258,8 +258,8 @@ def load_upstreams(path: str | Path) -> Upstreams:
     except OSError as error:
         raise RouterError(f"{path} cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        fault = not_yaml(error, text)
-        raise RouterError(f"{path}, line {fault.line}: not YAML: {fault}") from None
+        wrong = not_yaml(error, text)
+        raise RouterError(f"{path}, line {wrong.line}: not YAML: {wrong}") from None
     except ValidationError as error:
         fault, value = first_fault(error, "(top level)")
         raise RouterError(f"{path}: {fault} (found {value!r:.100})") from None
