@@ -15,6 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 from e2e_support import Dev, cabs, drop_pool, fingerprints, records, sensor_selector, wait_for
+from probes.homes import POOL
+
+from cabs_core.base.atomic import write_text
+from cabs_core.router.bundle import read_manifest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -98,6 +102,24 @@ def test_a_dropped_pool_file_runs_through(dropped: Dev) -> None:
     seen = len(ticks(dev))
     wait_for("two more ticks", lambda: len(ticks(dev)) >= min(seen + 2, 100), 120)
     assert len(messages(dev)) == 1
+
+
+def test_a_model_that_a_pool_file_gains_joins_the_deployed_router(dropped: Dev) -> None:
+    dev, few = dropped, ["gpt-4-1106-preview", "claude-v1", "mistralai_mistral-7b-chat"]
+    dev.switch_on("pool_files", "next_part")
+    file, pool = dev.home / "pools" / "grows.yaml", POOL.format(name="grows", seed=7, queries=200, budget=0)
+    pool += "router: {policy: lin_ucb, add_models: true}\n"
+    write_text(file, f"{pool}models: [{', '.join(few)}]\n")
+    wait_for("the chain of the pool", lambda: dev.finished("grows"), 420)
+    cabs(dev.home, "deploy", "grows")
+    router = dev.home / "routers" / "grows" / "router"
+    assert read_manifest(router).names == few
+    write_text(file, f"{pool}models: [{', '.join([*few, 'claude-v2'])}]\n")
+    wait_for("the model", lambda: read_manifest(router, verify=False).names == [*few, "claude-v2"], 420)
+    (joined,) = wait_for(
+        "its run", lambda: [run for run in dev.runs() if run["jobName"] == "join_models"], 60
+    )
+    assert joined["tags"]["cabs/pool"] == "grows" and joined["tags"]["cabs/chain"].startswith("grows:")
 
 
 class Backfill(NamedTuple):

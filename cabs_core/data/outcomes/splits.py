@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from cabs_core.base.errors import DataError, counted
+from cabs_core.base.hashing import stable_hash
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files.sections import Split
 
@@ -18,11 +19,12 @@ _ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "tr
 def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     """`[n]` array of 'train' | 'validation' | 'test'.
 
-    random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_task: the rows of
+    random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_prompt: by a hash
+    of each prompt and the seed, so that it stays where it is when others come. by_task: the rows of
     `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into
     train and validation. column, default: the split recorded in the data; a prompt recorded in two splits
     goes as a whole to the later one (train, validation, test), so that nothing seen in training is tested.
-    The result depends on the set of prompts, not on the order of the rows. random and by_task keep
+    The result depends on the set of prompts, not on the order of the rows. random, by_prompt and by_task keep
     near-duplicates and conversations together (`Outcomes.split_groups`): where the first of them in
     alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
 
@@ -42,7 +44,8 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
         np.logical_or.at(group_held_out, group, held_out)
         first = np.arange(len(unique))
         first[group] = outcomes.split_groups
-        result = _cut(group, group_held_out, split, first)
+        cut = _by_hash(unique, split) if split.kind == "by_prompt" else _cut(group, group_held_out, split)
+        result = cut[first][group]
     names: np.ndarray = np.array(SPLITS)[result]
     for number, name in enumerate(SPLITS):
         if not (result == number).any():
@@ -111,9 +114,14 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
     return latest
 
 
-def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split, first: np.ndarray) -> np.ndarray:
-    """Split code per row: random groups, cut where the cumulated rows reach the fractions; then each goes to
-    that of its `first`."""
+def _by_hash(prompts: np.ndarray, split: Split) -> np.ndarray:
+    """Split code of each prompt, whatever the others are; the fractions are met on average."""
+    places = [int(stable_hash([split.split_seed, prompt]), 16) / 16.0**16 for prompt in prompts]
+    return np.searchsorted(np.cumsum(split.fractions[:2]), places, side="right")
+
+
+def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:
+    """Split code of each group: in random order, cut where the cumulated rows reach the fractions."""
     sizes = np.bincount(group, minlength=len(group_held_out))
     order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
     code = np.full(len(sizes), 2)
@@ -124,5 +132,4 @@ def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split, first: np.
     before = np.cumsum(sizes[rest]) - sizes[rest]
     total = sizes[rest].sum()
     code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")
-    rows: np.ndarray = code[first][group]
-    return rows
+    return code

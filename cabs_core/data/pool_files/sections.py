@@ -134,8 +134,9 @@ def _faults(source: Source) -> Iterator[str]:
 class Split(Strict):
     """Train / validation / test, always whole prompts: no prompt text stands in two splits."""
 
-    #: by_task: whole tasks go to test (distribution shift); default: the source's own split
-    kind: Literal["random", "by_task", "column", "default"] = "random"
+    #: by_prompt: a prompt stays in its part when the table grows; by_task: whole tasks go to test
+    #: (distribution shift); default: the source's own split
+    kind: Literal["random", "by_prompt", "by_task", "column", "default"] = "random"
     fractions: tuple[float, float, float] = (0.7, 0.1, 0.2)
     #: by_task: the tasks of the test split; empty: half of them
     test_tasks: tuple[Text, ...] = Field((), max_length=10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -336,6 +337,17 @@ def test_what_cannot_be(placed, log, test_prompts, tmp_path):
     assert read.prompts == ["hello", "there"] and read.scores.tolist() == [1.0, 0.5]
     assert read.costs.tolist() == [0.001, 0.002]
     assert Router.load(folder, log=log).manifest.id == router.manifest.id
+
+
+def test_scored_prompts_without_pandas_say_what_to_do(tmp_path, monkeypatch):
+    for name in [n for n in sys.modules if n.startswith("cabs_core.data.tables")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    words = (
+        r"scored\.csv needs pandas and pyarrow, and pandas is not installed here: pip install .*/v1/models"
+    )
+    with pytest.raises(DataError, match=words):
+        read_scored(tmp_path / "scored.csv")
 
 
 def test_the_map_of_arms():

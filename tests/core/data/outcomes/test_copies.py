@@ -62,7 +62,7 @@ def test_a_form_that_much_of_the_traffic_has_is_no_copy() -> None:
     assert "30 prompts in 1 form, the most frequent" in said
 
 
-@pytest.mark.parametrize("kind", ["random", "by_task"])
+@pytest.mark.parametrize("kind", ["random", "by_prompt", "by_task"])
 def test_a_draw_keeps_copies_together_and_moves_nothing_else(kind: str) -> None:
     base = texts(300)
     # the copies come after their first texts in alphabetical order, so that the order of the different texts

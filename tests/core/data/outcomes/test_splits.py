@@ -66,7 +66,7 @@ def test_seed_decides_and_row_order_does_not() -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     groups=st.lists(st.integers(1, 6), min_size=30, max_size=60),
-    kind=st.sampled_from(["random", "by_task", "default"]),
+    kind=st.sampled_from(["random", "by_prompt", "by_task", "default"]),
     seed=st.integers(0, 50),
 )
 def test_no_prompt_is_ever_in_two_splits(groups: list[int], kind: str, seed: int) -> None:
@@ -85,6 +85,16 @@ def test_no_prompt_is_ever_in_two_splits(groups: list[int], kind: str, seed: int
     if kind == "random":
         wanted = np.array([0.7, 0.1, 0.2]) * len(prompts)
         assert np.abs(np.array(counts(splits)) - wanted).max() <= 6, "off by a group at most"
+
+
+def test_by_prompt_held_out_prompts_stay_so_when_the_table_grows() -> None:
+    grown = outcomes_of([f"p{i}" for i in np.random.default_rng(0).permutation(3000)])
+    few, split = np.arange(600), Split(kind="by_prompt")
+    after = make_splits(grown, split)
+    assert (make_splits(grown.take(few), split) == after[few]).all()
+    assert (make_splits(grown.take(few), Split()) != make_splits(grown, Split())[few]).mean() > 0.3
+    np.testing.assert_allclose(counts(after), [2100, 300, 600], atol=3 * np.sqrt(3000 / 4))
+    assert 0.3 < (make_splits(grown, Split(kind="by_prompt", split_seed=1)) != after).mean() < 0.6
 
 
 def test_by_task_holds_whole_tasks_out() -> None:
