@@ -31,14 +31,15 @@ _JSON = json.JSONDecoder(parse_constant=_no_number)
 async def body_of(request: Request) -> dict[str, Any]:
     """The JSON object that a request brings. Raises Refused: too large, too slow, or none."""
     gate: Gate = request.app.state.gate
+    here = request.state
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Refused(415, "the body of a request is read as it stands: send it without content-encoding")
     length = request.headers.get("content-length") or "0"
     if not length.isdecimal() or len(length) > 15 or int(length) > limits.BODY:
         raise _too_large()
     content, announced, loop = bytearray(), int(length), asyncio.get_running_loop()
-    request.state.room = room = Room(gate, request.state.caller.name, request.receive)
-    request.state.ends.callback(room.close)
+    here.room = room = Room(gate, here.caller.name, request.receive)
+    here.ends.callback(room.close)
     try:
         async with asyncio.timeout(limits.BODY_SECONDS) as clock:
             async for chunk in request.stream():
@@ -54,7 +55,7 @@ async def body_of(request: Request) -> dict[str, Any]:
         raise Refused(408, f"the request did not arrive within {limits.BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
-    request.state.size, room.read = (size := len(content)), True
+    here.size, room.read = (size := len(content)), True
     if size <= limits.SMALL_BODY:
         return parse_body([bounded(content)])
     holder: list[bytes | bytearray] = [await gate.beside(size, bounded, content)]

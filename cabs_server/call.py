@@ -153,12 +153,12 @@ class Call:
         headers = dict(JSON)
         for name, value in () if response is None else response.headers.items():
             low = name.lower()
-            if not _NAME.fullmatch(low) or not _VALUE.fullmatch(value):
+            if low in ("x-request-id", "request-id"):
+                low = "x-upstream-request-id"
+            elif low != "content-type" and not low.startswith(BACK):
                 continue
-            if low == "content-type" or low.startswith(BACK):
+            if _NAME.fullmatch(low) and _VALUE.fullmatch(value):
                 headers[low] = value
-            elif low in ("x-request-id", "request-id"):
-                headers["x-upstream-request-id"] = value
         headers["x-cabs-model"] = ascii(self.model)[1:-1]
         if self.decision is not None:
             headers |= {"x-cabs-decision": self.decision.id, WHY: json.dumps(self.decision.why)}

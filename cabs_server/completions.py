@@ -20,7 +20,7 @@ from cabs_server import limits
 from cabs_server.bodies import body_of
 from cabs_server.call import Answer, Ask
 from cabs_server.callers import Refused
-from cabs_server.guard import Endpoint, caller_in
+from cabs_server.guard import Endpoint
 
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 
@@ -72,17 +72,14 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
     Raises:
         Refused: it is too much. RouterError: its terms do not fit the router, or it names rho twice.
     """
-    state, caller, headers = request.app.state, caller_in(request).name, dict(request.headers)
-    terms = Terms.read(headers, state.keeper.router)
+    state, here, headers = request.app.state, request.state, dict(request.headers)
+    router, caller, size = state.keeper.router, here.caller.name, here.size
+    terms = Terms.read(headers, router)
     if rho is not None and terms.rho is not None:
         raise RouterError(f"model cabs-rho-{rho} and {VALUE} both say what a right answer is worth: give one")
-    ends, route_by = (
-        time.monotonic() + state.forwarder.upstreams.deadline,
-        state.keeper.router.options.route_by,
-    )
+    ends, route_by = time.monotonic() + state.forwarder.upstreams.deadline, router.options.route_by
     read = partial(asked.ChatRequest.read, body, headers, dialect, route_by=route_by, caller=caller)
-    turn = await state.gate.beside(request.state.size, read)
-    here, size = request.state, request.state.size
+    turn = await state.gate.beside(size, read)
     dial = terms.rho if rho is None else float(rho)
     return Ask(
         body, dialect, headers, here.id, caller, dial, terms.models, ends, turn, size, here.ends, here.room

@@ -41,12 +41,13 @@ def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
 
     async def endpoint_guarded(request: Request) -> Response:
         begin, name = time.perf_counter(), request_id(request)
-        request.state.id = name
+        state, here = request.app.state, request.state
+        here.id = name
         token = REQUEST.set(name)
-        counters = request.app.state.forwarder.counters
+        counters = state.forwarder.counters
         try:
-            request.state.caller = _who(request)
-            request.state.ends.enter_context(request.app.state.gate.request(caller_in(request).name))
+            here.caller = caller = _who(request)
+            here.ends.enter_context(state.gate.request(caller.name))
             answer = await endpoint(request)
         except Refused as error:
             answer = _refused(error.status, error.message, error.kind, dialect, error.retry_after)
