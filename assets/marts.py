@@ -12,6 +12,7 @@ from cabs_core.pipeline.artifacts import POOL_STAGES, Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.columns import lineage, schema
+from cabs_dagster.due import SOURCE_FILES
 from cabs_dagster.metadata import RETRY, figures, guarded
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
@@ -128,7 +129,7 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
 
 @dg.asset(
     required_resource_keys={CABS},
-    **specs.common("marts", "marts", "python", path="source_files"),
+    **specs.common("marts", "marts", "python", path=SOURCE_FILES),
     deps=list(dict.fromkeys(writer for s in used_sources() for writer in _writers(s.path))),
     code_version="1",
     description="The files of all pools that the SQL models read, looked at before the models run: Dagster "
@@ -150,7 +151,7 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
             # those of other models too: Dagster marks what depends on a changed source, not what depends on
             # that
             *(_NAMED[source.relation] for source in _BEHIND[model.name]),
-            key_of("source_files"),
+            key_of(SOURCE_FILES),
         ],
         description=model.description or f"SQL model {model.name}.",
         code_version=model_code_version(model),

@@ -327,8 +327,10 @@ class Due:
 
 #: what a pool's new models join
 DEPLOYED = "deployed_router"
-#: assets that are made with any SQL model: what looks at the sources' files before, and the database after
-MARTS_AROUND = ("source_files", "database")
+#: what looks at the files of the SQL models' sources, before any model is made
+SOURCE_FILES = "source_files"
+#: assets that are made with any SQL model: that before, and the database after
+MARTS_AROUND = (SOURCE_FILES, "database")
 
 
 def _stage(source: SourceTable) -> str:

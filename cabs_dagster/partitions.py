@@ -124,16 +124,19 @@ def settings_of(pool_file: PoolFile) -> dict[str, Any]:
     return values
 
 
-def observe(instance: dg.DagsterInstance, due: Due, *, pending: bool = True) -> dict[str, list[str]]:
+def observe(
+    instance: dg.DagsterInstance, due: Due, *, sources: bool = True, pending: bool = True
+) -> dict[str, list[str]]:
     """Tell the instance what pool files say and what the sources of marts and pages hold now.
 
     Args:
+        sources: False where they are about to change: the pool files alone.
         pending: see `Due.versions`.
 
     Returns:
         {pool: what changed in its settings since it was told last, in words}.
     """
-    observed = observations(instance, due, pending=pending)
+    observed = observations(instance, due, sources=sources, pending=pending)
     for event in observed.events:
         instance.report_runless_asset_event(event)
     return observed.changes
@@ -147,7 +150,9 @@ class Observed:
     changes: dict[str, list[str]]
 
 
-def observations(instance: dg.DagsterInstance, due: Due, *, pending: bool = True) -> Observed:
+def observations(
+    instance: dg.DagsterInstance, due: Due, *, sources: bool = True, pending: bool = True
+) -> Observed:
     """What has to be observed for an instance to know the pool files and sources as they are."""
     observed = Observed([], {})
     for chain in due.chains.values():
@@ -156,7 +161,8 @@ def observations(instance: dg.DagsterInstance, due: Due, *, pending: bool = True
             observed.events.append(event)
         if changed:
             observed.changes[chain.pool.name] = changed
-    for (path, partition), version in due.versions(pending=pending).items():
+    versions = due.versions(pending=pending) if sources else {}
+    for (path, partition), version in versions.items():
         asset = key(path)
         known = _last(instance, asset, partition or None)
         if known is None or known.tags.get("dagster/data_version") != version:

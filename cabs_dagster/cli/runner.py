@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore
 from cabs_core.pipeline.pages import page_parts
 from cabs_dagster import jobs
 from cabs_dagster.cli.interrupt import until_interrupted
-from cabs_dagster.due import KINDS, Kind, Part, Wanted
+from cabs_dagster.due import KINDS, SOURCE_FILES, Kind, Part, Wanted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
@@ -101,13 +101,14 @@ class Runner:
         """
         name = pool_file.pool.name
         register(self.instance, self.store, name)
-        for change in observe(self.instance, due_in(self.instance, self.store)).get(name, ()):
+        for change in self._observe(sources=False).get(name, ()):
             self.notify(f"changed since the last run: {change}")
         wanted = Wanted(tuple(rhos), tuple(policies), force, self.pays, True, self._known)
         results = Wanted(alone=True, known=self._known)
         try:
             self._make(pool_file, wanted, MADE)
         except RunFailed:
+            self._observe()  # what is made from a part that failed waits for it
             # a report that is there says that its figures are of older data now, and gives no verdict
             if report and self.store.record(page_parts(name)) is not None:
                 with suppress(RunFailed):  # what failed first is told
@@ -148,9 +149,9 @@ class Runner:
             )
         while len(done) < len(KINDS):
             due = due_in(self.instance, self.store)
-            if kinds == RESULTS:
-                observe(self.instance, due, pending=False)
             parts = due.next_parts(name, done, wanted)
+            if kinds == RESULTS and not any(SOURCE_FILES in part.assets for part in parts):
+                observe(self.instance, due, pending=False)
             next_kind = KINDS.index(parts[0].kind) if parts else len(KINDS)
             idle = [kind for kind in KINDS[:next_kind] if kind not in done]
             done |= {*idle, *KINDS[next_kind : next_kind + 1]}
@@ -166,6 +167,9 @@ class Runner:
                 failures = [head, *failures]
             if failures:
                 raise RunFailed("\n".join(failures))
+
+    def _observe(self, *, sources: bool = True) -> dict[str, list[str]]:
+        return observe(self.instance, due_in(self.instance, self.store), sources=sources)
 
     def _made(self, part: Part, pool_file: PoolFile, wanted: Wanted, number: str) -> str:
         """Run a part of a pool's chain; empty, or what failed. number: such as `1/3 `, of replays."""
@@ -214,12 +218,10 @@ class Runner:
         assets = tuple(assets)
         self.launched.append((name, str(partition), assets))
         tags = {POOL_TAG: str(partition).split("|")[0], PROCESS_TAG: process_tag()}
-        with self._executed(
-            name, str(partition), [key_of(asset) for asset in assets], config, tags
-        ) as result:
-            if not result.success:
-                texts = [f"  {text}\n" for text in run_texts(result.all_events)]
-                raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
+        result = self._executed(name, str(partition), [key_of(asset) for asset in assets], config, tags)
+        if not result.success:
+            texts = [f"  {text}\n" for text in run_texts(result.all_events)]
+            raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
 
     def _executed(
         self,
@@ -228,7 +230,7 @@ class Runner:
         assets: list[dg.AssetKey],
         config: Mapping[str, Any],
         tags: Mapping[str, str],
-    ) -> AbstractContextManager[dg.JobExecutionResult | dg.ExecuteInProcessResult]:
+    ) -> dg.JobExecutionResult | dg.ExecuteInProcessResult:
         recipe = dg.build_reconstructable_job(
             "cabs_dagster.cli.runner",
             "job",
@@ -264,8 +266,8 @@ class InRun(Runner):
         assets: list[dg.AssetKey],
         config: Mapping[str, Any],
         tags: Mapping[str, str],
-    ) -> AbstractContextManager[dg.JobExecutionResult | dg.ExecuteInProcessResult]:
-        result = job(name).execute_in_process(
+    ) -> dg.JobExecutionResult | dg.ExecuteInProcessResult:
+        return job(name).execute_in_process(
             instance=self.instance,
             partition_key=partition,
             asset_selection=assets,
@@ -273,4 +275,3 @@ class InRun(Runner):
             tags={**tags, **self._within},
             raise_on_error=False,
         )
-        return nullcontext(result)
