@@ -22,8 +22,8 @@ prediction (clipped to [clip, 1 - clip]), with a small fixed share back to the p
 than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary they are
 (`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). Prior weights: over n rounds a
 Bayesian mixture loses at most log(1 / w_m) nats to model m, so a loss of l nats a round is accepted with w_m
->= exp(-l n) for every m: with l = .0046 and n = 500 rounds .1. What these least weights leave is the anchored
-model's. No weight depends on a table.
+>= exp(-l n) for every m (`LEAST_WEIGHT`). What these least weights leave is the anchored model's. No weight
+depends on a table.
 
 Models that trust the offline order of the arms are averaged by weight, for averages of good predictors are
 good. Models that distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms
@@ -90,6 +90,10 @@ from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
 LEAST_DISPERSION = 0.02
 #: what is learnt beside the models
 _ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm", "joined")
+#: the axis of the arms in those arrays of the state that have one
+_ARM_AXIS = dict.fromkeys(
+    ("played", "joined", "c_chance", "c_shift", "a_var", "a_cross", "a_total", "a_level", "r_ridge"), 0
+) | dict.fromkeys(("paid", "r_cov_arm", "r_mean_arm"), 1)
 #: bytes of state from which on it warns: a decision reads all of it
 LARGE_STATE = 100e6
 logger = logging.getLogger(__name__)
@@ -134,9 +138,8 @@ class Correction(PolicyOptions):
     )
 
 
-#: prior weight of a model: a mix pays log(1 / weight) once for a rival that is right, so 500 rounds, about as
-#: many as the shortest streams worth routing have, at .0046 nats a round: exp(-.0046 x 500). The ease model
-#: is none of the simple routers that the mix is judged against and has half of it
+#: prior weight of a model: exp(-.0046 x 500), for 500 rounds are about as many as the shortest streams worth
+#: routing have. The ease model is none of the routers that the mix is judged against, and has half of it
 LEAST_WEIGHT = 0.1
 
 #: deviation of the shared level in the models that distrust the order of the arms: with a free one, an arm
@@ -487,36 +490,25 @@ class HierMix(CompiledPolicy):
     def grow(self) -> None:
         """The new arm's own level is free; its other deviations start at their priors, and it uses at once
         what the arms share."""
-        a, r = self.anchored, self.residual
-        m, d = len(r.prior), self.dim
-        own = np.stack([np.diag([own_variance(v[0], 1), *v[1:]]) for v in r.prior])
-        self.anchored = a._replace(
-            var=np.append(a.var, own_variance(self.settings.anchor_arm**2, 1)),
-            cross=np.vstack([a.cross, np.zeros(self.dim + 2)]),
-            total=np.append(a.total, 0.0),
-            level=np.append(a.level, a.level.mean()),
-        )
-        self.residual = r._replace(
-            cov_arm=np.concatenate([r.cov_arm, own[:, None]], axis=1),
-            mean_arm=np.concatenate([r.mean_arm, np.zeros((m, 1, d + 1))], axis=1),
-            ridge=np.vstack([r.ridge, r.ridge.mean(axis=0)]),
-        )
+        arrays, _ = self.state()
         chance, shift = np.zeros((1, STEPS.size)), np.zeros(1)
         forget_changes(chance, shift)
-        c = self.changes
-        self.changes = Changes(np.vstack([c.chance, chance]), np.append(c.shift, shift), c.purse)
-        self.played, self.paid = np.append(self.played, 0), np.hstack([self.paid, np.zeros((3, 1))])
-        self.joined = np.append(self.joined, 1)
+        starts = {
+            "joined": 1,
+            "c_chance": chance[0],
+            "c_shift": shift[0],
+            "a_var": own_variance(self.settings.anchor_arm**2, 1),
+            "a_level": arrays["a_level"].mean(),
+            "r_cov_arm": [np.diag([own_variance(v[0], 1), *v[1:]]) for v in arrays["r_prior"]],
+            "r_ridge": arrays["r_ridge"].mean(axis=0),
+        }
+        for name, axis in _ARM_AXIS.items():
+            end = arrays[name].shape[axis]
+            arrays[name] = np.insert(arrays[name], end, starts.get(name, 0.0), axis)
+        self.set_state(arrays, {})
 
     def shrink(self, index: int) -> None:
-        a, r = self.anchored, self.residual
-        self.anchored = Anchored(a.mean, a.cov, *(np.delete(v, index, axis=0) for v in a[2:]))
-        self.residual = r._replace(
-            cov_arm=np.delete(r.cov_arm, index, axis=1),
-            mean_arm=np.delete(r.mean_arm, index, axis=1),
-            ridge=np.delete(r.ridge, index, axis=0),
-        )
-        c = self.changes
-        self.changes = Changes(np.delete(c.chance, index, axis=0), np.delete(c.shift, index), c.purse)
-        self.played, self.paid = np.delete(self.played, index), np.delete(self.paid, index, axis=1)
-        self.joined = np.delete(self.joined, index)
+        arrays, _ = self.state()
+        for name, axis in _ARM_AXIS.items():
+            arrays[name] = np.delete(arrays[name], index, axis)
+        self.set_state(arrays, {})

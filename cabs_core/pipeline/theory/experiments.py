@@ -1,10 +1,5 @@
-"""What the regret theorems of the paper predict, measured where their assumptions hold and where they do not.
-
-A realisable linear bandit: f*(x, j) = 1/2 + gap u.theta_j with unit vectors u (a new one each round)
-and theta_j (one per arm), x = [u, 1] / sqrt 2, Bernoulli rewards; surrogates s_j = f*_j + b_j + xi_j,
-|xi_j| <= eps, b_j = 0 unless said; a fixed feedback graph of disjoint cliques of m + 1 arms,
-so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alpha T / (d ln(T / d)))),
-the theorem's; ridge regression (penalty 1) on plain targets unless said otherwise. d counts the entries of u.
+"""What the regret theorems of the paper predict, measured where their assumptions hold and where they do not:
+on the bandit of `bandit`.
 
     E1  regret in alpha, T, d and K (theorem CABS-C, corollary for m-feedback)
     E2  what noise in the surrogates costs: fresh each round (as the paper's fourth assumption, its model of
@@ -23,7 +18,8 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,165 +27,24 @@ import numpy as np
 from scipy.special import stdtrit
 
 from cabs_core.algorithms.problem import ReplayProblem
-from cabs_core.algorithms.regression import dot, observe, start_inverse
-from cabs_core.algorithms.solver import make_workspace, solve_kernel
-from cabs_core.base.compiled.jit import kernel
-from cabs_core.base.threads import one_blas_thread
 from cabs_core.evaluation.replay import replay
 from cabs_core.pipeline.artifacts import ArtifactStore, Made, Options
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
+from cabs_core.pipeline.theory.bandit import (
+    PLAIN,
+    PRINTED,
+    PRINTED_BIAS,
+    REALISED_BIAS,
+    exploration,
+    regret_of,
+    world,
+)
 from cabs_core.pipeline.theory.page import fill, markdown
 from cabs_core.pipeline.theory.version import theory_code_version
 
 #: where the artifact lies
 THEORY = ("theory",)
-PLAIN, PRINTED, PRINTED_BIAS, REALISED_BIAS = 0, 1, 2, 3
-#: plays that the realised bias is shrunk by, as in preset `practical`
-BIAS_PRIOR = 20.0
-LEAST_P = 1e-3
-
-
-def cliques(arms: int, size: int) -> np.ndarray:
-    """Feedback graph [K, K] of disjoint cliques of `size` arms; size must divide arms.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if arms % size:
-        raise ValueError(f"{arms} arms cannot be cut into cliques of {size}")
-    return np.kron(np.eye(arms // size), np.ones((size, size)))
-
-
-def world(seed: int, rounds: int, arms: int, dim: int) -> tuple[np.ndarray, ...]:
-    """(contexts [T, d + 1], f* [T, K], rewards [T, K] of 0 and 1, uniforms [T]) of a repetition."""
-    rng = np.random.default_rng([seed, 31])
-    unit = [
-        v / np.linalg.norm(v, axis=1, keepdims=True)
-        for v in (rng.normal(size=(n, dim)) for n in (arms, rounds))
-    ]
-    truth = 0.5 + 0.45 * unit[1] @ unit[0].T
-    x = np.hstack([unit[1], np.ones((rounds, 1))]) / math.sqrt(2.0)
-    return x, truth, (rng.random(truth.shape) < truth).astype(float), rng.random(rounds)
-
-
-def noise(seed: int, x: np.ndarray, arms: int, eps: float, fixed: bool) -> np.ndarray:
-    """xi [T, K] in [-eps, eps]: fresh each round, or a fixed function of the context that is not linear."""
-    rng = np.random.default_rng([seed, 32])
-    if not fixed:
-        return rng.uniform(-eps, eps, size=(len(x), arms))
-    return eps * np.sign(np.sin(6.0 * x @ rng.normal(size=(x.shape[1], arms))))
-
-
-@kernel
-def play(
-    x: np.ndarray,
-    truth: np.ndarray,
-    rewards: np.ndarray,
-    surrogates: np.ndarray,
-    uniforms: np.ndarray,
-    graph: np.ndarray,
-    gamma: float,
-    targets: int,
-    tol: float,
-    workspace: np.ndarray,
-    inverse: np.ndarray,
-    theta: np.ndarray,
-    regret: np.ndarray,
-    squared: np.ndarray,
-) -> None:
-    """CABS-C on plain, printed or bias-corrected targets.
-
-    Printed bias: of a revealed arm (the played one, too), the mean of surrogate less own prediction so far.
-    Realised: of a played arm, the sum of surrogate less reward, over the number of plays and BIAS_PRIOR.
-
-    Fills `regret` and `squared`, the squared error of the revealed arms, by round [T].
-    """
-    rounds, k = truth.shape
-    losses, p, gain = np.empty(k), np.empty(k), np.empty(x.shape[1])
-    seen, bias, predicted = np.zeros(k), np.zeros(k), np.empty(k)
-    for t in range(rounds):
-        for j in range(k):
-            predicted[j] = min(1.0, max(0.0, dot(theta[j], x[t])))
-            losses[j] = 1.0 - predicted[j]
-        solve_kernel(losses, graph, gamma, tol, workspace, p)
-        arm, left = k - 1, uniforms[t]
-        for j in range(k):
-            left -= p[j]
-            if left < 0.0:
-                arm = j
-                break
-        best = 0.0
-        for j in range(k):
-            best = max(best, truth[t, j])
-        regret[t] = best - truth[t, arm]
-        for j in range(k):
-            if graph[arm, j] == 0.0:
-                continue
-            error = truth[t, j] - predicted[j]
-            squared[t] += error * error
-            target = rewards[t, j] if j == arm else surrogates[t, j]
-            if targets == 2:  # lines 11 and 12: what is subtracted was estimated before this round
-                if j != arm:
-                    target -= bias[j]
-                seen[j] += 1.0
-                bias[j] += (surrogates[t, j] - dot(theta[j], x[t]) - bias[j]) / seen[j]
-            if targets == 3 and j != arm:
-                target -= bias[j] / (seen[j] + BIAS_PRIOR)
-            if targets == 1:
-                watched = 0.0
-                for i in range(k):
-                    watched += graph[i, j] * p[i]
-                target /= max(LEAST_P, p[j] if j == arm else watched)
-            observe(inverse[j], theta[j], x[t], target, 1.0, gain)
-        if targets == 3:
-            seen[arm] += 1.0
-            bias[arm] += surrogates[t, arm] - rewards[t, arm]
-
-
-def exploration(alpha: float, rounds: int, dim: int) -> float:
-    """gamma of the theorem for a linear oracle."""
-    return max(4.0, math.sqrt(alpha * rounds / (dim * math.log(rounds / dim))))
-
-
-def regret_of(
-    seed: int,
-    rounds: int,
-    arms: int,
-    dim: int,
-    size: int,
-    eps: float = 0.0,
-    fixed: bool = False,
-    targets: int = PLAIN,
-    bias: float = 0.0,
-) -> tuple[float, float]:
-    """(regret, RegSq) of one repetition with cliques of `size` arms,
-    whose biases are uniform in [-bias, bias]."""
-    x, truth, rewards, uniforms = world(seed, rounds, arms, dim)
-    biases = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
-    surrogates = truth + biases + noise(seed, x, arms, eps, fixed)
-    regret, squared = np.zeros(rounds), np.zeros(rounds)
-    with one_blas_thread():
-        play(
-            x,
-            truth,
-            rewards,
-            surrogates,
-            uniforms,
-            cliques(arms, size),
-            exploration(arms / size, rounds, dim),
-            targets,
-            1e-6,
-            make_workspace(arms),
-            start_inverse(arms, dim + 1, 1.0),
-            np.zeros((arms, dim + 1)),
-            regret,
-            squared,
-        )
-    return float(regret.sum()), float(squared.sum())
-
-
-# -- statistics ----------------------------------------------------------------------------------------------
 
 
 def interval(values: Sequence[float] | np.ndarray) -> dict[str, float]:
@@ -211,98 +66,88 @@ def _series(name: str, xs: Sequence[float], ys: np.ndarray) -> dict[str, Any]:
     return {"name": name, "x": [float(v) for v in xs], "points": [interval(y) for y in ys.T]}
 
 
-# -- experiments ---------------------------------------------------------------------------------------------
+def _repeated(seeds: Sequence[int], settings: Sequence[dict[str, Any]]) -> np.ndarray:
+    """(regret, RegSq) `[2, repetitions, settings]`; settings: arguments of `regret_of`."""
+    each = [[regret_of(seed, **setting) for setting in settings] for seed in seeds]
+    return np.moveaxis(np.array(each), -1, 0)
 
 
 def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     """E1: regret in alpha at one T, in T at three clique sizes, and in d and K at one alpha."""
     arms, dim, rounds = (8, 4, 1024) if quick else (24, 6, 8192)
+    at = {"rounds": rounds, "arms": arms, "dim": dim}
     sizes = [s for s in range(1, arms + 1) if arms % s == 0]
     alphas = [arms / s for s in sizes]
-    by_alpha = np.array([[regret_of(s, rounds, arms, dim, size)[0] for size in sizes] for s in seeds])
+    by_alpha, _ = _repeated(seeds, [at | {"size": size} for size in sizes])
     scale = np.array([math.sqrt(a * rounds * dim * math.log(rounds / dim)) for a in alphas])
     forced = np.array([(a - 1.0) * rounds / exploration(a, rounds, dim) for a in alphas])
     dims, many = ([2, 4, 8], [4, 8]) if quick else ([2, 4, 8, 16], [8, 16, 24, 32])
-    in_dim = np.array([[regret_of(s, rounds, arms, d, arms // 4)[0] for d in dims] for s in seeds])
-    in_arms = np.array([[regret_of(s, rounds, k, dim, k // 4)[0] for k in many] for s in seeds])
+    in_dim, _ = _repeated(seeds, [at | {"size": arms // 4, "dim": d} for d in dims])
+    in_arms, _ = _repeated(seeds, [at | {"size": k // 4, "arms": k} for k in many])
     horizons = [512, 1024, 2048] if quick else [2048, 4096, 8192, 16384, 32768]
     in_time = {
-        size: np.array([[regret_of(s, t, 8, 4, size)[0] for t in horizons] for s in seeds])
+        f"alpha = {8 // size}": _repeated(
+            seeds, [{"rounds": t, "arms": 8, "dim": 4, "size": size} for t in horizons]
+        )[0]
         for size in (1, 4, 8)
     }
     return {
         "alpha": {
-            "setting": f"K = {arms}, d = {dim}, T = {rounds}",
-            "series": [_series("regret", alphas, by_alpha)],
-            "slope": slope(alphas, by_alpha),
+            **_measured(f"K = {arms}, d = {dim}, T = {rounds}", alphas, by_alpha),
             "ratio": [interval(column) for column in (by_alpha / scale).T],
             "forced": [
                 interval(column) for column in by_alpha[:, forced > 0.0].T / forced[forced > 0.0][:, None]
             ],
         },
-        "dim": {
-            "setting": f"K = {arms}, alpha = 4, T = {rounds}",
-            "series": [_series("regret", dims, in_dim)],
-            "slope": slope(dims, in_dim),
-        },
-        "arms": {
-            "setting": f"alpha = 4, d = {dim}, T = {rounds}",
-            "series": [_series("regret", many, in_arms)],
-            "slope": slope(many, in_arms),
-        },
+        "dim": _measured(f"K = {arms}, alpha = 4, T = {rounds}", dims, in_dim),
+        "arms": _measured(f"alpha = 4, d = {dim}, T = {rounds}", many, in_arms),
         "time": {
             "setting": "K = 8, d = 4",
-            "series": [_series(f"alpha = {8 // size}", horizons, v) for size, v in in_time.items()],
-            "slopes": {f"alpha = {8 // size}": slope(horizons, v) for size, v in in_time.items()},
+            "series": [_series(name, horizons, values) for name, values in in_time.items()],
+            "slopes": {name: slope(horizons, values) for name, values in in_time.items()},
         },
     }
+
+
+def _measured(setting: str, xs: Sequence[float], regret: np.ndarray) -> dict[str, Any]:
+    return {"setting": setting, "series": [_series("regret", xs, regret)], "slope": slope(xs, regret)}
 
 
 def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     """E2: regret at some eps less regret without noise, fresh and fixed noise;
     regret under biases, by estimator."""
     arms, dim, rounds, size = (8, 4, 1024, 4) if quick else (24, 6, 8192, 6)
-    levels = [0.1, 0.2, 0.4, 0.8]
-    clean = np.array([regret_of(s, rounds, arms, dim, size)[0] for s in seeds])
-    kinds = {"fresh each round": (False, PLAIN), "fixed in x": (True, PLAIN)}
-    series = []
-    for name, (fixed, targets) in kinds.items():
-        values = np.array(
-            [[regret_of(s, rounds, arms, dim, size, e, fixed, targets)[0] for e in levels] for s in seeds]
-        )
-        series.append(_series(name, levels, values - clean[:, None]))
-    estimated = np.array([regret_of(s, rounds, arms, dim, size, 0.0, False, PRINTED_BIAS) for s in seeds])
-    plain = np.array([regret_of(s, rounds, arms, dim, size) for s in seeds])
-    biases = [0.0, 0.1, 0.2, 0.4]
+    at = {"rounds": rounds, "arms": arms, "dim": dim, "size": size}
+    setting = f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}"
+    levels, biases = [0.1, 0.2, 0.4, 0.8], [0.0, 0.1, 0.2, 0.4]
+    plain, printed = np.moveaxis(_repeated(seeds, [at, at | {"targets": PRINTED_BIAS}]), -1, 0)
+    noisy = {
+        name: _repeated(seeds, [at | {"eps": e, "fixed": fixed} for e in levels])[0] - plain[0][:, None]
+        for name, fixed in (("fresh each round", False), ("fixed in x", True))
+    }
     estimators = {
         "plain targets": PLAIN,
         "printed bias": PRINTED_BIAS,
         "realised bias (preset practical)": REALISED_BIAS,
     }
-    biased = [
-        _series(
-            name,
-            biases,
-            np.array(
-                [
-                    [regret_of(s, rounds, arms, dim, size, targets=targets, bias=b)[0] for b in biases]
-                    for s in seeds
-                ]
-            ),
-        )
+    biased = {
+        name: _repeated(seeds, [at | {"targets": targets, "bias": b} for b in biases])[0]
         for name, targets in estimators.items()
-    ]
+    }
     return {
-        "setting": f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}",
-        "series": series,
-        "without noise": interval(clean),
+        "setting": setting,
+        "series": [_series(name, levels, values) for name, values in noisy.items()],
+        "without noise": interval(plain[0]),
         "bound": [e * math.sqrt(arms * arms * rounds / size) for e in levels],
         "printed bias": {
-            "regret": interval(estimated[:, 0]),
-            "RegSq": interval(estimated[:, 1]),
-            "RegSq of plain targets": interval(plain[:, 1]),
+            "regret": interval(printed[0]),
+            "RegSq": interval(printed[1]),
+            "RegSq of plain targets": interval(plain[1]),
         },
-        "bias": {"setting": f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}", "series": biased},
+        "bias": {
+            "setting": setting,
+            "series": [_series(name, biases, values) for name, values in biased.items()],
+        },
     }
 
 
@@ -312,9 +157,8 @@ def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     horizons = [256, 512, 1024] if quick else [1024, 4096, 16384]
     series, slopes = [], {}
     for name, targets in (("plain targets", PLAIN), ("printed targets r / p", PRINTED)):
-        values = np.array(
-            [[regret_of(s, t, arms, dim, size, targets=targets)[1] for t in horizons] for s in seeds]
-        )
+        at = {"arms": arms, "dim": dim, "size": size, "targets": targets}
+        _, values = _repeated(seeds, [at | {"rounds": t} for t in horizons])
         series.append(_series(name, horizons, values))
         slopes[name] = slope(horizons, values)
     return {"setting": f"K = {arms}, d = {dim}, m = {size - 1}", "series": series, "slopes": slopes}
@@ -373,24 +217,44 @@ def _regret_and_weight(
     return regret, math.nan if result.meta_weights is None else float(result.meta_weights[0, -1, 1])
 
 
+def _replayed(
+    seeds: Sequence[int],
+    horizons: Sequence[int],
+    mixtures: dict[str, dict[str, Any]],
+    world_of: Callable[[int, int], tuple[np.ndarray, ...]],
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """{name: regret `[repetitions, horizons]`} of the experts alone and of mixtures of them, and CABS-C's
+    weight in the mixtures.
+
+    Args:
+        mixtures: options of CABS-D. world_of: (contexts, f*, rewards, surrogates) of (seed, rounds).
+    """
+    runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
+    regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
+    weight = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
+    for i, seed in enumerate(seeds):
+        for h, rounds in enumerate(horizons):
+            x, truth, rewards, surrogates = world_of(seed, rounds)
+            problem = oracle_problem(seed, x, rewards, surrogates)
+            for name, (policy, options) in runs.items():
+                regret[name][i, h], weight[name][i, h] = _regret_and_weight(problem, truth, policy, options)
+    return regret, weight
+
+
+def _oracle_world(seed: int, rounds: int, good: bool) -> tuple[np.ndarray, ...]:
+    """(contexts, f* [T, 8], rewards, surrogates): those say the truth, or its reverse."""
+    x, truth, rewards, _ = world(seed, rounds, 8, 4)
+    return x, truth, rewards, truth if good else 1.0 - truth
+
+
 def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
     """E3, second part: regret of CABS-D less that of its better expert alone,
     with a true and with a reversed oracle."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
     mixtures: dict[str, dict[str, Any]] = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
-    runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
     for oracle, good in (("true oracle", True), ("reversed oracle", False)):
-        regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
-        weight = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
-        for i, seed in enumerate(seeds):
-            for h, rounds in enumerate(horizons):
-                x, truth, rewards, _ = world(seed, rounds, 8, 4)
-                problem = oracle_problem(seed, x, rewards, truth if good else 1.0 - truth)
-                for name, (policy, options) in runs.items():
-                    regret[name][i, h], weight[name][i, h] = _regret_and_weight(
-                        problem, truth, policy, options
-                    )
+        regret, weight = _replayed(seeds, horizons, mixtures, partial(_oracle_world, good=good))
         better = np.minimum(regret["SquareCB"], regret["CABS-C"])
         for name in mixtures:
             label = f"{oracle}, eta {name}"
@@ -422,15 +286,7 @@ def printed_loss(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
         for name, rate in (("printed", _PRINTED_RATE), (".03", {"experts": _EXPERTS}))
         for loss, kind in (("realised", "realised"), ("printed", "literal"))
     }
-    runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
-    regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
-    weight = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
-    for i, seed in enumerate(seeds):
-        for h, rounds in enumerate(horizons):
-            x, truth, rewards, surrogates = flattered_world(seed, rounds)
-            problem = oracle_problem(seed, x, rewards, surrogates)
-            for name, (policy, options) in runs.items():
-                regret[name][i, h], weight[name][i, h] = _regret_and_weight(problem, truth, policy, options)
+    regret, weight = _replayed(seeds, horizons, mixtures, flattered_world)
     return {
         "setting": "K = 8, d = 4, one bad arm flattered by .5",
         "series": [_series(name, horizons, values) for name, values in regret.items()],

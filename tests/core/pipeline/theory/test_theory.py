@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 
 from cabs_core.algorithms.solver import solve_exploration
+from cabs_core.pipeline.theory import bandit
 from cabs_core.pipeline.theory import experiments as theory
 from cabs_core.pipeline.theory.page import charts, fill, findings, markdown
 
 
 def slow(seed, rounds, arms, dim, size, eps, targets, bias):
     """One repetition in plain NumPy: dense ridge solved anew, the program by its Python interface."""
-    x, truth, rewards, uniforms = theory.world(seed, rounds, arms, dim)
+    x, truth, rewards, uniforms = bandit.world(seed, rounds, arms, dim)
     own = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
-    surrogates = truth + own + theory.noise(seed, x, arms, eps, False)
+    surrogates = truth + own + bandit.noise(seed, x, arms, eps, False)
     plays = [[] for _ in range(arms)]
-    graph, gamma = theory.cliques(arms, size), theory.exploration(arms / size, rounds, dim)
+    graph, gamma = bandit.cliques(arms, size), bandit.exploration(arms / size, rounds, dim)
     rows = [([], []) for _ in range(arms)]
     gaps = [[] for _ in range(arms)]
     regret = squared = 0.0
@@ -37,24 +38,24 @@ def slow(seed, rounds, arms, dim, size, eps, targets, bias):
             squared += (truth[t, j] - predicted[j]) ** 2
             target = rewards[t, j] if j == arm else surrogates[t, j]
             if (
-                targets == theory.PRINTED_BIAS
+                targets == bandit.PRINTED_BIAS
             ):  # line 11 comes before line 12, which is of the played arm, too
                 if j != arm and gaps[j]:
                     target -= np.mean(gaps[j])
                 gaps[j].append(surrogates[t, j] - raw[j])
-            if targets == theory.REALISED_BIAS and j != arm:
+            if targets == bandit.REALISED_BIAS and j != arm:
                 target -= sum(plays[j]) / (len(plays[j]) + 20)
-            if targets == theory.PRINTED:
-                target /= max(theory.LEAST_P, p[j] if j == arm else graph[:, j] @ p)
+            if targets == bandit.PRINTED:
+                target /= max(bandit.LEAST_P, p[j] if j == arm else graph[:, j] @ p)
             rows[j][0].append(x[t])
             rows[j][1].append(target)
         plays[arm].append(surrogates[t, arm] - rewards[t, arm])
     return regret, squared
 
 
-@pytest.mark.parametrize("targets", [theory.PLAIN, theory.PRINTED, theory.PRINTED_BIAS, theory.REALISED_BIAS])
+@pytest.mark.parametrize("targets", [bandit.PLAIN, bandit.PRINTED, bandit.PRINTED_BIAS, bandit.REALISED_BIAS])
 def test_the_compiled_loop_is_the_slow_one(targets):
-    fast = theory.regret_of(3, 40, 6, 3, 3, eps=0.2, targets=targets, bias=0.3)
+    fast = bandit.regret_of(3, 40, 6, 3, 3, eps=0.2, targets=targets, bias=0.3)
     assert fast == pytest.approx(slow(3, 40, 6, 3, 3, 0.2, targets, 0.3), rel=1e-5)
 
 
@@ -62,7 +63,7 @@ def test_the_printed_bias_estimator_makes_regret_nearly_independent_of_the_bias(
     """The first half of the paper's claim; that it costs regret without a bias is the other. Only the first
     surrogate of an arm, from which nothing is subtracted yet, brings its bias in."""
     without, much = (
-        theory.regret_of(1, 2000, 6, 3, 3, targets=theory.PRINTED_BIAS, bias=b)[0] for b in (0.0, 0.4)
+        bandit.regret_of(1, 2000, 6, 3, 3, targets=bandit.PRINTED_BIAS, bias=b)[0] for b in (0.0, 0.4)
     )
     assert without != much and without == pytest.approx(much, rel=0.1)
 
@@ -78,17 +79,17 @@ def test_the_flattered_world_is_within_the_noise_model_and_the_printed_loss_beli
 
 
 def test_cliques_and_worlds_are_what_the_assumptions_ask_for():
-    graph = theory.cliques(6, 3)
+    graph = bandit.cliques(6, 3)
     assert (graph == graph.T).all() and (graph.sum(axis=1) == 3).all() and (np.diag(graph) == 1).all()
     with pytest.raises(ValueError, match="cliques of 4"):
-        theory.cliques(6, 4)
-    x, truth, rewards, _ = theory.world(0, 4000, 5, 3)
+        bandit.cliques(6, 4)
+    x, truth, rewards, _ = bandit.world(0, 4000, 5, 3)
     weights = np.linalg.lstsq(x, truth, rcond=None)[0]
     np.testing.assert_allclose(x @ weights, truth, atol=1e-9)  # realisable
     assert 0.0 < truth.min() and truth.max() < 1.0
     assert np.abs(rewards.mean(axis=0) - truth.mean(axis=0)).max() < 0.04
-    assert np.abs(theory.noise(0, x, 5, 0.3, False)).max() <= 0.3
-    np.testing.assert_array_equal(theory.noise(0, x[:1], 5, 0.3, True), theory.noise(0, x[:1], 5, 0.3, True))
+    assert np.abs(bandit.noise(0, x, 5, 0.3, False)).max() <= 0.3
+    np.testing.assert_array_equal(bandit.noise(0, x[:1], 5, 0.3, True), bandit.noise(0, x[:1], 5, 0.3, True))
 
 
 @pytest.mark.slow
