@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from cabs_core.base.errors import CabsError, RouterError
+from cabs_core.base.errors import RouterError
 
 #: with this ending, a variable names the file that holds the secret, as container platforms mount it
 FROM_FILE = "_FILE"
@@ -32,9 +32,9 @@ def secret(variable: str) -> str | None:
         ) from None
 
 
-def refuse_password(place: object, option: str, instead: str, error: type[CabsError] = RouterError) -> None:
-    """Raise `error` where a place that stands on a command line is a URL with a password; it does not quote
-    the URL.
+def refuse_password(place: object, option: str, instead: str) -> None:
+    """Raise RouterError where a place that stands on a command line is a URL with a password, which it does
+    not quote.
 
     Args:
         option: where it stood. instead: what to do.
@@ -49,7 +49,7 @@ def refuse_password(place: object, option: str, instead: str, error: type[CabsEr
     except ValueError:  # no URL; whoever opens it says so
         holds = ":" in text.partition("://")[2].rpartition("@")[0]
     if holds:
-        raise error(
+        raise RouterError(
             f"{option} holds a password, which every user of this machine reads in the list of processes: "
             f"{instead}"
         )

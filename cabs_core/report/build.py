@@ -21,6 +21,7 @@ from cabs_core.report.labels import table_cost, with_labels
 from cabs_core.report.made_from import files_of
 from cabs_core.report.page import REQUESTS, PoolPage
 from cabs_core.report.plots import render_page
+from cabs_core.report.plots.page import start_bundling
 from cabs_core.report.tables import write_tables
 from cabs_core.report.verdict import Verdict, verdicts
 from cabs_core.report.verdict import summary as verdict_summary
@@ -84,6 +85,7 @@ def build_report(
     data = PoolData(safe_name(pool, "pool name"), artifacts_dir)
     folder = Path(folder or artifacts_dir / "reports" / pool)
     _ = data.info, data.best  # an unknown pool, or one without a ranking, is reported before anything else
+    start_bundling()
     evidence = None
     if not older_data:
         evidence = load_evidence(

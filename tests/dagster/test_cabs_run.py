@@ -17,7 +17,7 @@ from tests_support import TINY, chain_of, home_with
 from cabs_core.base.catalog import policies
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
-from cabs_core.report.plots.page import vega_bundle
+from cabs_core.report.plots.page import start_bundling, vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
@@ -100,9 +100,9 @@ def test_an_altered_replay_is_made_again_before_anything_is_shown(world: Path) -
 
 def test_altered_pages_and_what_is_put_into_them_are_made_again(world: Path) -> None:
     reports = world / "artifacts" / "reports"
-    vega_bundle.cache_clear()  # this process may remember it from a page of another test
+    start_bundling.cache_clear()  # this process may remember it from a page of another test
     vega_bundle()
-    vega_bundle.cache_clear()
+    start_bundling.cache_clear()
     (script,) = (world / "cache" / "pages").glob("*.js")
     whole = {
         path: path.read_bytes()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
@@ -24,6 +24,7 @@ from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
 from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
 from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
+from cabs_core.data.pool_files.strict import Strict
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
@@ -35,11 +36,7 @@ STARTS = ("scored", "like", "price_only")
 _REQUESTS = frozenset({"model", *MESSAGES, "stream", "stream_options"})
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Upstream(_Strict):
+class Upstream(Strict):
     """One model's endpoint."""
 
     url: str = Field(
@@ -202,7 +199,7 @@ class Upstream(_Strict):
         return None
 
 
-class BreakerSettings(_Strict):
+class BreakerSettings(Strict):
     """When a model is left alone; see `breaker`."""
 
     failures: int = Field(3, ge=1, le=1000, description="Least number of failures in the window")
@@ -212,7 +209,7 @@ class BreakerSettings(_Strict):
     )
 
 
-class Upstreams(_Strict):
+class Upstreams(Strict):
     """The upstreams file.
 
     Attributes:

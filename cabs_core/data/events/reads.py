@@ -90,15 +90,15 @@ class EventReads:
         row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
         return logged_of(row) if row else None
 
-    def turns_before(self, turn: Logged, limit: int = 20) -> list[Logged]:
-        """The attempts of a turn's session before it, of the same caller, newest first."""
+    def turns_before(self, turn: Logged) -> list[Logged]:
+        """The last 20 attempts of a turn's session before it, of the same caller, newest first."""
         caller, values = "d.caller = ?", [turn.caller]
         if turn.caller is None:
             caller, values = "d.caller IS NULL", []
         sql = (
             f"SELECT {COLUMNS} FROM {FROM} "
             f"WHERE d.session = ? AND d.seq < ? AND {caller} AND d.retracted = 0 "
-            f"ORDER BY d.seq DESC LIMIT {int(limit)}"
+            "ORDER BY d.seq DESC LIMIT 20"
         )
         return [logged_of(row) for row in self._all(sql, (turn.session, turn.seq, *values))]
 

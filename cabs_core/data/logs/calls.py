@@ -233,7 +233,7 @@ def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
 
 def _usage(block: Any) -> dict[str, Any]:
     """The fields of a usage block that hold something; tables write numbers as texts."""
-    block = parsed(block) if isinstance(block, str) else block
+    block = parsed(block)
     if not isinstance(block, Mapping):
         return {}
     there = {name: block[name] for name in FIELDS if block.get(name) not in (None, "")}

@@ -12,7 +12,7 @@ from typing import Any
 
 from cabs_core.data.endpoints.usage import count
 from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, labelled, named, upwards
-from cabs_core.data.tables.dotted import at, parsed
+from cabs_core.data.tables.dotted import first, objects, parsed
 
 #: lists in a row of the pages' export that are no scores
 _LISTS = frozenset(
@@ -33,11 +33,9 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
         if _is_score(r):
             loose += _loose(r)
             continue
-        inner = parsed(r["observations"]) if isinstance(r.get("observations"), str) else r.get("observations")
-        observations = [o for o in inner if isinstance(o, Mapping)] if isinstance(inner, list) else []
-        if observations:
+        if observations := objects(r.get("observations")):
             calls += [_call(number, o, r, r.get("id")) for o in observations]
-            for score in _objects(r.get("scores")):
+            for score in objects(r.get("scores")):
                 loose += _loose({"traceId": r.get("id"), **{k: v for k, v in score.items() if v is not None}})
         elif _is_trace(r):
             loose += [Score(ids(r.get("id")), *score) for score in _row_scores(r)]
@@ -96,8 +94,7 @@ def _call(number: int, o: Record, trace: Record, trace_id: Any) -> LoggedCall:
 def _usage(observation: Record) -> dict[str, float]:
     """Tokens in and out, which Langfuse keeps by kind: `input`, `input_cached_tokens`,
     `output_reasoning_tokens`."""
-    kinds: Any = next((observation[n] for n in ("usageDetails", "usage_details") if observation.get(n)), {})
-    kinds = parsed(kinds) if isinstance(kinds, str) else kinds
+    kinds = parsed(observation.get("usageDetails") or observation.get("usage_details"))
     items = kinds.items() if isinstance(kinds, Mapping) else ()
     counts = {name: number for name, v in items if (number := count(v)) is not None}
     return {
@@ -125,16 +122,10 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
     return pairs
 
 
-def _objects(value: Any) -> list[Record]:
-    value = parsed(value) if isinstance(value, str) else value
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
 def _unpriced(call: LoggedCall) -> bool:
     """A total of 0 beside no details: no price of the model is known."""
-    details = next((v for p in ("costDetails", "cost_details") if (v := call.at(p)) is not None), None)
-    details = parsed(details) if isinstance(details, str) else details
-    total = next((v for p in FORMAT.cost if (v := at(call.views[1], p)) not in (None, "")), None)
+    details = parsed(call.first(("costDetails", "cost_details")))
+    total = first(call.views[1], *FORMAT.cost)
     empty = isinstance(details, Mapping) and all(value is None for value in details.values())
     return empty and total in (0, 0.0, "0", "0.0")
 

@@ -46,8 +46,7 @@ def _flat(record: Record) -> Record:
 
 def _object(record: Record, *paths: str) -> Any:
     for path in paths:
-        value = at(record, path)
-        value = parsed(value) if isinstance(value, str) else value
+        value = parsed(at(record, path))
         if isinstance(value, Mapping) and value:
             return value
     return None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, upwards
-from cabs_core.data.tables.dotted import at, parsed
+from cabs_core.data.tables.dotted import at, first, objects, parsed
 
 _RESULT = "gen_ai.evaluation.result"
 _MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
@@ -28,9 +28,9 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
     for number, record in records:
         for span, resource in _spans(record):
             values = _attributes(span)
-            span_id = _first(span, "spanId", "span_id", "context.span_id")
-            named = _first(span, "name", "eventName", "event_name") or values.get("event.name")
-            events = [(_event_name(e), _attributes(e), e) for e in _objects(span.get("events"))]
+            span_id = first(span, "spanId", "span_id", "context.span_id")
+            named = first(span, "name", "eventName", "event_name") or values.get("event.name")
+            events = [(_event_name(e), _attributes(e), e) for e in objects(span.get("events"))]
             if _is_event(span, str(named)):
                 events = [(str(values.get("event.name") or named), values, span)]
             for name, data, event in events:
@@ -57,30 +57,30 @@ def _is_event(span: Record, name: str) -> bool:
 
 
 def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> LoggedCall:
-    parent = _first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
-    trace = _first(span, "traceId", "trace_id", "context.trace_id")
-    status = str(_first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
+    parent = first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
+    trace = first(span, "traceId", "trace_id", "context.trace_id")
+    status = str(first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
     prefix = "gen_ai.usage."
     mine = {
         "attributes": values,  # `columns` may say where a name stands in the file
         "usage": {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
         "kind": _kind(values, span),
-        "session": _first(values, "gen_ai.conversation.id", "session.id") or trace,
+        "session": first(values, "gen_ai.conversation.id", "session.id") or trace,
         "failed": status in ("2", "error", "status_code_error", "statuscode.error"),
     }
     response = values.get("gen_ai.response.id")
     names, within = ids(span_id, response), ids(parent, trace)
-    messages = _first(values, *_MESSAGES)
+    messages = first(values, *_MESSAGES)
     messages = parsed(messages) if isinstance(messages, str) and messages.lstrip()[:1] == "[" else messages
     prompts = next(
         (m for p in ("gen_ai.prompt", "llm.input_messages", "llm.prompts") if (m := _numbered(values, p))),
         None,
     )
     scores = [
-        (str(_first(e, f"{kind}.name", "name")), value)
+        (str(first(e, f"{kind}.name", "name")), value)
         for kind in ("annotation", "evaluation")
         for e in _numbered(values, f"{kind}s")
-        if (value := _first(e, f"{kind}.score", f"{kind}.label", "score", "label")) is not None
+        if (value := first(e, f"{kind}.score", f"{kind}.label", "score", "label")) is not None
     ]
     return LoggedCall(
         number,
@@ -95,45 +95,35 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], s
 def _kind(values: dict[str, Any], span: Record) -> str:
     """What a span is: by its operation, its kind in OpenInference or OpenLLMetry, else by whether a model is
     named."""
-    kind = _first(
+    kind = first(
         values, "gen_ai.operation.name", "openinference.span.kind", "llm.request.type", "traceloop.span.kind"
     ) or span.get("span_kind")
     if isinstance(kind, str) and not kind.casefold().startswith(("spankind", "span_kind")):
         return kind.strip().casefold()
-    return "chat" if _first(values, *_MODELS) else "no call of a model"
+    return "chat" if first(values, *_MODELS) else "no call of a model"
 
 
 def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
     """(span or log record, attributes of its resource) of OTLP JSON, or the record itself."""
-    resources = [*_objects(record.get("resourceSpans")), *_objects(record.get("resourceLogs"))]
+    resources = [*objects(record.get("resourceSpans")), *objects(record.get("resourceLogs"))]
     if "scopeSpans" in record or "scopeLogs" in record:
         resources = [record]
     if not resources:
         yield record, {}
     for resource in resources:
         about = _attributes(resource.get("resource") or {})
-        for scope in [*_objects(resource.get("scopeSpans")), *_objects(resource.get("scopeLogs"))]:
-            for span in [*_objects(scope.get("spans")), *_objects(scope.get("logRecords"))]:
+        for scope in [*objects(resource.get("scopeSpans")), *objects(resource.get("scopeLogs"))]:
+            for span in [*objects(scope.get("spans")), *objects(scope.get("logRecords"))]:
                 yield span, about
-
-
-def _objects(value: Any) -> list[Record]:
-    value = parsed(value) if isinstance(value, str) else value
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _first(record: Any, *paths: str) -> Any:
-    return next((v for path in paths if (v := at(record, path)) is not None and v != ""), None)
 
 
 def _attributes(span: Any) -> dict[str, Any]:
     """Attributes as a mapping; tables of spans have a column for each."""
-    entries = span.get("attributes") if isinstance(span, Mapping) else None
-    entries = parsed(entries) if isinstance(entries, str) else entries
+    entries = parsed(span.get("attributes")) if isinstance(span, Mapping) else None
     if isinstance(entries, Mapping):
         return dict(entries)
     if isinstance(entries, list):
-        return {str(item.get("key")): _any_value(item.get("value")) for item in _objects(entries)}
+        return {str(item.get("key")): _any_value(item.get("value")) for item in objects(entries)}
     if not isinstance(span, Mapping):
         return {}
     flat = {k.removeprefix("attributes."): v for k, v in span.items() if k.startswith("attributes.")}
@@ -150,7 +140,7 @@ def _any_value(value: Any) -> Any:
         return [_any_value(v) for v in (inner or {}).get("values", [])]
     if kind == "kvlistValue":
         return {
-            str(v.get("key")): _any_value(v.get("value")) for v in _objects((inner or {}).get("values", []))
+            str(v.get("key")): _any_value(v.get("value")) for v in objects((inner or {}).get("values", []))
         }
     if kind == "intValue" and isinstance(inner, str) and inner.lstrip("-").isdecimal():
         return int(inner)
@@ -185,11 +175,11 @@ def _message(message: Record) -> Record:
     if role is None:
         return message
     if content is None:
-        parts = _numbered(message, "message.contents") or _objects(at(message, "message.contents"))
+        parts = _numbered(message, "message.contents") or objects(at(message, "message.contents"))
         content = [
             {
-                "type": _first(p, "message_content.type", "type"),
-                "text": _first(p, "message_content.text", "text"),
+                "type": first(p, "message_content.type", "type"),
+                "text": first(p, "message_content.text", "text"),
             }
             for p in parts
         ]
@@ -197,24 +187,23 @@ def _message(message: Record) -> Record:
 
 
 def _event_name(event: Record) -> str:
-    return str(_first(event, "name", "eventName") or _attributes(event).get("event.name") or "")
+    return str(first(event, "name", "eventName") or _attributes(event).get("event.name") or "")
 
 
 def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
     """Messages of the events `gen_ai.user.message`, ... and `gen_ai.client.inference.operation.details`."""
-    whole = data.get("gen_ai.input.messages")
-    whole = parsed(whole) if isinstance(whole, str) else whole
+    whole = parsed(data.get("gen_ai.input.messages"))
     if isinstance(whole, list):
         return whole
     if name.startswith("gen_ai.") and name.endswith(".message"):
         body = _any_value(event.get("body"))
-        content = _first(data, "content", "gen_ai.event.content") or _first(body, "content")
+        content = first(data, "content", "gen_ai.event.content") or first(body, "content")
         return [{"role": name.split(".")[1], "content": content}]
     return []
 
 
 def _evaluation(data: Record, span_id: Any) -> list[Score]:
-    value = _first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
+    value = first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
     about = ids(data.get("gen_ai.response.id"), span_id)
     name = str(data.get("gen_ai.evaluation.name") or "score")
     return [] if value is None else [Score(about, name, value)]

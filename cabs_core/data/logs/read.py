@@ -103,9 +103,7 @@ def read_log(
     return _log(str(path), format, raw, score_range)
 
 
-def log_of_frame(
-    frame: pd.DataFrame, columns: Mapping[str, str | None] | None = None, origin: str = "table"
-) -> Log:
+def log_of_frame(frame: pd.DataFrame, columns: Mapping[str, str | None] | None = None) -> Log:
     """A log from a data frame with a row a call; arguments and errors as of `read_log`.
 
     Raises:
@@ -116,10 +114,10 @@ def log_of_frame(
     for what, name in places.items():
         if name is not None and name not in frame.columns and (what in chosen or what in ("prompt", "model")):
             raise DataError(
-                f"{origin}: no column {name!r:.100}, which source.columns.{what} names; columns are: "
+                f"table: no column {name!r:.100}, which source.columns.{what} names; columns are: "
                 f"{listed(map(str, frame.columns), 400)}"
             )
-    return _log(origin, "table", of_rows(frame, Place(origin, 1, "row"), chosen, list(frame.columns)), None)
+    return _log("table", "table", of_rows(frame, Place("table", 1, "row"), chosen, list(frame.columns)), None)
 
 
 def _chosen(columns: Mapping[str, str | None] | None) -> dict[str, str | None]:

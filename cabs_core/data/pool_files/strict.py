@@ -1,4 +1,4 @@
-"""Base of the sections of a pool file."""
+"""Base of what YAML files hold: pool files with their sections, upstreams."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -46,12 +46,23 @@ def column_of(name: str, columns: Collection[str]) -> tuple[str, str] | None:
     return next((cut for cut in _cuts(name) if cut[0] in columns), None)
 
 
-def parsed(text: str) -> Any:
-    """What JSON in a text holds; the text itself where it is none."""
+def first(record: Any, *paths: str) -> Any:
+    """The first value at these paths that is there and not empty."""
+    return next((v for path in paths if (v := at(record, path)) is not None and v != ""), None)
+
+
+def parsed(value: Any) -> Any:
+    """What JSON in a text holds; any other text or value as it is."""
     try:
-        return json.loads(text)
+        return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
-        return text
+        return value
+
+
+def objects(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings in a list, or in JSON of one."""
+    value = parsed(value)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def shape(value: Any, depth: int = 2) -> str:

@@ -25,28 +25,25 @@ class CheckSpec:
 
     Attributes:
         name: letters, digits and `_`.
-        stage: 'outcomes' or 'splits'.
-        severity: of a failure; ERROR stops a run.
-        description, expected: one sentence; one line.
+        expected: one line.
         table: gives the table, worst row first, or why the check does not apply.
         observed: what a row of the table says; shown are rows that fail, or else the first.
-        column: what the expectation looks at.
-        arguments: further ones.
-        expectation: a class of Great Expectations.
+        column, expectation, arguments: what is looked at, a class of Great Expectations, and what it takes.
+        stage: 'outcomes' or 'splits'.
+        severity: of a failure; ERROR stops a run.
         means: what a failure means for whoever decides by the report; empty:
             nothing that a reader must know first.
         softer: why a failure only warns, though `severity` is ERROR, or ''.
     """
 
     name: str
-    stage: Stage
-    severity: Severity
-    description: str
     expected: str
     table: Callable[[Tables], pd.DataFrame | str]
     observed: str
-    column: str
     arguments: dict[str, Any]
+    stage: Stage = "outcomes"
+    severity: Severity = "WARN"
+    column: str = "value"
     means: str = ""
     expectation: str = "ExpectColumnValuesToBeBetween"
     softer: Callable[[Tables], str] = lambda t: ""
@@ -93,67 +90,45 @@ _CALL = "{model} on {prompt!r:.60} ({value:.4g})"
 CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="costs_in_range",
-        stage="outcomes",
         severity="ERROR",
-        description="Calls cost less than 1,000 USD.",
         expected="0 <= cost <= 1,000 USD",
         table=lambda t: t.calls("costs"),
         observed=_CALL,
-        column="value",
         arguments=_limits(0, 1000),
         means="Costs are USD for one call: are these prices of a million tokens?",
     ),
     CheckSpec(
         name="costs_positive",
-        stage="outcomes",
-        severity="WARN",
-        description="No call is free: a cost of 0 is usually a missing price.",
         expected="cost > 0",
         table=lambda t: t.calls("costs"),
         observed=_CALL,
-        column="value",
         arguments=_limits(0, strict_min=True),
         means="A free call is always worth making: is a price missing?",
     ),
     CheckSpec(
         name="input_tokens_in_range",
-        stage="outcomes",
-        severity="WARN",
-        description="Input token counts, where known, are plausible.",
         expected="1 to 10,000,000",
         table=lambda t: t.calls("input_tokens"),
         observed=_CALL,
-        column="value",
         arguments=_limits(1, 10_000_000),
     ),
     CheckSpec(
         name="output_tokens_in_range",
-        stage="outcomes",
-        severity="WARN",
-        description="Output token counts, where known, are plausible.",
         expected="0 to 10,000,000",
         table=lambda t: t.calls("output_tokens"),
         observed=_CALL,
-        column="value",
         arguments=_limits(0, 10_000_000),
     ),
     CheckSpec(
         name="latencies_in_range",
-        stage="outcomes",
-        severity="WARN",
-        description="Latencies, where known, lie between 0 and an hour.",
         expected="0 to 3,600 seconds",
         table=lambda t: t.calls("latencies"),
         observed=_CALL,
-        column="value",
         arguments=_limits(0, 3600),
         means="Latencies are in seconds: are these milliseconds?",
     ),
     CheckSpec(
         name="prompt_length",
-        stage="outcomes",
-        severity="WARN",
-        description="99 % of the prompts are at most 32,000 characters long.",
         expected="at most 32,000 characters for 99 %",
         table=lambda t: t.lengths,
         observed="{characters:,} characters: {prompt!r:.60}",
@@ -162,9 +137,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="enough_queries",
-        stage="outcomes",
-        severity="WARN",
-        description="There are at least 200 queries, so that a split means something.",
         expected="200 queries or more",
         table=lambda t: t.loading,
         observed="{queries:,} queries",
@@ -174,9 +146,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="queries_kept",
-        stage="outcomes",
         severity="ERROR",
-        description="At most 20 % of the queries were dropped for missing cells.",
         expected="at most 20 % dropped",
         table=lambda t: t.loading,
         observed="{dropped:,} of {read:,} queries dropped ({share_dropped:.1 %})",
@@ -189,9 +159,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="tasks_kept",
-        stage="outcomes",
-        severity="WARN",
-        description="No task lost more than half of its queries: missing cells hit all alike.",
         expected="at most half of any task dropped",
         table=lambda t: t.dropped_tasks,
         observed="{task}: {dropped:,} of {read:,} queries dropped",
@@ -201,9 +168,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="missing_at_random",
-        stage="outcomes",
-        severity="WARN",
-        description="Models score alike on the queries that are kept and on those left out.",
         expected="no model differs (p >= 0.001, adjusted for the number of models)",
         table=lambda t: t.left_out,
         observed=(
@@ -220,9 +184,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="scores_vary",
-        stage="outcomes",
-        severity="WARN",
-        description="No model is degenerate: its scores are not all the same.",
         expected="standard deviation above 0",
         table=lambda t: t.models,
         observed="{model}: scores spread by {score_sd:.3g} around {mean_score:.3f}",
@@ -232,9 +193,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="models_distinct",
-        stage="outcomes",
-        severity="WARN",
-        description="No two models have the same score on every query.",
         expected="no model with another's scores",
         table=lambda t: t.incomparable or t.twins,
         observed="{model:.60} has the scores of {same_scores_as:.60}",
@@ -245,9 +203,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="duplicates_agree",
-        stage="outcomes",
-        severity="WARN",
-        description="At most 1 % of the queries repeat a prompt with contradicting scores.",
         expected="at most 1 % of the queries",
         table=lambda t: t.logged or t.contradictions,
         observed=(
@@ -260,9 +215,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="published_scores",
-        stage="outcomes",
         severity="ERROR",
-        description="Mean scores equal those that the paper prints for its benchmark.",
         expected="equal to three decimals",
         table=lambda t: t.published("score"),
         observed="{model}: {value:.4f}, published {published:.3f}",
@@ -271,9 +224,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="published_costs",
-        stage="outcomes",
-        severity="WARN",
-        description="Mean costs equal those that the paper prints for its benchmark.",
         expected="equal to 1e-7 USD",
         table=lambda t: t.published("cost"),
         observed="{model}: {value:.4g} USD, published {published:.4g}",
@@ -282,10 +232,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="alignment_blocks",
-        stage="outcomes",
         severity="ERROR",
-        description="The models' scores are about the same queries: "
-        "within tasks they do not fall into unrelated blocks.",
         expected="no two blocks of models that correlate inside and not with each other",
         table=lambda t: t.incomparable or t.blocks,
         observed="{text}",
@@ -299,12 +246,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     ),
     CheckSpec(
         name="alignment_text",
-        stage="outcomes",
-        severity="WARN",
-        description=(
-            "The scores are about the prompts beside them: "
-            "within tasks every block is predictable from the text."
-        ),
         expected="scores that follow from the text (permutation p <= 0.01)",
         table=lambda t: t.asked_here or t.incomparable or t.block_texts,
         observed=(
@@ -324,7 +265,6 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="splits_disjoint",
         stage="splits",
         severity="ERROR",
-        description="No prompt text stands in two splits.",
         expected="one split per prompt text",
         table=lambda t: t.in_two_splits(t.outcomes.prompts),
         observed="{in_two:,} of {repeated:,} repeated prompts stand in two splits",
@@ -334,8 +274,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="copies_in_one_split",
         stage="splits",
-        severity="WARN",
-        description="Prompts that differ in case, white space, numbers or a word or two stand in one split.",
         expected="one split per group of near-duplicates",
         table=lambda t: t.in_two_splits(t.outcomes.copies),
         observed="{in_two:,} of {repeated:,} groups of near-duplicates stand in two splits",
@@ -347,7 +285,6 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="split_sizes",
         stage="splits",
         severity="ERROR",
-        description="Every split has at least 10 queries.",
         expected="at least 10 queries in each",
         table=lambda t: t.sizes,
         observed="{split} {queries:,}",
@@ -357,8 +294,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="split_fractions",
         stage="splits",
-        severity="WARN",
-        description="Split sizes are within 5 points of the wanted fractions.",
         expected="within 5 points",
         table=lambda t: t.fractions,
         observed="{split} {share:.1 %}, wanted {wanted_share:.1 %}",
@@ -372,8 +307,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="split_task_mix",
         stage="splits",
-        severity="WARN",
-        description="Train and test have the same mix of tasks (chi-square, p >= 0.001).",
         expected="p >= 0.001",
         table=lambda t: t.shift_wanted or t.task_mix,
         observed="p = {p_value:.3g}; most moved: {task} ({train_share:.1 %} of train, "
@@ -384,8 +317,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="split_score_drift",
         stage="splits",
-        severity="WARN",
-        description="No model's mean score differs between train and test (z test, p >= 0.001).",
         expected="p >= 0.001 for every model (Bonferroni)",
         table=lambda t: t.shift_wanted or t.logged or t.score_drift,
         observed="{model}: {train_mean:.3f} in train, {test_mean:.3f} in test (p = {adjusted_p_value:.3g})",
@@ -395,9 +326,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="split_length_drift",
         stage="splits",
-        severity="WARN",
-        description="Prompt lengths in train and test have one distribution "
-        "(Kolmogorov-Smirnov, p >= 0.001).",
         expected="p >= 0.001",
         table=lambda t: t.shift_wanted or t.length_drift,
         observed="p = {p_value:.3g}; medians {train_median:,.0f} and {test_median:,.0f} characters",
@@ -407,8 +335,6 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="source_split_kept",
         stage="splits",
-        severity="WARN",
-        description="At least 99 % of the queries stay in the source's own split.",
         expected="99 % or more",
         table=lambda t: t.source_split,
         observed="{share_kept:.2 %} kept",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,23 @@ from cabs_core.report.plots.figure import Figure
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-@lru_cache(maxsize=1)
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert, which brings them along.
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert, which brings them along."""
+    try:
+        return start_bundling().result()
+    except BaseException:
+        start_bundling.cache_clear()  # the disk was full, say: the next page tries again
+        raise
 
-    Bundling takes seconds, so the result is kept under `CABS_HOME/cache`, by the versions it comes from and
-    its hash.
-    """
+
+@cache
+def start_bundling() -> Future[str]:
+    """Begin to make `vega_bundle` in a thread; it takes seconds, in which other threads go on."""
+    return ThreadPoolExecutor(1).submit(_bundle)
+
+
+def _bundle() -> str:
+    """The script, kept under `CABS_HOME/cache` by the versions that it comes from and its hash."""
     folder = cabs_home() / "cache" / "pages"
     name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
     for path in folder.glob(f"{name}-*.js"):
