@@ -25,7 +25,7 @@ from cabs_core.data.logs.calls import (
     prompt_of,
     token_counts,
 )
-from cabs_core.data.tables import Place, Table, open_table
+from cabs_core.data.tables import Table, open_table
 from cabs_core.data.tables.dotted import shape
 from cabs_core.data.tables.files import files_of
 from cabs_core.data.tables.records import read_records
@@ -110,16 +110,8 @@ def of_a_table(table: Table, chosen: Mapping[str, str | None]) -> RawCalls:
     for what, name in places.items():
         if name is not None and name not in needed and (what in chosen or what in ("prompt", "model")):
             raise table.absent(name, f"source.columns.{what}")
-    frame = table.read(needed)
-    return of_rows(frame, table.place("row"), chosen, [c for c in table.columns if c])
-
-
-def of_rows(
-    frame: pd.DataFrame, place: Place, chosen: Mapping[str, str | None], names: list[str]
-) -> RawCalls:
-    """Calls of a frame that has the columns that are named."""
-    places = {**PLACES, **chosen}
-    used = {what: name for what, name in places.items() if name is not None and name in frame.columns}
+    frame, place = table.read(needed), table.place("row")
+    used = {what: name for what, name in places.items() if name in needed}
     cells = {
         what: frame[name].astype(object).where(frame[name].notna(), None).tolist()
         for what, name in used.items()
@@ -137,7 +129,7 @@ def of_rows(
         scores = [] if score is None else [score]
         calls.append(RawCall(place.first_row + i, text, model, scores, **row))
         rows.append(place.row(i))
-    unused = [str(c) for c in names if not _is_read(str(c), used.values())]
+    unused = [name for name in table.columns if name and not _is_read(name, needed)]
     return RawCalls(calls, rows, len(frame), left_out, unused, [], places)
 
 

@@ -13,10 +13,10 @@ import pandas as pd
 
 from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.data.logs.calls import moment
-from cabs_core.data.logs.gather import FORMATS, PLACES, RawCalls, of_a_table, of_a_writer, of_rows
+from cabs_core.data.logs.gather import FORMATS, PLACES, RawCalls, of_a_table, of_a_writer
 from cabs_core.data.logs.names import alike
 from cabs_core.data.logs.receipt import Receipt
-from cabs_core.data.tables import Place, number_column, open_table, text_column, text_or_blank
+from cabs_core.data.tables import FrameTable, Place, number_column, open_table, text_column, text_or_blank
 
 
 @dataclass(frozen=True)
@@ -109,15 +109,7 @@ def log_of_frame(frame: pd.DataFrame, columns: Mapping[str, str | None] | None =
     Raises:
         DataError: a column that was named is not there.
     """
-    chosen = _chosen(columns)
-    places = {**PLACES, **chosen}
-    for what, name in places.items():
-        if name is not None and name not in frame.columns and (what in chosen or what in ("prompt", "model")):
-            raise DataError(
-                f"table: no column {name!r:.100}, which source.columns.{what} names; columns are: "
-                f"{listed(map(str, frame.columns), 400)}"
-            )
-    return _log("table", "table", of_rows(frame, Place("table", 1, "row"), chosen, list(frame.columns)), None)
+    return _log("table", "table", of_a_table(FrameTable(frame), _chosen(columns)), None)
 
 
 def _chosen(columns: Mapping[str, str | None] | None) -> dict[str, str | None]:

@@ -26,9 +26,10 @@ from cabs_core.data.tables.files import files_of, is_samples, readable
 from cabs_core.data.tables.parquet import Parquet
 from cabs_core.data.tables.records import Records, read_records
 from cabs_core.data.tables.samples import Samples, samples_in
-from cabs_core.data.tables.table import Shards, Table
+from cabs_core.data.tables.table import FrameTable, Shards, Table
 
 __all__ = [
+    "FrameTable",
     "Place",
     "Table",
     "at",

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.tables.dotted import at, column_of
+from cabs_core.data.tables.dotted import column_of
 from cabs_core.data.tables.files import opened, readable
-from cabs_core.data.tables.table import Table
+from cabs_core.data.tables.table import Table, named_columns
 
 _LARGEST_BLOCK = 64 << 20  # bytes parsed at a time, so no row may be longer
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
@@ -59,14 +59,7 @@ class Delimited(Table):
         once = {place[0] for name, place in places.items() if place and name in repeated}
         with readable(self.path):
             frame = self._parsed(needed, once)
-        return pd.DataFrame(
-            {
-                name: frame[column]
-                if not path
-                else pd.Series([at(v, path) for v in frame[column]], dtype=object)
-                for name, (column, path) in ((n, p) for n, p in places.items() if p)
-            }
-        )
+        return named_columns(frame, names)
 
     def _parsed(self, needed: dict[str, int], once: Collection[str]) -> pd.DataFrame:
         """Columns by their names, given {name: place}."""

@@ -99,6 +99,28 @@ class Table(ABC):
         return DataError(f"{self.path}: no row has a value at {path!r:.100} of {column!r:.100}; {holds}")
 
 
+def named_columns(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Columns of a frame, or what stands at dotted paths in them, by these names."""
+    places = {name: column_of(name, frame.columns) for name in names}
+    return pd.DataFrame(
+        {
+            name: pd.Series([at(v, path) for v in frame[column]], dtype=object) if path else frame[column]
+            for name, (column, path) in ((n, p) for n, p in places.items() if p)
+        }
+    )
+
+
+class FrameTable(Table):
+    """A data frame that is at hand; messages call it `table`."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.path, self.columns = Path("table"), [str(column) for column in frame.columns]
+        self._frame = frame.set_axis(self.columns, axis=1).reset_index(drop=True)
+
+    def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        return named_columns(self._frame, names)
+
+
 class Shards(Table):
     """Several files with the same columns, one after the other; `model=NAME` in a folder's name is a column.
 
