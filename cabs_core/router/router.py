@@ -327,8 +327,8 @@ class Router(LoggedBundle):
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings `[n, e]` float32; those of recent texts are remembered."""
         keys = [prompt_hash(text) for text in texts]
-        new = [i for i, key in enumerate(keys) if key not in self._recent]
-        vector_of = dict(self._recent) if not new else {k: self._recent[k] for k in keys if k in self._recent}
+        vector_of = dict(self._recent)  # what another thread drops meanwhile stays here
+        new = [i for i, key in enumerate(keys) if key not in vector_of]
         if new:
             vectors = self.encoder.encode([texts[i] for i in new])
             vector_of |= {keys[i]: vector for i, vector in zip(new, vectors, strict=True)}
