@@ -256,7 +256,7 @@ def decided(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> list
                     row[label] = float(np.mean([promised(name, rng, n, times) for _ in range(tables)]))
                 rows.append(row)
     for number, costs in enumerate(VARIANCES if what == "power" else ()):
-        for gain in (0.25, 0.5, 1.0):
+        for gain in (0.25, 0.5):
             for n in sizes:
                 rng = np.random.default_rng([seed, n, number])
                 ours, usual = np.mean([excludes(gain, costs, rng, n) for _ in range(tables)], axis=0)

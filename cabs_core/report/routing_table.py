@@ -20,7 +20,7 @@ import numpy as np
 
 from cabs_core.algorithms.predictors.clusters import kmeans_centers, nearest_center, unit_rows
 from cabs_core.base.errors import DataError
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics import cost_error, mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report.evidence import Evidence, Played
@@ -143,9 +143,9 @@ def routing_table(
                 tuple(p.arms[j] for j in np.argsort(-means, kind="stable") if j != model),
                 int(here.sum()),
                 float(here.mean()),
-                _mean(real.score[here, model], clusters[here], 1.0),
-                _mean(1000.0 * real.cost[here, model], clusters[here], 0.0),
-                None if model == default else _mean(gain, clusters[here], 1.0),
+                _mean(real.score[here, model], clusters[here]),
+                _mean(1000.0 * real.cost[here, model], clusters[here], 1000.0 * p.dearest_calls[model]),
+                None if model == default else _mean(gain, clusters[here]),
                 _examples(outcomes, points, near, centers[g]) if examples else (),
             )
         )
@@ -195,11 +195,14 @@ def _better(worth: np.ndarray, clusters: np.ndarray, default: int, groups: int) 
     return best if low > 0.0 else default
 
 
-def _mean(values: np.ndarray, clusters: np.ndarray, unit: float) -> Bounded:
-    """A mean with its interval; NaN where there is no value."""
+def _mean(values: np.ndarray, clusters: np.ndarray, dearest: float | None = None) -> Bounded:
+    """A mean with its interval, of costs if the dearest one is given; NaN where there is no value."""
     if not len(values):
         return Bounded(math.nan)
-    return estimate(float(values.mean()), mean_error(values, clusters=clusters, unit=unit), 1)
+    mean, error = float(values.mean()), mean_error(values, clusters=clusters, unit=float(dearest is None))
+    if dearest is not None:
+        error = cost_error(error, values, clusters, dearest=dearest, mean=mean)
+    return estimate(mean, error, 1)
 
 
 def _lost(played: Played, r: int, table: np.ndarray, order: np.ndarray, clusters: np.ndarray) -> Bounded:

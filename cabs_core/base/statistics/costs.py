@@ -27,7 +27,14 @@ _LEAST = 10
 _BEYOND = 50.0
 
 
-def cost_error(error: Error, costs: ArrayLike, clusters: ArrayLike | None = None, *, dearest: float) -> Error:
+def cost_error(
+    error: Error,
+    costs: ArrayLike,
+    clusters: ArrayLike | None = None,
+    *,
+    dearest: float,
+    mean: float | None = None,
+) -> Error:
     """Error of a mean cost, or of a difference of two, that knows of dear calls which were not drawn.
 
     As wide as the tail of the costs may reach (`tail_factor`), and a cluster that was not seen may cost what
@@ -37,9 +44,11 @@ def cost_error(error: Error, costs: ArrayLike, clusters: ArrayLike | None = None
         error: as the draws show it. costs: `[n]` USD that were paid, of a difference for both: one may hide
             the other's tail.
         dearest: USD of the dearest call of all models that may be asked, other splits included.
+        mean: of a mean cost, itself: a call that was not seen costs 0 at least; None: of a difference.
     """
     factor = tail_factor(costs, clusters)
-    return replace(error.widened(factor), unit=dearest) if math.isfinite(factor) else UNKNOWN
+    known = math.isfinite(factor)
+    return replace(error.widened(factor), unit=dearest, unit_low=mean) if known else UNKNOWN
 
 
 def _spread(logs: np.ndarray, bound: float = 0.0) -> float:

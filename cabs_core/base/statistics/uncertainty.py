@@ -53,6 +53,7 @@ class Error:
         unit: the possible range of a single value: 1 of scores,
             utilities and their differences; 0: no value is bounded.
         farthest_low, farthest_high: what the farthest cluster adds to the mean, below and above it.
+        unit_low: the same as `unit` of values that pull the mean down; None: the same. A cost is at least 0.
     """
 
     se: float
@@ -63,6 +64,7 @@ class Error:
     unit: float = 0.0
     farthest_low: float = 0.0
     farthest_high: float = 0.0
+    unit_low: float | None = None
 
     def with_trials(self, se: float, trials: int) -> Error:
         """The same with the error over so many trials added, as two-way clustering does;
@@ -113,11 +115,18 @@ class Error:
         usual = lump + z * math.hypot(self.se, lump) + skewed * lump
         if self.unit == 0:
             return usual + (farthest if lump > 0 else 0.0)
-        return max(usual, self.unseen(min(2 * tail, 1.0)))
+        return max(usual, self._range(side) * self._missed(min(2 * tail, 1.0)))
 
     def unseen(self, level: float = LEVEL) -> float:
         """What the mean may lose by values of one `unit` in the share of traffic that was not seen."""
-        return self.unit * (1.0 - math.pow(level, 1.0 / max(self.clusters, 1.0)))
+        return self.unit * self._missed(level)
+
+    def _missed(self, level: float) -> float:
+        """The share of the traffic that so many clusters may have missed."""
+        return 1.0 - math.pow(level, 1.0 / max(self.clusters, 1.0))
+
+    def _range(self, side: Literal["low", "high"]) -> float:
+        return self.unit_low if side == "low" and self.unit_low is not None else self.unit
 
     def interval(self, value: float, compared: int = 1) -> tuple[float, float]:
         """95 % interval of the mean, simultaneously for `compared` of them; NaN where it is not known."""
@@ -130,7 +139,8 @@ class Error:
         if math.isnan(difference) or math.isnan(self.se):
             return math.nan
         size, side = abs(difference), "low" if difference > 0 else "high"
-        missed = max(1.0 - size / self.unit, 0.0) ** self.clusters if self.unit > 0 else 0.0
+        unit = self._range(side)  # type: ignore[arg-type]
+        missed = max(1.0 - size / unit, 0.0) ** self.clusters if unit > 0 else 0.0
         if size == 0:
             return 1.0
         bounded = replace(self, clusters=math.inf)  # what was not seen is `missed`

@@ -249,7 +249,10 @@ def evaluate(
         if name == "cost":
             dearest, paid = float(outcome[w > 0].max(initial=0.0)), share * w * outcome
             both = paid + share * logged * outcome
-            se_dr, se_snips = (cost_error(e, paid, clusters, dearest=dearest) for e in (se_dr, se_snips))
+            se_dr, se_snips = (
+                cost_error(e, paid, clusters, dearest=dearest, mean=max(mean_cost, 0.0))
+                for e, mean_cost in ((se_dr, dr), (se_snips, value))
+            )
             # a call that was not drawn would have been dear for what was played, too
             gap_dr, gap_snips = (cost_error(e, both, clusters, dearest=0.0) for e in (gap_dr, gap_snips))
             no_interval = _unbounded(se_dr.se + gap_dr.se, uncovered)

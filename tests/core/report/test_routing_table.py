@@ -74,7 +74,14 @@ def test_a_task_gets_another_model_only_where_the_train_prompts_show_it(world):
     better = next(row for row in table.rows if row.group == "task 1")
     assert better.over_default.low > 0.0 and better.others[0] != "model-1" and len(better.others) == 2
     assert better.score.low < better.score.value < better.score.high
-    assert better.cost.value == pytest.approx(0.1)  # USD per 1,000
+    assert 0.1 * 0.96 < better.cost.low < better.cost.value == pytest.approx(0.1)  # USD per 1,000
+    dear = replace(
+        world[0].problem, offline_costs=world[0].problem.offline_costs + 1.0
+    )  # USD a call, in train
+    unseen = made((Evidence(dear, world[0].folders, {}), *world[1:])).rows
+    assert all(
+        row.cost.high == pytest.approx(1000 * (1 - 0.05 ** (1 / row.queries)), rel=0.01) for row in unseen
+    )
     assert all("of task 1" in text for text in better.examples) and len(better.examples) == 8
     few = world[2].copy()
     few[30:600] = "test"  # ten train prompts a task show nothing
