@@ -134,6 +134,8 @@ class PointPolicy(StaticPolicy):
         self.on_embeddings = bool(values["on_embeddings"])
         for name in self._ARRAYS:
             setattr(self, name, arrays.get(name))
+        if arrays:
+            self.of_today(arrays[self._ARRAYS[-1]])  # refuses what is of other arms
 
 
 class AvengersOptions(PolicyOptions):

@@ -246,6 +246,7 @@ class BestSingle(StaticPolicy):
         """Inverse of `state`."""
         super().set_state(arrays, values)
         self.means = arrays["means"]
+        self.of_today(self.means)  # refuses what is of other arms
 
 
 class OracleBest(StaticPolicy):

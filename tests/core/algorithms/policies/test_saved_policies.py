@@ -137,6 +137,15 @@ def test_altered_headers_are_refused(name, key, tmp_path):
         assert len(str(caught.value)) < 1200
 
 
+@pytest.mark.parametrize("columns", [[0, 1, 2], [0, 0, 1, 2], [0, 1, 2, 4], [-2, 0, 1, 2], "x", None])
+@pytest.mark.parametrize("name", ["best_single", "eagle"])
+def test_arms_without_a_place_among_the_trained_ones_are_refused(name, columns, tmp_path):
+    used(name).save(tmp_path / "p")
+    rewrite(tmp_path / "p", header=lambda h: h["values"].update(columns=columns))
+    with pytest.raises(ProvenanceError):
+        load_policy(tmp_path / "p")
+
+
 def test_damaged_files_are_refused(tmp_path):
     used("lin_ucb").save(tmp_path / "sound")
     data = (tmp_path / "sound" / "state.npz").read_bytes()
