@@ -88,7 +88,7 @@ def why(v: Verdict) -> str:
     if v.carriers is not None:
         text += f" All the money rests on as few as {number_of(round(v.carriers), 'prompt')}: "
         text += "how much is saved cannot be told from these queries."
-    if v.at_limit:
+    if v.at_limit and v.prompts_needed is None:
         text += (
             f" It may save just {percentage(SAVES)} of the cost, the least that counts: were it so, no "
             "number of prompts would tell."

@@ -309,15 +309,20 @@ def _at_end(
     )
 
 
-def headline(verdict: Verdict) -> str:
-    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N more prompts would do)`."""
+def headline(verdict: Verdict, where: str = "") -> str:
+    """`Deploy X`, `Keep model Y` or `Not enough data to tell (about N more prompts would do)`.
+
+    Args:
+        where: of which of several values that number is.
+    """
     if verdict.decision == "deploy":
         return f"Deploy {label(verdict.router)}"
     if verdict.decision == "keep":
         return f"Keep {'model ' if not verdict.model.startswith('the best') else ''}{verdict.model}"
     if verdict.prompts_needed is None:
         return "Not enough data to tell"
-    return f"Not enough data to tell (about {round_up(verdict.prompts_needed):,} more prompts would do)"
+    number = f"about {round_up(verdict.prompts_needed):,} more prompts would do"
+    return f"Not enough data to tell ({number}{where})"
 
 
 def summary(verdicts: list[Verdict]) -> str:
@@ -328,7 +333,9 @@ def summary(verdicts: list[Verdict]) -> str:
     names = [_use(v) for v in cases]
     if len(set(names)) == 1:
         # of the values where nothing can be told, the one that needs the fewest prompts
-        return headline(min(cases, key=lambda v: v.prompts_needed or math.inf))
+        fewest = min(cases, key=lambda v: v.prompts_needed or math.inf)
+        where = "" if len({v.prompts_needed for v in cases}) == 1 else f" {_span(fewest, fewest)}"
+        return headline(fewest, where)
     parts = [(name, list(group)) for name, group in groupby(cases, _use)]
     if len(parts) <= 3:
         text = "; ".join(f"{name} {_span(group[0], group[-1])}" for name, group in parts)

@@ -430,6 +430,10 @@ def test_headlines_and_cards_of_all_decisions():
     unsure = fields(verdict_at(None, "unsure"), "one")
     assert unsure["headline"] == "Not enough data to tell (about 1,300 more prompts would do)"
     assert "--rho" not in unsure["export"]
+    just = [
+        fields(verdict_at(0.1, "unsure", at_limit=True, prompts_needed=n), "one")["why"] for n in (90, None)
+    ]
+    assert ["no number of prompts" in text for text in just] == [False, True]
     as_good = verdict_at(0.05, "deploy", utility=around(0.0, 0.004), quality=around(0.004, 0.01))
     assert "answers as well as gpt-x" in fields(as_good, "one")["why"]
     free = verdict_at(0.05, "keep", saved=None, model_cost=0.0)
@@ -572,6 +576,10 @@ def test_one_line_for_all_values():
     mixed = said(at(0.01, "keep", model="gpt-small"), at(0.1, "deploy"), at(0.2, "deploy"))
     where = "where a right answer is worth"
     assert mixed == f"Keep gpt-small {where} $0.01; deploy Hier-mix {where} $0.10 to $0.20"
+    unsure = [at(0.01, "unsure", prompts_needed=9000), at(0.1, "unsure", prompts_needed=310)]
+    of_one = "about 310 more prompts would do where a right answer is worth $0.10"
+    assert said(*unsure) == f"Not enough data to tell ({of_one})"
+    assert said(unsure[0], unsure[0]).endswith("(about 9,000 more prompts would do)")
     many = said(*(at(v, d) for v, d in ((1, "keep"), (2, "unsure"), (3, "keep"), (4, "deploy"))))
     routers = said(
         *(at(v, "deploy", router=r) for v, r in ((1, "ridge"), (2, "knn"), (3, "ridge"), (4, "knn")))
