@@ -14,7 +14,16 @@ from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
 from cabs_core.report.plots import Figure, FigureTable, ViewChoice, bars, intervals, lines, points
-from cabs_core.report.plots.charts import NARROW, band, cost_scale, encodings, end_labels, short, tooltips
+from cabs_core.report.plots.charts import (
+    NARROW,
+    band,
+    cost_scale,
+    encodings,
+    end_labels,
+    interval,
+    short,
+    tooltips,
+)
 from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models
@@ -22,6 +31,9 @@ from cabs_core.report.tables import missing, number_text, saving_span, saving_te
 from cabs_core.report.verdict import routers
 
 _MOST_MODELS = 6
+
+#: what scores and utilities may be
+UNIT = (0.0, 1.0)
 
 
 def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
@@ -42,13 +54,11 @@ def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | Non
 def overview(data: PoolData) -> Figure:
     """Mean utility of every policy with its 95 % interval."""
     board = data.board.sort_values("utility", ascending=False)
-    spread = board["policy"].map(data.margin).fillna(0.0)
     frame = pd.DataFrame(
         {
             "name": [label(p) for p in board.index],
             "value": board["utility"].to_numpy(),
-            "low": (board["utility"] - spread).to_numpy(),
-            "high": (board["utility"] + spread).to_numpy(),
+            **interval(board["utility"], board["policy"].map(data.margin), UNIT),
             "text": [f"{v:.3f}" for v in board["utility"]],
             "style": [style(p) for p in board.index],
             "hollow": (board["kind"] == "upper bound").to_numpy(),
@@ -88,7 +98,7 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         if evidence is not None and any(name == policy for name, _ in evidence.folders):
             points = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
         frames.append(
-            band(label(policy), points["x"], points["y"], points["margin"])
+            band(label(policy), points["x"], points["y"], points["margin"], UNIT)
             .assign(rho=points["rho"])
             .sort_values("x")
         )
@@ -134,8 +144,7 @@ def _frontier_chart(
     if models is not None:
         named = models.rename(columns={"model": "name", "cost": "x", "score": "y"})
         named["short"] = [short(n, 24) for n in named["name"]]
-        spread = named["margin"].fillna(0.0)
-        named = named.assign(low=named["y"] - spread, high=named["y"] + spread).drop(columns="margin")
+        named = named.assign(**interval(named["y"], named["margin"], UNIT)).drop(columns="margin")
         layers += points(named.sort_values("x"), x_title=x_title, y_title=y_title, scale=scale)
     x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(format="$~g", tickCount=5))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
@@ -213,8 +222,9 @@ def regret(data: PoolData) -> Figure | None:
     return Figure(
         key="regret",
         title="Cumulative regret over the rounds",
-        caption=f"Regret: utility lost against the best model of each query. Relative to {reference}: paired "
-        "by trial, below zero is better. Bands: two-sided 95 % intervals over trials. One unit is the "
+        caption="Regret: utility lost against the best model of each query. "
+        + (f"Relative to {reference}: paired by trial, below zero is better. " if "relative" in kinds else "")
+        + "Bands: two-sided 95 % intervals over trials. One unit is the "
         f"utility of {data.scale.unit}.",
         alt=f"Lines of cumulative regret by round for {len(order)} policies."
         + (f" {end[0]} ends at {end[2]}." if end else ""),
@@ -353,7 +363,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
 def calibration(evidence: Evidence) -> Figure:
     """Predicted against realised scores."""
     bins = facts.calibration(evidence)
-    frame = band("mean score", bins["predicted"], bins["score"], bins["margin"])
+    frame = band("mean score", bins["predicted"], bins["score"], bins["margin"], UNIT)
     error = float((bins["count"] * (bins["predicted"] - bins["score"]).abs()).sum() / bins["count"].sum())
     return Figure(
         key="calibration",

@@ -33,7 +33,7 @@ def utility(data: PoolData) -> PageTable:
     levels = regime_levels(data)
     paper, encoder = _paper_figures(data)
     board = data.board.sort_values("utility", ascending=False)
-    real = board[board["rank"].notna()].index
+    real, compared = board[board["rank"].notna()].index, data.reference in board.index
     best = {level: best_of(data.value(p, level) for p in real) for level in levels}
     rows = []
     for policy, line in board.iterrows():
@@ -44,14 +44,15 @@ def utility(data: PoolData) -> PageTable:
             row.append(estimate(value, data.value(policy, level, "utility_se"), bold=bold))
         if paper is not None:
             row += [number(paper.get((policy, level)), muted=True) for level in levels if level != "overall"]
-        row.append(
-            estimate(
-                line["versus_reference"],
-                line["versus_reference_se"],
-                signed=True,
-                bold=bool(line["versus_reference_significant"]) and line["versus_reference"] > 0,
+        if compared:
+            row.append(
+                estimate(
+                    line["versus_reference"],
+                    line["versus_reference_se"],
+                    signed=True,
+                    bold=bool(line["versus_reference_significant"]) and line["versus_reference"] > 0,
+                )
             )
-        )
         rows.append(row)
     groups = [("", 2), ("utility", len(levels))]
     headers = ["Policy", "Start", *[x.capitalize() for x in levels]]
@@ -59,10 +60,12 @@ def utility(data: PoolData) -> PageTable:
         plain = [x for x in levels if x != "overall"]
         groups.append((f"paper ({encoder})", len(plain)))
         headers += [x.capitalize() for x in plain]
-    groups.append(("paired difference", 1))
-    headers.append(f"to {label(data.reference)}")
-    note = "Bold: best real router of the column; in the last column, "
-    note += "significantly better than the reference at 5 %. "
+    note = "Bold: best real router of the column"
+    if compared:
+        groups.append(("paired difference", 1))
+        headers.append(f"to {label(data.reference)}")
+        note += "; in the last column, significantly better than the reference at 5 %"
+    note += ". "
     note += (
         "Cold start and offline labels: learns online, without or with anything learned from the train "
         "split's labels; static: never learns online; upper bound: sees rewards that no router sees. "
@@ -199,6 +202,9 @@ def efficiency(data: PoolData) -> PageTable | None:
         "Distance to frontier": lambda r: number(r.pareto_distance, 3),
         "Full-feedback gap closed": lambda r: percent(r.gap_closed),
     }
+    compared = data.reference in data.board.index
+    if not compared:  # of what was not played there is nothing to say
+        del columns[f"At {label(data.reference)}'s accuracy"], columns["Full-feedback gap closed"]
     return table_of(
         "efficiency",
         "Accuracy and money",
@@ -210,8 +216,12 @@ def efficiency(data: PoolData) -> PageTable | None:
         "is never reached. Gain: best accuracy of any setting over the best single model's, minus 1. "
         "Distance: mean distance of its settings to the frontier of all routers, cost and accuracy scaled to "
         "[0, 1] (0 is best). Cost at equal accuracy, gain and distance are LLMRouterBench's CostSave, "
-        "PerfGain and ParetoDist. Gap closed: from the reference (0 %) to LinUCB that sees every arm's "
-        "reward (100 %).",
+        "PerfGain and ParetoDist."
+        + (
+            " Gap closed: from the reference (0 %) to LinUCB that sees every arm's reward (100 %)."
+            if compared
+            else ""
+        ),
     )
 
 

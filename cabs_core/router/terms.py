@@ -51,10 +51,19 @@ class Terms:
         )
 
 
+def _as_utf8(header: str) -> str:
+    """A header as its client wrote it: servers read the bytes as Latin-1, most clients write UTF-8."""
+    try:
+        return header.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return header
+
+
 def _models(header: Any, manifest: Manifest) -> tuple[str, ...]:
     """Names in the order of the router's models."""
     names = header
     if isinstance(header, str):
+        header = _as_utf8(header)
         try:
             names = json.loads(header) if header.lstrip().startswith("[") else header.split(",")
         except ValueError:
@@ -75,7 +84,7 @@ def _value(text: Any, manifest: Manifest) -> float:
     low, high = min(manifest.rhos), max(manifest.rhos)
     least, most = 1.0 / max(highest_rho(low, high), 1.0 / MOST_USD), 1.0 / max(low, 1.0 / MOST_USD)
     try:
-        value = float("nan") if isinstance(text, bool) else float(text)
+        value = float("nan") if isinstance(text, bool) or "_" in str(text) else float(text)
     except (TypeError, ValueError):
         value = float("nan")
     if not least * (1.0 - 1e-6) <= value <= most * (1.0 + 1e-6):

@@ -112,10 +112,22 @@ def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{c}:{'N' if c in ('series', 'name') else 'Q'}", title=t) for c, t in titles.items()]
 
 
-def band(series: str, x: pd.Series, y: pd.Series, margin: pd.Series, **columns: str) -> pd.DataFrame:
-    """Rows of one line for `lines`: y, a margin (none where NaN), and text columns of choices."""
+def interval(y: pd.Series, margin: pd.Series, possible: tuple[float, float]) -> dict[str, pd.Series]:
+    """An interval as far as its values are possible: `y` and a margin, none where it is NaN."""
     margin = margin.fillna(0.0)
-    values = {"series": series, "x": x.astype(float), "y": y, "low": y - margin, "high": y + margin}
+    return {"low": (y - margin).clip(*possible), "high": (y + margin).clip(*possible)}
+
+
+def band(
+    series: str,
+    x: pd.Series,
+    y: pd.Series,
+    margin: pd.Series,
+    possible: tuple[float, float] = (-math.inf, math.inf),
+    **columns: str,
+) -> pd.DataFrame:
+    """Rows of one line for `lines`: y, its interval, and text columns of choices."""
+    values = {"series": series, "x": x.astype(float), "y": y, **interval(y, margin, possible)}
     return pd.DataFrame({**values, **columns})
 
 

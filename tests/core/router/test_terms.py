@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -37,9 +39,17 @@ def test_names_and_worths(mixed):
         ("value", "nan", "USD from"),
         ("value", "inf", "USD from"),
         ("value", True, "USD from"),
+        ("value", "1_0", "USD from"),
     ):
         with pytest.raises(RouterError, match=words.replace("[", r"\[")):
             Terms.read({f"x-cabs-{name}": bad}, mixed)
+
+
+def test_names_in_utf8():
+    """Most clients write UTF-8 into headers, which servers read as Latin-1."""
+    manifest = SimpleNamespace(names=("groß", "klein"))
+    for name in ("groß", "groß".encode().decode("latin-1")):
+        assert Terms.read({"x-cabs-models": name}, SimpleNamespace(manifest=manifest)).models == ("groß",)
 
 
 def test_a_policy_of_one_rho_takes_no_worth(router):
