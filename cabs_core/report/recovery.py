@@ -32,9 +32,8 @@ def regret_lines(
             continue
         curve = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, points).astype(int))]
         margin = pd.Series(half_width(curve[f"{column}_se"], curve["trials"]), curve.index)
-        bands[str(policy), level] = band(
-            label(policy), curve["round"], curve[column], margin, level=level, **columns
-        )
+        line = band(label(policy), curve["round"], curve[column], margin)
+        bands[str(policy), level] = line.assign(level=level, **columns)
     return bands
 
 

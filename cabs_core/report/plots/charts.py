@@ -124,11 +124,9 @@ def band(
     y: pd.Series,
     margin: pd.Series,
     possible: tuple[float, float] = (-math.inf, math.inf),
-    **columns: str,
 ) -> pd.DataFrame:
-    """Rows of one line for `lines`: y, its interval, and text columns of choices."""
-    values = {"series": series, "x": x.astype(float), "y": y, **interval(y, margin, possible)}
-    return pd.DataFrame({**values, **columns})
+    """Rows of one line for `lines`: y and its interval."""
+    return pd.DataFrame({"series": series, "x": x.astype(float), "y": y, **interval(y, margin, possible)})
 
 
 def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
