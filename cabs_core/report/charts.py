@@ -16,11 +16,9 @@ from cabs_core.report.names import LEVEL_NAMES, headline, label, style
 from cabs_core.report.plots import Figure, FigureTable, ViewChoice, bars, intervals, lines, points
 from cabs_core.report.plots.charts import (
     NARROW,
-    band,
     cost_scale,
     encodings,
     end_labels,
-    interval,
     short,
     tooltips,
 )
@@ -31,9 +29,6 @@ from cabs_core.report.tables import missing, number_text, saving_span, saving_te
 from cabs_core.report.verdict import routers
 
 _MOST_MODELS = 6
-
-#: what scores and utilities may be
-UNIT = (0.0, 1.0)
 
 
 def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
@@ -54,11 +49,13 @@ def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | Non
 def overview(data: PoolData) -> Figure:
     """Mean utility of every policy with its 95 % interval."""
     board = data.board.sort_values("utility", ascending=False)
+    ends = [data.interval(policy) for policy in board.index]
     frame = pd.DataFrame(
         {
             "name": [label(p) for p in board.index],
             "value": board["utility"].to_numpy(),
-            **interval(board["utility"], board["policy"].map(data.margin), UNIT),
+            "low": [low for low, _ in ends],
+            "high": [high for _, high in ends],
             "text": [f"{v:.3f}" for v in board["utility"]],
             "style": [style(p) for p in board.index],
             "hollow": (board["kind"] == "upper bound").to_numpy(),
@@ -87,7 +84,8 @@ def overview(data: PoolData) -> Figure:
 def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     """Single models as points, policies as lines over rho, on a logarithmic cost axis."""
     marts = data.mart("pareto_frontier").rename(columns={"cost_per_1000_calls": "x", "score": "y"})
-    marts["margin"] = half_width(marts["score_se_trials"], data.info["trials"])
+    margin = np.nan_to_num(half_width(marts["score_se_trials"], data.info["trials"]))
+    marts["low"], marts["high"] = ((marts["y"] + m).clip(0.0, 1.0) for m in (-margin, margin))
     drawn = [p for p in data.board.index if p not in (*NO_ROUTERS, ORACLE_BEST) and p in set(marts["policy"])]
     shown = {
         p for p in headline(drawn, data.best, data.reference) if data.board.loc[p, "kind"] != "upper bound"
@@ -97,11 +95,7 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         points = marts[marts["policy"] == policy]
         if evidence is not None and any(name == policy for name, _ in evidence.folders):
             points = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
-        frames.append(
-            band(label(policy), points["x"], points["y"], points["margin"], UNIT)
-            .assign(rho=points["rho"])
-            .sort_values("x")
-        )
+        frames.append(points[["rho", "x", "y", "low", "high"]].assign(series=label(policy)).sort_values("x"))
     frame = pd.concat(frames[1:] or frames)
     models = facts.single_models(evidence) if evidence is not None else None
     styles, legend = legend_of(drawn, shown)
@@ -144,7 +138,6 @@ def _frontier_chart(
     if models is not None:
         named = models.rename(columns={"model": "name", "cost": "x", "score": "y"})
         named["short"] = [short(n, 24) for n in named["name"]]
-        named = named.assign(**interval(named["y"], named["margin"], UNIT)).drop(columns="margin")
         layers += points(named.sort_values("x"), x_title=x_title, y_title=y_title, scale=scale)
     x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(format="$~g", tickCount=5))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
@@ -363,7 +356,8 @@ def shares(evidence: Evidence, router: str) -> Figure:
 def calibration(evidence: Evidence) -> Figure:
     """Predicted against realised scores."""
     bins = facts.calibration(evidence)
-    frame = band("mean score", bins["predicted"], bins["score"], bins["margin"], UNIT)
+    frame = bins.rename(columns={"predicted": "x", "score": "y"}).drop(columns="count")
+    frame["series"] = "mean score"
     error = float((bins["count"] * (bins["predicted"] - bins["score"]).abs()).sum() / bins["count"].sum())
     return Figure(
         key="calibration",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -189,11 +189,12 @@ class PoolData:
                 return sign * float(row["difference"]), float(row["difference_se"]), bool(row["significant"])
         return None
 
-    def margin(self, policy: str) -> float:
-        """Half of the 95 % interval of a policy's mean utility, over trials and queries; NaN: not known."""
+    def interval(self, policy: str) -> tuple[float, float]:
+        """95 % interval of a policy's mean utility, over trials and queries."""
         line = self.regimes.loc[policy, "overall"]
         over = float(line["utility_se_trials"]), float(line["utility_se_queries"])
-        return two_way_error(*over, int(line["trials"]), int(self.info["independent"])).margin
+        error = two_way_error(*over, int(line["trials"]), int(self.info["independent"]))
+        return replace(error, unit=1.0).of_a_score(float(line["utility"]))
 
     def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
         """A column of a policy's row for a regime; None: no such row, or not known."""

@@ -238,7 +238,8 @@ def load_evidence(
     folders = {}
     for path in sorted((artifacts_dir / "replay" / pool).glob("*/*/run.parquet")):
         run = _table(path, ["policy", "rho", "problem_hash"]).iloc[0]
-        if run["problem_hash"] == problem_hash and float(run["rho"]) in data.compared:
+        of_pool = run["problem_hash"] == problem_hash and run["policy"] in data.board.index
+        if of_pool and float(run["rho"]) in data.compared:
             folders[str(run["policy"]), float(run["rho"])] = path.parent
     if not folders:
         return None
@@ -270,35 +271,36 @@ def _table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
 
 
 def single_models(evidence: Evidence) -> pd.DataFrame:
-    """Every model alone on the replayed queries: model, score, cost (USD per 1,000), margin, front.
-
-    margin: half of the score's 95 % interval.
+    """Every model alone on the replayed queries: model, score with the ends `low` and `high` of its 95 %
+    interval, cost (USD per 1,000), front.
 
     `front`: no other model is at least as cheap and scores at least as high, and is better in one of the two.
     """
     p, cells = evidence.problem, evidence.real()
     score, cost = cells.score.mean(axis=0), 1000 * cells.cost.mean(axis=0)
     frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
-    frame["margin"] = [mean_error(values, clusters=p.clusters).margin for values in cells.score.T]
+    intervals = [
+        mean_error(values, clusters=p.clusters).of_a_score(mean)
+        for values, mean in zip(cells.score.T, score, strict=True)
+    ]
+    frame[["low", "high"]] = intervals
     frame["front"] = pareto_mask(cost, score)
     return frame.sort_values("score", ascending=False, kind="stable", ignore_index=True)
 
 
 def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
-    """A policy by rho: rho, score, cost (USD per 1,000), margin (half the 95 % interval of the score)."""
+    """A policy by rho: rho, score with the ends `low` and `high` of its 95 % interval, cost (USD per
+    1,000)."""
     played = evidence.played(policy)
-    errors = [
-        mean_error(score, plays, evidence.problem.clusters, trials=trials).margin
-        for plays, score, trials in zip(played.plays, played.score, played.trials["score"], strict=True)
-    ]
-    return pd.DataFrame(
-        {
-            "rho": played.rhos,
-            "score": played.mean("score"),
-            "cost": 1000 * played.mean("cost"),
-            "margin": errors,
-        }
+    frame = pd.DataFrame(
+        {"rho": played.rhos, "score": played.mean("score"), "cost": 1000 * played.mean("cost")}
     )
+    of_rhos = zip(played.plays, played.score, played.trials["score"], frame["score"], strict=True)
+    frame[["low", "high"]] = [
+        mean_error(score, plays, evidence.problem.clusters, trials=trials).of_a_score(mean)
+        for plays, score, trials, mean in of_rhos
+    ]
+    return frame
 
 
 def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
@@ -401,7 +403,7 @@ def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int
 def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     """Predicted against realised (real) scores of all models on the replayed queries, in bins of equal width.
 
-    Columns: predicted, score, margin (half of its 95 % interval; all models of a prompt, and all prompts of a
+    Columns: predicted, score, low and high (its 95 % interval; all models of a prompt, and all prompts of a
     cluster, are one observation), count; empty bins are left out.
     """
     p = evidence.problem
@@ -415,16 +417,12 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     )
     if p.observed is not None:
         frame = frame[p.observed.ravel() > 0]
-    rows = [
-        {
-            "predicted": part["predicted"].mean(),
-            "score": part["score"].mean(),
-            "margin": mean_error(part["score"], clusters=part["cluster"]).margin,
-            "count": len(part),
-        }
-        for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1))
-    ]
-    return pd.DataFrame(rows, columns=["predicted", "score", "margin", "count"])
+    rows = []
+    for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1)):
+        mean = float(part["score"].mean())
+        ends = mean_error(part["score"], clusters=part["cluster"]).of_a_score(mean)
+        rows.append((part["predicted"].mean(), mean, *ends, len(part)))
+    return pd.DataFrame(rows, columns=["predicted", "score", "low", "high", "count"])
 
 
 def smallest_propensities(evidence: Evidence) -> pd.DataFrame:

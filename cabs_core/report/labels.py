@@ -88,7 +88,7 @@ def _labels(v: Verdict, names: list[str], evidence: Evidence, table: TableCost) 
     elif table.usd is not None:
         labels = replace(labels, worth_it=False)
     return replace(
-        labels, text=" ".join(filter(None, (_earned(labels, v), _month_text(labels, v), _next(labels, v))))
+        labels, text=" ".join(filter(None, (_earned(labels, v), month_text(labels, v), _next(labels, v))))
     )
 
 
@@ -201,14 +201,23 @@ def _requests(number: float) -> str:
     return f"{round_up(math.ceil(number)):,}"
 
 
-def _month_text(x: Labels, v: Verdict) -> str:
+def month_text(x: Labels, v: Verdict) -> str:
+    """What router and table cost in a month beside the single model."""
     ratio = x.cost_ratio_at_a_month
     if ratio is None or x.requests_a_month is None:
         return ""
-    text = f"In a month of {x.requests_a_month:,} requests router and table cost {percentage(ratio.value)}"
-    if ratio.low is not None and ratio.high is not None:
-        text += f" (95 % interval {percentages(max(ratio.low, 0.0), ratio.high)})"
-    return f"{text} of what {v.model} costs."
+    low, high = ratio.low, ratio.high
+    times = max(ratio.value, high or 0.0) >= 2.0
+    text = f"In a month of {x.requests_a_month:,} requests router and table cost "
+    text += f"{_times(ratio.value)} times" if times else percentage(ratio.value)
+    if low is not None and high is not None:
+        low = max(low, 0.0)
+        text += f" (95 % interval {f'{_times(low)} to {_times(high)}' if times else percentages(low, high)})"
+    return f"{text} {'' if times else 'of '}what {v.model} costs."
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.{int(ratio < 10)}f}"
 
 
 def _next(x: Labels, v: Verdict) -> str:

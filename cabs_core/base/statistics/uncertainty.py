@@ -133,6 +133,12 @@ class Error:
         tail = LEVEL / 2 / max(compared, 1)
         return value - self.reach("low", tail), value + self.reach("high", tail)
 
+    def of_a_score(self, value: float) -> tuple[float, float]:
+        """95 % interval of a mean of values in [0, 1], such as scores: 50 right answers of 50 may be of a
+        model that errs. Where nothing is known it is the value alone."""
+        low, high = self.interval(value)
+        return (value, value) if math.isnan(low) else (max(low, 0.0), min(high, 1.0))
+
     def p_value(self, difference: float) -> float:
         """p-value of the two-sided test that the mean is zero:
         the level at which `interval` ends there; NaN: not known."""

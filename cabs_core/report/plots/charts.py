@@ -112,21 +112,12 @@ def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{c}:{'N' if c in ('series', 'name') else 'Q'}", title=t) for c, t in titles.items()]
 
 
-def interval(y: pd.Series, margin: pd.Series, possible: tuple[float, float]) -> dict[str, pd.Series]:
-    """An interval as far as its values are possible: `y` and a margin, none where it is NaN."""
+def band(series: str, x: pd.Series, y: pd.Series, margin: pd.Series) -> pd.DataFrame:
+    """Rows of one line for `lines`: y and a margin (none where NaN)."""
     margin = margin.fillna(0.0)
-    return {"low": (y - margin).clip(*possible), "high": (y + margin).clip(*possible)}
-
-
-def band(
-    series: str,
-    x: pd.Series,
-    y: pd.Series,
-    margin: pd.Series,
-    possible: tuple[float, float] = (-math.inf, math.inf),
-) -> pd.DataFrame:
-    """Rows of one line for `lines`: y and its interval."""
-    return pd.DataFrame({"series": series, "x": x.astype(float), "y": y, **interval(y, margin, possible)})
+    return pd.DataFrame(
+        {"series": series, "x": x.astype(float), "y": y, "low": y - margin, "high": y + margin}
+    )
 
 
 def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:

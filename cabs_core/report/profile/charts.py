@@ -51,15 +51,17 @@ def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[st
 def costs(o: Outcomes) -> Figure:
     """Mean score against mean cost of every model."""
     cost, score = 1000 * o.costs.mean(axis=0), o.scores.mean(axis=0)
-    error = np.array([mean_error(scores, clusters=o.clusters).margin for scores in o.scores.T])
+    ends = [
+        mean_error(s, clusters=o.clusters).of_a_score(mean) for s, mean in zip(o.scores.T, score, strict=True)
+    ]
     frame = pd.DataFrame(
         {
             "name": o.arms,
             "short": [short(a) for a in o.arms],
             "x": cost,
             "y": score,
-            "low": score - error,
-            "high": score + error,
+            "low": [low for low, _ in ends],
+            "high": [high for _, high in ends],
             "front": pareto_mask(cost, score),
         }
     ).sort_values("x")

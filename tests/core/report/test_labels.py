@@ -13,9 +13,9 @@ from benchmarks.labels import TABLE_USD, WORLDS, Drawn, gap_of, next_prompts
 from benchmarks.labels import earned as coverage
 from cabs_core.base.statistics import Error
 from cabs_core.report import build_report
-from cabs_core.report.forecast import Outlook, outlook
+from cabs_core.report.forecast import Labels, Outlook, outlook
 from cabs_core.report.gap import Bounded, decide, estimate
-from cabs_core.report.labels import TableCost, earned_back, next_ones, table_cost, with_labels
+from cabs_core.report.labels import TableCost, earned_back, month_text, next_ones, table_cost, with_labels
 from cabs_core.report.verdict import Verdict
 
 GAIN = Bounded(2.0, 1.0, 4.0)
@@ -137,3 +137,18 @@ def test_report_and_verdict_say_it(pages, tmp_path):
 
 def test_without_replays_there_are_no_labels():
     assert with_labels([verdict()], SimpleNamespace(), None, TABLE) == [verdict()]
+
+
+def test_a_month_in_words():
+    """A table that costs 45 months of calls is no `4544 %`."""
+    of = SimpleNamespace(model="mini")
+    texts = [
+        month_text(Labels(None, 1000, cost_ratio_at_a_month=Bounded(*ratio)), of)
+        for ratio in ((0.8, 0.6, 1.1), (45.44, 43.09, 48.47), (1.5, 0.7, 3.2), (2.0, None, None))
+    ]
+    assert [text.removeprefix("In a month of 1,000 requests router and table cost ") for text in texts] == [
+        "80 % (95 % interval 60 to 110 %) of what mini costs.",
+        "45 times (95 % interval 43 to 48) what mini costs.",
+        "1.5 times (95 % interval 0.7 to 3.2) what mini costs.",
+        "2.0 times what mini costs.",
+    ]

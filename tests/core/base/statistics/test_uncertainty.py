@@ -296,3 +296,12 @@ def test_a_tail_is_seen_without_its_largest_draws():
     few = np.repeat([1.0, 0.0], [9, 91])
     assert statistics.tail_factor(few) == np.inf
     assert np.isnan(statistics.cost_error(statistics.mean_error(few, unit=0.0), few, dearest=1.0).se)
+
+
+@pytest.mark.parametrize(("chance", "n"), [(0.98, 50), (0.99, 100), (0.95, 30)])
+def test_a_strong_model_of_a_few_prompts_may_err(chance, n):
+    """Where most samples hold no failure the usual interval has no width: it covers .62 to .77 here."""
+    right = (np.random.default_rng(3).random((400, n)) < chance).astype(float)
+    ends = [statistics.mean_error(row).of_a_score(row.mean()) for row in right]
+    assert np.mean([low <= chance <= high for low, high in ends]) >= 0.92
+    assert min(low for low, _ in ends) >= 0.0 and max(high for _, high in ends) <= 1.0
