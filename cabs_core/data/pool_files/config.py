@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from cabs_core.base.catalog import DEFAULT_POLICIES, REFERENCE, canonical_name, sources
 from cabs_core.base.paths import safe_name
 from cabs_core.data.pool_files.collect import Collect
-from cabs_core.data.pool_files.goals import Goal
+from cabs_core.data.pool_files.goals import Goal, Requests, Usd
 from cabs_core.data.pool_files.policy_names import MOST_POLICIES, policy_names
 from cabs_core.data.pool_files.sections import (
     MOST_USD,
@@ -70,9 +70,9 @@ class ModelPool(Strict):
     #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
     goal: Goal | None = None
     #: USD that the table cost: answers, and whoever scored them; the report says when it is earned back
-    table_cost: float | None = Field(None, gt=0, le=1e9)
+    table_cost: Usd | None = None
     #: requests of the traffic that the pool is for; a goal may say them, too
-    requests_per_month: Annotated[int, Field(gt=0, le=10**12)] | None = None
+    requests_per_month: Requests | None = None
     #: checks on data whose failure no longer stops a run; the report and the leaderboard say so
     accept: tuple[Text, ...] = Field((), max_length=100)
     split: Split = Split()

@@ -6,7 +6,7 @@ import re
 from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from cabs_core.base.errors import PoolError
 from cabs_core.data.pool_files.strict import Strict
@@ -20,7 +20,19 @@ _EXAMPLES = (
 )
 #: `of` means the best single model of the table by this word
 BEST = "best"
-_Usd = Annotated[float, Field(gt=0, le=1e9)]
+_DIGITS = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+(?:e\d+)?"
+_NUMBER = re.compile(rf"\s*\$?\s*({_DIGITS})\s*(?:USD)?\s*", re.IGNORECASE)
+
+
+def _as_written(value: Any) -> Any:
+    """`$40`, `40 USD`, `100,000` and `1e6` are numbers."""
+    number = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    return float(number[1].replace(",", "")) if number else value
+
+
+#: an amount of USD, and a number of requests
+Usd = Annotated[float, BeforeValidator(_as_written), Field(gt=0, le=1e9)]
+Requests = Annotated[int, BeforeValidator(_as_written), Field(gt=0, le=10**12)]
 
 
 class Goal(Strict):
@@ -29,13 +41,13 @@ class Goal(Strict):
     quality.
     """
 
-    value_per_right_answer: _Usd | None = None  #: USD that one right answer is worth
+    value_per_right_answer: Usd | None = None  #: USD that one right answer is worth
     #: smallest mean score: a share of the model `of`, or without one the score itself
     quality: Annotated[float, Field(gt=0)] | None = None
     #: the model that `quality` is a share of; `best`: the best single model of the table
     of: Annotated[str, Field(max_length=1000)] | None = None
-    budget_per_month: _Usd | None = None  #: USD a month; needs requests_per_month
-    requests_per_month: Annotated[int, Field(gt=0, le=10**12)] | None = None
+    budget_per_month: Usd | None = None  #: USD a month; needs requests_per_month
+    requests_per_month: Requests | None = None
     #: seconds, as in 2, 2s or 800ms; a `share` of the answers come within them
     latency: Annotated[float, Field(gt=0, le=3600)] | None = None
     share: Annotated[float, Field(gt=0, lt=1)] = 0.95
