@@ -16,7 +16,7 @@ from cabs_core.base.catalog import policy_record
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.usage import MOST_USD
-from cabs_core.data.events.log import EventLog, prompt_hash
+from cabs_core.data.events.log import EventLog, check_ends, prompt_hash
 from cabs_core.data.events.retention import retract
 from cabs_core.data.events.rows import SERVED, Logged
 from cabs_core.router.charges import Prices, is_amount
@@ -218,24 +218,36 @@ class LoggedBundle:
         Raises:
             RouterError: the cost is no finite number >= 0.
         """
+        self._spend(cost, status)
+        self.log.finish(decision_id, status=status, cost=cost, **facts)
+
+    def _spend(self, cost: float | None, status: str) -> None:
         if cost is not None and not is_amount(cost):
             raise RouterError(f"cost {cost!r:.60}: expected a finite number >= 0")
         if cost is not None and self.pacer is not None:
             with self._lock:
                 self.pacer.spend(cost, answered=status in SERVED)
-        self.log.finish(decision_id, status=status, cost=cost, **facts)
 
     def log_call(
-        self, model: str, *, status: str, call_id: str | None = None, caller: str | None = None, **facts: Any
+        self,
+        model: str,
+        *,
+        status: str,
+        cost: float | None = None,
+        call_id: str | None = None,
+        caller: str | None = None,
+        **facts: Any,
     ) -> str:
         """Log a call that this router did not decide: one that named its model, say. Returns its id.
 
-        It is no draw, so nothing is learnt from it and no estimate sees it; budgets do. facts: as of
-        `finish`.
+        It is no draw, so nothing is learnt from it and no estimate sees it; budgets do. status, cost, facts:
+        as of `finish`.
         """
-        row = self.undrawn(model, None, mode="named", call_id=call_id, caller=caller)
+        check_ends(facts)
+        self._spend(cost, status)
+        facts |= {"call_id": call_id, "caller": caller}
+        row = self.undrawn(model, None, mode="named", status=status, cost=cost, **facts)
         self.log.add_decisions([row])
-        self.finish(row["id"], status=status, **facts)
         return str(row["id"])
 
     def undrawn(

@@ -21,7 +21,7 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,10 @@ _LEASE = "learner"
 #: and `doctor`: JSON, a list of sentences
 BUDGET, JOINS = "budget", "joins"
 
-#: what is known of a decision before its call ends
-_BEGUN = tuple(name for name in DECISIONS if name not in ("seq", "retracted", *ENDS))
+#: columns that a row brings
+_GIVEN = tuple(name for name in DECISIONS if name not in ("seq", "retracted"))
 _ADD = (
-    f"INSERT INTO decisions ({', '.join(_BEGUN)}) VALUES ({', '.join('?' * len(_BEGUN))}) "
+    f"INSERT INTO decisions ({', '.join(_GIVEN)}) VALUES ({', '.join('?' * len(_GIVEN))}) "
     "ON CONFLICT (id) DO NOTHING RETURNING seq"
 )
 _ADD_BODY = f"INSERT INTO bodies ({', '.join(BODIES)}) VALUES ({', '.join('?' * len(BODIES))})"
@@ -134,19 +134,21 @@ class EventLog(EventReads):
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
         """Append decisions (columns of `decisions` and `bodies`; arrays as arrays). All of them or none.
 
-        A row that names a decision in `kept` is a turn of its conversation and gets no body.
+        A row that names a decision in `kept` is a turn of its conversation and gets no body. One whose call
+        has ended has its status and facts of `ENDS`.
         """
 
         def work(run: Run) -> None:
             for row in rows:
                 values = {**row, "status": row.get("status", "decided")}
                 values |= {name: name_of(row[name]) for name in NAMED if row.get(name) is not None}
-                added = run(_ADD, [values.get(name) for name in _BEGUN]).fetchall()
+                added = run(_ADD, [values.get(name) for name in _GIVEN]).fetchall()
                 if not added:  # done again after the connection was lost: it is there
                     continue
                 if row.get("kept") is None:
                     run(_ADD_BODY, [added[0][0], *body_of(row)])
-                tally(run, values["ts"], values["bundle"], values["arm"], values["status"], n=1)
+                facts = [values[name] for name in ("ts", "bundle", "arm", "status")]
+                tally(run, *facts, n=1, cost=values.get("cost") or 0.0)
 
         self.database.transaction(work, append=True)
 
@@ -156,10 +158,7 @@ class EventLog(EventReads):
         Raises:
             RouterError: another fact than those of `ENDS`.
         """
-        if unknown := sorted(set(facts) - set(ENDS)):
-            raise RouterError(
-                f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}"
-            )
+        check_ends(facts)
         given = {name: value for name, value in facts.items() if value is not None}
         if "response_id" in given:
             given["response_id"] = name_of(given["response_id"])
@@ -292,6 +291,12 @@ class EventLog(EventReads):
     def close(self) -> None:
         """Close the connection; all events are committed already."""
         self.database.close()
+
+
+def check_ends(facts: Collection[str]) -> None:
+    """RouterError for another fact of a call's end than those of `ENDS`."""
+    if unknown := sorted(set(facts) - set(ENDS)):
+        raise RouterError(f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}")
 
 
 def prompt_hash(text: str) -> str:

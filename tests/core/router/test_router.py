@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.base.errors import RouterError
+from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.router import Router
 
 
@@ -70,6 +72,25 @@ def test_feedback_by_other_names(router, test_prompts):
         router.feedback_by(call_id="nobody", score=1.0)
     with pytest.raises(RouterError, match="name the decision"):
         router.feedback_by(score=1.0)
+
+
+def test_a_call_that_named_its_model_is_logged_in_one_transaction_and_counts_once(router, monkeypatch):
+    day = int(time.time() // SECONDS_PER_DAY)
+    calls, spent = router.log.totals(day)
+    transaction, begun = router.log.database.transaction, []
+    monkeypatch.setattr(
+        router.log.database, "transaction", lambda *a, **k: begun.append(k) or transaction(*a, **k)
+    )
+    facts = {"cost": 0.03, "response_id": "r-named", "latency": 0.2, "tokens_in": 5, "estimated": None}
+    name = router.log_call(router.arms[0], status="answered", call_id="c-named", caller="ann", **facts)
+    assert begun == [{"append": True}]
+    row = router.log.decision(id=name)
+    assert (row.status, row.cost, row.response_id, row.caller) == ("answered", 0.03, "r-named", "ann")
+    assert router.log.totals(day) == (calls + 1, pytest.approx(spent + 0.03))
+    for wrong in ({"cost": float("nan")}, {"colour": "red"}):
+        with pytest.raises(RouterError, match=r"finite number|has no fact 'colour'"):
+            router.log_call(router.arms[0], status="answered", **wrong)
+    assert router.log.totals(day)[0] == calls + 1
 
 
 @pytest.mark.parametrize("score", [-0.01, 1.01, float("nan"), float("inf"), "1", None, True])
