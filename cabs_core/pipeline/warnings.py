@@ -22,18 +22,19 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
             from cabs_core.data.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: few pools)
 
             warnings.append(judges_text(loading["judges"]))
-        if gaps := loading.get("gaps", {}):
-            from cabs_core.data.outcomes.gaps import gaps_text  # noqa: PLC0415  (pandas, scipy: few pools)
+        gaps, dropped = loading.get("gaps", {}), loading.get("queries_dropped")
+        if gaps or dropped:
+            from cabs_core.data.outcomes import gaps as texts  # noqa: PLC0415  (pandas, scipy: few pools)
 
-            warnings += gaps_text(gaps)
+            warnings += texts.gaps_text(gaps)
+        if gaps:
             warnings.append(
                 "The verdict and the goal rest on real answers; tables and figures further down count "
                 "predicted answers like real ones."
             )
-        if loading.get("queries_dropped"):
-            who = "no model has a" if gaps else "a model has no"
+        if dropped:
             warnings.append(
-                f"{loading['queries_dropped']:,} of {loading['queries_read']:,} queries are left out, "
-                f"because {who} score or cost there; all figures are about the others."
+                f"{dropped:,} of {loading['queries_read']:,} queries are left out, because "
+                f"{texts.left_out_because(gaps)}; all figures are about the others."
             )
     return warnings

@@ -53,8 +53,8 @@ def table_cost(
 
     Args:
         usd: as the pool file says, None where it does not. prompts: of the table.
-        collection: see `collected.collection_of`: what was paid is known, and what one more prompt costs, by
-            the models that were kept.
+        collection: see `collected.collection_of`: what was paid is known, and one more prompt costs what one
+            did so far, at today's prices.
         drawn: whether the split is drawn, so that a larger table is split anew.
     """
     usd_a_prompt = None if usd is None else usd / prompts

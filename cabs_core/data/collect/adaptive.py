@@ -64,7 +64,7 @@ def looking(
     again. A model that a judge compares others with is asked every prompt.
     """
     pool, names = collection.pool_file.pool, [t.name for t in collection.models]
-    rho, tuned = rho_of(pool), 2 * collection.collect.sample
+    rho, tuned = rho_of(pool), 2 * collection.collect.first
     always = [names.index(j.against) for j in collection.collect.judges if j.against is not None]
 
     def examine(observed: np.ndarray) -> tuple[str, np.ndarray, dict[str, Any]]:
@@ -73,7 +73,7 @@ def looking(
         scored, scores = score_cells(collection, cells, store, notify), np.full(asked.shape, np.nan)
         scores[asked] = scored.score
         full = ~(np.isnan(scores) & asked).any(axis=1)
-        if full.sum() < collection.collect.sample / 2 or asked[full].sum(axis=0).min() < _FEWEST:
+        if full.sum() < collection.collect.first / 2 or asked[full].sum(axis=0).min() < _FEWEST:
             nothing = {"decision": "unsure", "difference": None, "low": None, "high": None}
             return "", np.ones(len(names)), nothing
         texts = [collection.prompts.texts[i] for i in collection.order[:last][full].tolist()]

@@ -20,14 +20,13 @@ from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys, repriced
 from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.usage import Tokens
+from cabs_core.data.pool_files.collect import FEWEST
 
 ANSWERS, PROMPTS = "answers.parquet", "prompts.parquet"
 #: prompts whose answers are held in memory at a time
 _BLOCK = 1000
 #: least number of prompts of a part where the budget may end first
 _STEP = 20
-#: least number of complete prompts of which a table is made when the budget ends
-FEWEST = 30
 _SCHEMA = pa.schema(
     [(n, pa.string()) for n in ("query_id", "model", "key", "state", "text", "sha", "finish")]
     + [(n, pa.float64()) for n in ("propensity", "n_input_tokens", "n_output_tokens", "cost", "latency")]
@@ -179,7 +178,7 @@ def parts(collection: Collection, budget: float) -> list[int]:
         most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
         step = max(_STEP, goal // 50)
         return [goal] if most <= budget else [*range(step, goal, step), goal]
-    return looks(max(collect.sample, FEWEST), n)
+    return looks(collect.first, n)
 
 
 def looks(sample: int, n: int) -> list[int]:

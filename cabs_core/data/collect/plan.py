@@ -79,7 +79,7 @@ class Collection:
         order, and whom a judge compares with."""
         names, against = [t.name for t in self.models], [j.against for j in self.collect.judges]
         texts = [self.prompts.ids, self.prompts.texts]
-        return stable_hash([self.collect.seed, self.collect.sample, names, against, *texts], 32)
+        return stable_hash([self.collect.seed, self.collect.first, names, against, *texts], 32)
 
     @cached_property
     def draws(self) -> np.ndarray:
@@ -313,7 +313,7 @@ def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) 
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
     if collect.strategy == "adaptive":
         text.append(
-            f"adaptive: the first {collect.sample:,} prompts are put to every model, later ones to each with "
+            f"adaptive: the first {collect.first:,} prompts are put to every model, later ones to each with "
             "a probability by what it tells about the verdict, until that is decided; this is the most"
         )
     if any(scorer.kind == "tests" for scorer in collect.scores):

@@ -164,6 +164,15 @@ def _share(share: float) -> str:
     return percentage(share, int(share < 0.01))
 
 
+def left_out_because(gaps: dict[str, Any]) -> str:
+    """Why queries of a table were left out, by its `report["gaps"]`."""
+    if not gaps:
+        return "a model has no score or cost there"
+    if any("drawn" in gap for gap in gaps.values()):
+        return "an answer that was asked for has no score"
+    return "no model has a score and a cost there"
+
+
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
     """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
     sentences = []

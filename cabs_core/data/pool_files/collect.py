@@ -12,6 +12,8 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pool_files.strict import Strict
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
+#: least number of prompts with all their answers of which a table is made
+FEWEST = 30
 #: fields of a chat request that bound its output tokens
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 Usd = Annotated[float, Field(ge=0, le=1e6)]
@@ -197,7 +199,7 @@ class Collect(Strict):
     params: dict[str, Any] = Field({"max_tokens": 1024})
     system: str | None = Field(None, max_length=100_000)  #: system message before each prompt
     keep: Literal["text", "hash"] = "text"  #: hash: texts of answers are dropped once they are scored
-    #: sample: `sample` prompts; adaptive: from `sample` on until the verdict is decided
+    #: sample: `sample` prompts; adaptive: these to every model, then as many answers as decide the verdict
     strategy: Literal["all", "sample", "adaptive"] = "all"
     sample: int = Field(100, ge=10, le=1_000_000)  #: prompts of the (first) sample, drawn by seed
     seed: int = Field(0, ge=0, le=2**63 - 1)
@@ -235,6 +237,11 @@ class Collect(Strict):
         if twice:
             raise ValueError(f"two scores are called {twice[0]!r}: give one another name")
         return value
+
+    @property
+    def first(self) -> int:
+        """Prompts that strategy `adaptive` puts to every model before it looks at the verdict."""
+        return max(self.sample, FEWEST)
 
     @property
     def max_tokens(self) -> int:

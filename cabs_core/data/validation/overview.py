@@ -12,7 +12,7 @@ from cabs_core.base.utility import margin
 from cabs_core.data.logs import Receipt
 from cabs_core.data.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.data.outcomes.copies import copies_text
-from cabs_core.data.outcomes.gaps import gaps_text
+from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.read import did_you_mean
@@ -137,7 +137,7 @@ def _shape(outcomes: Outcomes) -> list[str]:
     lines += gaps_text(report.get("gaps", {}))
     dropped = int(report.get("queries_dropped", 0))
     if dropped:
-        why = "no model has a score and a cost" if report.get("gaps") else "a score or a cost is missing"
+        why = left_out_because(report.get("gaps", {}))
         lines.append(f"left out: {dropped:,} of {report['queries_read']:,} queries, because {why}")
         lines += [
             f"  missing {what}: {listed((f'{model} {count:,}' for model, count in cells.items()), 200)}"
