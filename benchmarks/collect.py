@@ -59,7 +59,7 @@ collect:
   max_usd: 100
   params: {{max_tokens: 100}}
   strategy: {strategy}
-  sample: 100
+  sample: 60
   scores:
     - kind: judge
       model: judge

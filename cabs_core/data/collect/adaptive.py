@@ -55,13 +55,16 @@ def cells_asked(
 
 
 def looking(
-    collection: Collection, store: AnswerStore, notify: Callable[[str], None]
+    collection: Collection, store: AnswerStore, notify: Callable[[str], None], fewest: int = 0
 ) -> Callable[[np.ndarray], tuple[str, np.ndarray, dict[str, Any]]]:
     """What `collect_answers` calls after each part: (why to stop or '', probabilities `[K]` of asking each
     model the next prompts, figures of the look).
 
     Judges are asked as part of it: their answers are kept, and the stage `scores` pays for none of them
     again. A model that a judge compares others with is asked every prompt.
+
+    Args:
+        fewest: prompts that the stages after it need: what is decided before is looked at again.
     """
     pool, names = collection.pool_file.pool, [t.name for t in collection.models]
     rho, tuned = rho_of(pool), 2 * collection.collect.first
@@ -103,6 +106,9 @@ def looking(
                 f"{verdict.rising:+.4f}: it goes on"
             )
         if verdict.decision == "unsure":
+            return "", shares, figures
+        if last < min(fewest, len(collection.order)):
+            notify(f"it goes on: {fewest:,} prompts are the fewest to split into train, validation and test")
             return "", shares, figures
         why = verdict.decision if verdict.decision == "deploy" else f"keep, for {keep_text(int(full.sum()))}"
         return f"the verdict is decided {gap}: {why}", shares, figures

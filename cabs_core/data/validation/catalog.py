@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Stage = Literal["outcomes", "splits"]
 Severity = Literal["ERROR", "WARN"]
+#: least number of queries that every split must have
+FEWEST_IN_SPLIT = 10
 
 
 @dataclass(frozen=True)
@@ -285,11 +287,11 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="split_sizes",
         stage="splits",
         severity="ERROR",
-        expected="at least 10 queries in each",
+        expected=f"at least {FEWEST_IN_SPLIT} queries in each",
         table=lambda t: t.sizes,
         observed="{split} {queries:,}",
         column="queries",
-        arguments=_limits(10),
+        arguments=_limits(FEWEST_IN_SPLIT),
     ),
     CheckSpec(
         name="split_fractions",

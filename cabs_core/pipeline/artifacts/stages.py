@@ -98,8 +98,8 @@ _DATA = ("outcomes", "splits", "prompt_embeddings")
 
 
 def _verdict_settings(pool: ModelPool) -> tuple[str, ...]:
-    """At which rho an adaptive collection looks for the verdict."""
-    return ("router.rho", "replay.rhos") if pool.adaptive else ()
+    """At which rho an adaptive collection looks for the verdict, and what it leaves to each split."""
+    return ("router.rho", "replay.rhos", "split.kind", "split.fractions") if pool.adaptive else ()
 
 
 def _split_settings(pool: ModelPool) -> tuple[str, ...]:

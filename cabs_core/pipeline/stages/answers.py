@@ -4,6 +4,7 @@ asked again.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,11 @@ from cabs_core.data.collect.answers import collect_answers, described, going_on,
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.store import AnswerStore
 from cabs_core.data.inputs import plain
+from cabs_core.data.validation.catalog import FEWEST_IN_SPLIT
 from cabs_core.pipeline.artifacts.results import Summary
 
 if TYPE_CHECKING:
+    from cabs_core.data.pool_files import ModelPool
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
 
@@ -82,7 +85,7 @@ def build(
     """Ask what has no answer yet, and write the table of answers."""
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:
-        look = looking(collection, store, options.notify)
+        look = looking(collection, store, options.notify, fewest_of(collection.pool_file.pool))
         answers = collect_answers(collection, store, options.notify, look)
         written = write_answers(collection, answers, store, folder)
     return AnswersSummary(
@@ -99,6 +102,11 @@ def build(
         by_budget=answers.by_budget,
         repriced=written["repriced"],
     )
+
+
+def fewest_of(pool: ModelPool) -> int:
+    """Prompts of which a drawn split leaves each part as many as it must have, with room for near-copies."""
+    return math.ceil(1.5 * FEWEST_IN_SPLIT / min(pool.split.fractions)) if pool.split.drawn else 0
 
 
 def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

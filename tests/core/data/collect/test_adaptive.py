@@ -20,7 +20,7 @@ from cabs_core.data.outcomes.gaps import gaps_text
 from cabs_core.data.outcomes.load import load_outcomes
 from cabs_core.data.pool_files import read_pool_file
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
-from cabs_core.pipeline.stages.answers import AnswersSummary
+from cabs_core.pipeline.stages.answers import AnswersSummary, fewest_of
 
 MODELS = ["a", "b", "c"]
 
@@ -106,6 +106,17 @@ def test_it_stops_early_and_pays_less(provider: Running, tmp_path, cabs_home, sc
     )
     asked = provider.requests()
     assert sum(asked[m] for m in ("tiny", "coder", "writer", "grand")) <= 4 * found.prompts
+
+
+def test_it_goes_on_until_every_split_has_enough(provider: Running, tmp_path, cabs_home):
+    """Decided after the sample, but a tenth of 60 prompts is no validation split."""
+    pool_file = write_pool(tmp_path, provider.port, n=300, strategy="adaptive", sample=60)
+    chain = Chain(ArtifactStore(), pool_file)
+    answers = AnswersSummary.of(make_artifact(chain, chain.stage("answers")).record)
+    assert fewest_of(pool_file.pool) == 150 <= answers.prompts < 300 and "decided" in answers.stopped
+    assert [look["decision"] for look in answers.looks] == ["deploy"] * len(answers.looks)
+    for stage in ("scores", "outcomes", "splits"):
+        assert not make_artifact(chain, chain.stage(stage)).record.summary.get("blocked")
 
 
 def test_sample_asks_the_sample(provider: Running, tmp_path, cabs_home):
