@@ -214,7 +214,7 @@ class ReplayProblem:
     @property
     def dearest_calls(self) -> np.ndarray:
         """`[K]` USD of each model's dearest call, train prompts included."""
-        calls: np.ndarray = np.concatenate([self.costs, self.offline_costs]).max(axis=0)
+        calls: np.ndarray = np.maximum(self.costs.max(axis=0), self.offline_costs.max(axis=0, initial=0.0))
         return calls
 
     @property
