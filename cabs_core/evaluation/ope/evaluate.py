@@ -247,7 +247,7 @@ def evaluate(
         )
         no_interval = ""
         if name == "cost":
-            dearest, paid = float(outcome[w > 0].max(initial=0.0)), share * w * outcome
+            dearest, paid = _dearest(data, target), share * w * outcome
             both = paid + share * logged * outcome
             se_dr, se_snips = (
                 cost_error(e, paid, clusters, dearest=dearest, mean=max(mean_cost, 0.0))
@@ -301,6 +301,16 @@ def _ends(
         return None, None
     low, high = (error.reach(side, width=width) for side in ("low", "high"))
     return centre - low - free[0], centre + high + free[1]
+
+
+def _dearest(data: LoggedData, target: np.ndarray) -> float:
+    """USD that one call of the models which the policy asks may cost: as many times a model's mean as any
+    call of the log, for prompts that are dear for one model are so for others."""
+    count, total = (np.bincount(data.actions, x, len(data.arms)) for x in (None, data.costs))
+    means = total / np.maximum(count, 1)
+    paid = data.costs > 0
+    times = (data.costs[paid] / means[data.actions[paid]]).max(initial=0.0)
+    return float(times * means[(target > 0).any(axis=0)].max(initial=0.0))
 
 
 def _unbounded(errors: float, uncovered: float) -> str:
