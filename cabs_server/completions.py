@@ -63,6 +63,16 @@ async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Route
     raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {models}")
 
 
+def terms_of(request: Request, router: Router) -> Terms:
+    """The terms in a request's headers; one that comes twice is one with a comma.
+
+    Raises:
+        RouterError: see `Terms.read`.
+    """
+    values = {name: request.headers.getlist(name) for name in (MODELS, VALUE)}
+    return Terms.read({name: ", ".join(texts) for name, texts in values.items() if texts}, router)
+
+
 async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str | None = None) -> Ask:
     """What a request in a dialect asks for, by its body and headers.
 
@@ -74,7 +84,7 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
     """
     state, here, headers = request.app.state, request.state, dict(request.headers)
     router, caller, size = state.keeper.router, here.caller.name, here.size
-    terms = Terms.read(headers, router)
+    terms = terms_of(request, router)
     if rho is not None and terms.rho is not None:
         raise RouterError(f"model cabs-rho-{rho} and {VALUE} both say what a right answer is worth: give one")
     ends, route_by = time.monotonic() + state.forwarder.upstreams.deadline, router.options.route_by

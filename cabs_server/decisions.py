@@ -19,9 +19,9 @@ from cabs_core.router.charges import check_client_cost
 from cabs_core.router.logged import NAMES
 from cabs_core.router.marks import queue
 from cabs_core.router.sessions import route_conversation
-from cabs_core.router.terms import SCORE, VALUE, WANTED, WHY, Terms
+from cabs_core.router.terms import SCORE, VALUE, WANTED, WHY
 from cabs_server.bodies import body_of
-from cabs_server.completions import ask_of
+from cabs_server.completions import ask_of, terms_of
 from cabs_server.guard import caller_in
 
 #: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment
@@ -54,7 +54,7 @@ async def decide(request: Request) -> Response:
         raise RouterError("available: expected a list of models")
     if call_id is not None and not isinstance(call_id, str):
         raise RouterError("call_id: expected text")
-    terms, rho = Terms.read(dict(request.headers), router), body.get("rho")
+    terms, rho = terms_of(request, router), body.get("rho")
     if rho is not None and terms.rho is not None:
         raise RouterError(f"rho and {VALUE} both say what a right answer is worth: give one")
     router.mask(available)  # names models of this router

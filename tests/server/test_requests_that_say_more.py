@@ -20,6 +20,12 @@ def test_models_that_may_answer(place):
                 allowed
             )
         assert {tuple(d.available) for d in log(place).decisions()} == {(False, True, True, False)}
+        twice = [("x-cabs-models", MODELS[1]), ("x-cabs-models", MODELS[2])]
+        for path, body in (("/v1/chat/completions", ASK), ("/v1/decision", {"text": "why?"})):
+            may = {
+                w["model"] for w in json.loads(c.post(path, json=body, headers=twice).headers["x-cabs-why"])
+            }
+            assert may == set(allowed)
         for models, words in (("gpt-9", "unknown model 'gpt-9'"), (",", "names no model")):
             answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-models": models})
             assert answer.status_code == 400 and words in answer.json()["error"]["message"]
@@ -54,6 +60,7 @@ def test_what_a_right_answer_is_worth(place):
         for model, value, words in (
             ("cabs", "0", "USD from"),
             ("cabs", "lots", "USD from"),
+            ("cabs", "0.002, 0.004", "USD from"),
             ("cabs-rho-300", "0.002", "give one"),
         ):
             answer = c.post(
