@@ -240,8 +240,13 @@ class LoggedBundle:
     ) -> str:
         """Log a call that this router did not decide: one that named its model, say. Returns its id.
 
-        It is no draw, so nothing is learnt from it and no estimate sees it; budgets do. status, cost, facts:
-        as of `finish`.
+        It is no draw, so nothing is learnt from it and no estimate sees it; budgets do.
+
+        Args:
+            cost: USD, >= 0, None where nobody knows. status, facts: as of `finish`.
+
+        Raises:
+            RouterError: on a cost that is no such number, or facts that `finish` does not take.
         """
         check_ends(facts)
         self._spend(cost, status)
