@@ -49,9 +49,9 @@ def settle(c: TestClient) -> None:
 def wait(test: Callable[[], Any], seconds: float = 20.0) -> bool:
     """Whether a test comes true in time."""
     end = time.monotonic() + seconds
-    while not test() and time.monotonic() < end:
+    while not (true := bool(test())) and time.monotonic() < end:
         time.sleep(0.05)
-    return bool(test())
+    return true
 
 
 @contextmanager

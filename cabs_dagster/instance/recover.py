@@ -24,8 +24,8 @@ _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "START
 
 
 @cache
-def _own_lock() -> FileLock:
-    path = cabs_home() / "processes" / f"{uuid.uuid4().hex}.lock"
+def _lock_in(home: Path) -> FileLock:
+    path = home / "processes" / f"{uuid.uuid4().hex}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     lock.acquire()
@@ -33,9 +33,13 @@ def _own_lock() -> FileLock:
     return lock
 
 
+def _own_lock() -> Path:
+    return Path(_lock_in(cabs_home()).lock_file)
+
+
 def process_tag() -> str:
     """`<host>:<locked file>` of this process, which holds the lock from the first call until it ends."""
-    return f"{socket.gethostname()}:{_own_lock().lock_file}"
+    return f"{socket.gethostname()}:{_own_lock()}"
 
 
 def recover(instance: dg.DagsterInstance) -> list[str]:
@@ -90,4 +94,4 @@ def end_own_runs(instance: dg.DagsterInstance) -> None:
     mine = dg.RunsFilter(statuses=_UNDER_WAY, tags={PROCESS_TAG: process_tag()})
     for run in instance.get_runs(mine):
         _end(instance, run, "Interrupted.")
-    Path(_own_lock().lock_file).unlink(missing_ok=True)
+    _own_lock().unlink(missing_ok=True)
