@@ -327,7 +327,8 @@ class Router(LoggedBundle):
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings `[n, e]` float32; those of recent texts are remembered."""
         keys = [prompt_hash(text) for text in texts]
-        vector_of = dict(self._recent)  # what another thread drops meanwhile stays here
+        # each is read once: another thread may drop it meanwhile
+        vector_of = {k: vector for k in keys if (vector := self._recent.get(k)) is not None}
         new = [i for i, key in enumerate(keys) if key not in vector_of]
         if new:
             vectors = self.encoder.encode([texts[i] for i in new])
