@@ -27,7 +27,7 @@ def serve(
     settings: dict[str, Any], *, host: str, port: int, workers: int, grace: int, log_format: str = "json"
 ) -> None:
     """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
-    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
+    keys, admins = _keys()
     check_host(host, keys | admins)
     metrics = address_of(settings.get("metrics"))
     read_manifest(settings["folder"])
@@ -57,8 +57,13 @@ def from_environment() -> Starlette:
     variables."""
     end_with_parent()
     prepare_process()
-    keys, admins = (read_keys(secret(name), name) for name in (KEYS, ADMIN_KEYS))
+    keys, admins = _keys()
     with ends_at_once():
         from cabs_server.app import make_app  # noqa: PLC0415  (see above)
 
         return make_app(**json.loads(os.environ[SETTINGS]), keys=keys, admin_keys=admins)
+
+
+def _keys() -> tuple[dict[str, str], dict[str, str]]:
+    """({name: key} of callers, of admins) from their variables."""
+    return read_keys(secret(KEYS), KEYS), read_keys(secret(ADMIN_KEYS), ADMIN_KEYS)

@@ -24,9 +24,12 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
             warnings.append(judges_text(loading["judges"]))
         gaps, dropped = loading.get("gaps", {}), loading.get("queries_dropped")
         if gaps or dropped:
-            from cabs_core.data.outcomes import gaps as texts  # noqa: PLC0415  (pandas, scipy: few pools)
+            from cabs_core.data.outcomes.gaps import (  # noqa: PLC0415  (pandas, scipy: few pools)
+                gaps_text,
+                left_out_because,
+            )
 
-            warnings += texts.gaps_text(gaps)
+            warnings += gaps_text(gaps)
         if gaps:
             warnings.append(
                 "The verdict and the goal rest on real answers; tables and figures further down count "
@@ -35,6 +38,6 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
         if dropped:
             warnings.append(
                 f"{dropped:,} of {loading['queries_read']:,} queries are left out, because "
-                f"{texts.left_out_because(gaps)}; all figures are about the others."
+                f"{left_out_because(gaps)}; all figures are about the others."
             )
     return warnings

@@ -6,9 +6,9 @@ nothing can be known.
 
 Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
 predictions on the real cells (divided by their share, or by the probability with which they were drawn).
-Predictions are the oracles', which know the train
-split alone. Where gaps are not at random (`metadata["unknown"]`), a missing answer counts as wrong; for the
-bounds it is wrong in every model but the reference and right in that, or the other way round.
+Predictions are the oracles', which know the train split alone. Where gaps are not at random
+(`metadata["unknown"]`), a missing answer counts as wrong; for the bounds it is wrong in every model but the
+reference and right in that, or the other way round.
 
 Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds without
 assumptions, Manski 1990.

@@ -144,15 +144,16 @@ class Error:
         the level at which `interval` ends there; NaN: not known."""
         if math.isnan(difference) or math.isnan(self.se):
             return math.nan
-        size, side = abs(difference), "low" if difference > 0 else "high"
-        unit = self._range(side)  # type: ignore[arg-type]
+        size = abs(difference)
+        side: Literal["low", "high"] = "low" if difference > 0 else "high"
+        unit = self._range(side)
         missed = max(1.0 - size / unit, 0.0) ** self.clusters if unit > 0 else 0.0
         if size == 0:
             return 1.0
         bounded = replace(self, clusters=math.inf)  # what was not seen is `missed`
 
         def excess(log_tail: float) -> float:
-            return bounded.reach(side, math.exp(log_tail)) - size  # type: ignore[arg-type]
+            return bounded.reach(side, math.exp(log_tail)) - size
 
         least, most = math.log(1e-15), math.log(0.5)
         if excess(most) >= 0:

@@ -190,16 +190,16 @@ def look(
 ) -> Look:
     """The verdict of the prompts asked so far; `tuned` as in `radius`, arrays as in `routed`."""
     n, features = len(scores), features_of(prompts)
-    found = routed(features, scores, costs, observed, rho, seed)
-    best, matters = int(found.models.mean(axis=0).argmax()), tuple(found.matters.tolist())
-    decision, (mean, low, high) = "deploy", sequence(found.router - found.models[:, best], tuned)
+    routes = routed(features, scores, costs, observed, rho, seed)
+    best, matters = int(routes.models.mean(axis=0).argmax()), tuple(routes.matters.tolist())
+    decision, (mean, low, high) = "deploy", sequence(routes.router - routes.models[:, best], tuned)
     rise = 0.0
     if low <= 0:
-        mean, low, high = sequence(found.router - found.single, tuned)
+        mean, low, high = sequence(routes.router - routes.single, tuned)
         decision = "keep" if high < MARGIN else "unsure"
         if decision == "keep":
             half = routed(features, scores, costs, observed, rho, seed, share=0.5)
-            rise = rising(found.router - half.router)
+            rise = rising(routes.router - half.router)
             decision = "unsure" if rise else "keep"
     return Look(n, decision, models[best], mean, low, high, matters, rise)
 

@@ -3,11 +3,10 @@
     request = ChatRequest.read(body, headers, "chat")
 
 **Session.** The key is, in this order: header `x-cabs-session` or `x-session-id`; in the body
-`metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id` (before and since
-its version 2.1.78, which writes JSON), the session of
-`previous_response_id`; else it is derived from the instructions and the first user message, with
-`prompt_cache_key` where that is given (which many conversations may share, so alone it is no session). Keys
-are kept as hashes, apart for every caller.
+`metadata.session_id`, `conversation` (its id), a Claude Code session in `metadata.user_id` (JSON since its
+version 2.1.78), the session of `previous_response_id`; else it is derived from the instructions and the first
+user message, with `prompt_cache_key` where that is given (which many conversations may share, so alone it is
+no session). Keys are kept as hashes, apart for every caller.
 
 **Text** (`route_by`). `last_user`: the last user message; `first_user`: the first that has text;
 `conversation`: all user messages, one a line, the end of it. At most `LONGEST` characters are read. Images,
