@@ -47,6 +47,10 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     for name, kind, function, arguments, returned in functions:
         connection.create_function(name, function, [*arguments], returned, type=kind, null_handling=special)
     connection.execute("CREATE OR REPLACE MACRO standard_error_of(x) AS stddev_samp(x) / sqrt(count(x))")
+    lists = ", ".join(f"list({column} ORDER BY query)" for column in ("top", "bottom", "cluster::DOUBLE"))
+    connection.execute(
+        f"CREATE OR REPLACE MACRO query_error(top, bottom, cluster, query) AS ratio_error({lists})"
+    )
 
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:

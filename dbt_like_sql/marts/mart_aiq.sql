@@ -1,44 +1,29 @@
 -- AIQ (RouterBench): mean height of the non-decreasing hull over the pool's common cost interval; and the mean distance of a
 -- router's settings to the pool's frontier (LLMRouterBench), with cost and score scaled to [0, 1] over all routers' settings.
 WITH points AS (
-  SELECT pool, policy, kind, rho, avg(score) AS score, avg(cost) AS cost
-  FROM {{ ref('stg_replay_summary') }}
-  WHERE is_compared
-  GROUP BY pool, policy, kind, rho
+  SELECT pool, policy, kind, rho, score, cost_per_1000_calls / 1000 AS cost, on_pool_frontier
+  FROM {{ ref('mart_pareto_frontier') }}
 ),
 domain AS (
-  SELECT pool, min(cost) AS cost_min, max(cost) AS cost_max
-  FROM points
-  WHERE kind <> 'upper bound'
-  GROUP BY pool
-),
-scale AS (
-  SELECT pool, min(score) AS score_min, max(score) AS score_max
+  SELECT pool, min(cost) AS cost_min, max(cost) AS cost_max, min(score) AS score_min, max(score) AS score_max
   FROM points
   WHERE kind <> 'upper bound'
   GROUP BY pool
 ),
 scaled AS (
   SELECT
-    p.pool, p.policy, p.rho,
+    p.pool, p.policy, p.rho, p.on_pool_frontier,
     (p.cost - d.cost_min) / greatest(d.cost_max - d.cost_min, 1e-300) AS cost,
-    (p.score - s.score_min) / greatest(s.score_max - s.score_min, 1e-300) AS score
+    (p.score - d.score_min) / greatest(d.score_max - d.score_min, 1e-300) AS score
   FROM points AS p
   JOIN domain AS d ON p.pool = d.pool
-  JOIN scale AS s ON p.pool = s.pool
   WHERE p.kind <> 'upper bound'
-),
-frontier AS (
-  SELECT f.pool, f.policy, f.rho
-  FROM {{ ref('mart_pareto_frontier') }} AS f
-  WHERE f.on_pool_frontier
 ),
 distances AS (
   SELECT a.pool, a.policy, a.rho, min(sqrt((a.cost - b.cost) ** 2 + (a.score - b.score) ** 2)) AS distance
   FROM scaled AS a
-  JOIN frontier AS f ON a.pool = f.pool
-  JOIN scaled AS b ON b.pool = f.pool AND b.policy = f.policy AND b.rho = f.rho
-  GROUP BY a.pool, a.policy, a.rho
+  JOIN scaled AS b ON a.pool = b.pool AND b.on_pool_frontier
+  GROUP BY ALL
 ),
 pareto AS (
   SELECT pool, policy, avg(distance) AS pareto_distance

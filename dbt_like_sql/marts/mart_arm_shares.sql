@@ -7,22 +7,17 @@ WITH by_regime AS (
     sum(plays * cost) / nullif(sum(plays), 0) AS cost,
     sum(plays * observed) / nullif(sum(plays), 0) AS observed
   FROM {{ ref('stg_replay_arms') }}
-  GROUP BY pool, policy, regime, arm, trial
+  GROUP BY ALL
 ),
-overall AS (
+both_levels AS (
   SELECT
-    pool, policy, 'overall' AS regime, arm, trial,
+    pool, policy, regime, arm, trial,
     avg(share) AS share,
     sum(share * score) / nullif(sum(share) FILTER (score IS NOT NULL), 0) AS score,
     sum(share * cost) / nullif(sum(share) FILTER (cost IS NOT NULL), 0) AS cost,
     sum(share * observed) / nullif(sum(share) FILTER (observed IS NOT NULL), 0) AS observed
-  FROM by_regime
-  GROUP BY pool, policy, arm, trial
-),
-both_levels AS (
-  SELECT pool, policy, regime, arm, trial, share, score, cost, observed FROM by_regime
-  UNION ALL
-  SELECT pool, policy, regime, arm, trial, share, score, cost, observed FROM overall
+  FROM (SELECT * REPLACE (unnest([regime, 'overall']) AS regime) FROM by_regime)
+  GROUP BY ALL
 )
 SELECT
   pool,
@@ -35,5 +30,5 @@ SELECT
   1000 * avg(cost) AS cost_per_1000_calls_when_played,
   avg(observed) AS observed
 FROM both_levels
-GROUP BY pool, policy, regime, arm
+GROUP BY ALL
 ORDER BY pool, policy, regime, share DESC, arm

@@ -1,23 +1,12 @@
 -- What the same accuracy costs, and how much better a policy can be: against the baseline at its most accurate setting.
 WITH curves AS (
-  SELECT pool, policy, kind, list(cost ORDER BY rho) AS costs, list(score ORDER BY rho) AS scores
-  FROM (
-    SELECT pool, policy, kind, rho, avg(score) AS score, avg(cost) AS cost
-    FROM {{ ref('stg_replay_summary') }}
-    WHERE is_compared
-    GROUP BY pool, policy, kind, rho
-  )
-  GROUP BY pool, policy, kind
-),
-settings AS (
-  SELECT pool, policy, first(rho ORDER BY score DESC, rho) AS rho
-  FROM (
-    SELECT pool, policy, rho, avg(score) AS score
-    FROM {{ ref('stg_replay_summary') }}
-    WHERE is_compared
-    GROUP BY pool, policy, rho
-  )
-  GROUP BY pool, policy
+  SELECT
+    pool, policy, kind,
+    list(cost_per_1000_calls ORDER BY rho) AS costs,
+    list(score ORDER BY rho) AS scores,
+    first(rho ORDER BY score DESC, rho) AS rho
+  FROM {{ ref('mart_pareto_frontier') }}
+  GROUP BY ALL
 ),
 baselines AS (
   SELECT
@@ -32,7 +21,7 @@ baselines AS (
 best_trials AS (
   SELECT s.pool, s.policy, s.trial, s.score
   FROM {{ ref('stg_replay_summary') }} AS s
-  JOIN settings AS b ON s.pool = b.pool AND s.policy = b.policy AND s.rho = b.rho
+  JOIN curves AS b ON s.pool = b.pool AND s.policy = b.policy AND s.rho = b.rho
 ),
 trial_error AS (
   SELECT a.pool, a.policy, b.policy AS baseline, standard_error_of(a.score / nullif(b.score, 0)) AS se, count(*) AS trials
@@ -44,16 +33,12 @@ trial_error AS (
 best_queries AS (
   SELECT q.pool, q.policy, q.query_index, q.cluster, q.score::DOUBLE AS score
   FROM {{ source('replay', 'queries') }} AS q
-  JOIN settings AS b ON q.pool = b.pool AND q.policy = b.policy AND q.rho = b.rho
+  JOIN curves AS b ON q.pool = b.pool AND q.policy = b.policy AND q.rho = b.rho
 ),
 query_error AS (
   SELECT
     a.pool, a.policy, b.policy AS baseline,
-    ratio_error(
-      list(a.score ORDER BY a.query_index),
-      list(b.score ORDER BY a.query_index),
-      list(a.cluster::DOUBLE ORDER BY a.query_index)
-    ) AS error
+    query_error(a.score, b.score, a.cluster, a.query_index) AS error
   FROM best_queries AS a
   JOIN best_queries AS b ON a.pool = b.pool AND a.query_index = b.query_index
   JOIN baselines AS known ON b.pool = known.pool AND b.policy = known.baseline
@@ -65,10 +50,10 @@ SELECT
   c.kind,
   b.baseline,
   b.target_score,
-  1000 * b.baseline_cost AS baseline_cost_per_1000_calls,
-  1000 * cost_at_score(c.costs, c.scores, b.target_score) AS cost_per_1000_calls,
+  b.baseline_cost AS baseline_cost_per_1000_calls,
+  cost_at_score(c.costs, c.scores, b.target_score) AS cost_per_1000_calls,
   1 - cost_at_score(c.costs, c.scores, b.target_score) / nullif(b.baseline_cost, 0) AS share_saved,
-  1000 * (b.baseline_cost - cost_at_score(c.costs, c.scores, b.target_score)) AS saved_per_1000_calls,
+  b.baseline_cost - cost_at_score(c.costs, c.scores, b.target_score) AS saved_per_1000_calls,
   list_max(c.scores) / nullif(b.target_score, 0) - 1 AS performance_gain,
   with_trials(q.error, t.se, t.trials).se AS performance_gain_se
 FROM curves AS c

@@ -1,10 +1,8 @@
 -- CABS-C (coupled) against CABS-D (decoupled), linear and neural, by preset and regime (RQ1), with the paper's figures.
 WITH metrics AS (
-  SELECT pool, base_policy, preset, policy, regime, 'utility' AS metric, utility AS value, utility_se AS se
-  FROM {{ ref('mart_utility_by_regime') }}
-  WHERE base_policy IN ('cabs_c_linear', 'cabs_d_linear', 'cabs_c_neural', 'cabs_d_neural')
-  UNION ALL
-  SELECT pool, base_policy, preset, policy, regime, 'regret' AS metric, regret AS value, regret_se AS se
+  SELECT
+    pool, base_policy, preset, policy, regime,
+    unnest(['utility', 'regret']) AS metric, unnest([utility, regret]) AS value, unnest([utility_se, regret_se]) AS se
   FROM {{ ref('mart_utility_by_regime') }}
   WHERE base_policy IN ('cabs_c_linear', 'cabs_d_linear', 'cabs_c_neural', 'cabs_d_neural')
 ),

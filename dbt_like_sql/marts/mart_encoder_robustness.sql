@@ -36,11 +36,7 @@ compared AS (
 queries AS (
   SELECT
     c.pool, c.policy, c.regime,
-    ratio_error(
-      list(a.plays * (a.utility - b.utility) ORDER BY a.query_index),
-      list(a.plays::DOUBLE ORDER BY a.query_index),
-      list(a.cluster::DOUBLE ORDER BY a.query_index)
-    ) AS over_queries
+    query_error(a.plays * (a.utility - b.utility), a.plays::DOUBLE, a.cluster, a.query_index) AS over_queries
   FROM compared AS c
   JOIN {{ ref('stg_query_by_regime') }} AS a
     ON c.pool = a.pool AND c.policy = a.policy AND c.regime = a.regime

@@ -39,11 +39,7 @@ trial_error AS (
 query_error AS (
   SELECT
     m.pool, m.regime, m.policy,
-    ratio_error(
-      list(a.plays * (a.utility - r.utility) ORDER BY a.query_index),
-      list(a.plays * (f.utility - r.utility) ORDER BY a.query_index),
-      list(a.cluster::DOUBLE ORDER BY a.query_index)
-    ) AS over_queries
+    query_error(a.plays * (a.utility - r.utility), a.plays * (f.utility - r.utility), a.cluster, a.query_index) AS over_queries
   FROM means AS m
   JOIN {{ ref('stg_query_by_regime') }} AS a
     ON m.pool = a.pool AND m.regime = a.regime AND m.policy = a.policy

@@ -14,11 +14,7 @@ WITH trials AS (
 queries AS (
   SELECT
     pool, regime, a.policy, b.policy AS baseline,
-    ratio_error(
-      list(a.plays * (a.utility - b.utility) ORDER BY query_index),
-      list(a.plays::DOUBLE ORDER BY query_index),
-      list(a.cluster::DOUBLE ORDER BY query_index)
-    ) AS over_queries
+    query_error(a.plays * (a.utility - b.utility), a.plays::DOUBLE, a.cluster, query_index) AS over_queries
   FROM {{ ref('stg_query_by_regime') }} AS a
   JOIN {{ ref('stg_query_by_regime') }} AS b USING (pool, regime, query_index)
   WHERE a.policy < b.policy

@@ -1,11 +1,11 @@
 -- Our figures beside the paper's where the pool is one of its benchmarks. Ours: the policy's default preset, and for
 -- utility the unclipped one, which the published figures fit (score - rho x cost can be below zero; clipped it cannot).
 WITH ours AS (
-  SELECT pool, base_policy, regime, 'utility' AS metric, utility_unclipped AS value, utility_unclipped_se AS se
-  FROM {{ ref('mart_utility_by_regime') }}
-  WHERE policy = base_policy
-  UNION ALL
-  SELECT pool, base_policy, regime, 'regret' AS metric, regret AS value, regret_se AS se
+  SELECT
+    pool, base_policy, regime,
+    unnest(['utility', 'regret']) AS metric,
+    unnest([utility_unclipped, regret]) AS value,
+    unnest([utility_unclipped_se, regret_se]) AS se
   FROM {{ ref('mart_utility_by_regime') }}
   WHERE policy = base_policy
 )

@@ -28,11 +28,7 @@ trials AS (
 queries AS (
   SELECT
     pool, regime, better_in_paper, worse_in_paper,
-    ratio_error(
-      list(a.plays * (a.utility_unclipped - b.utility_unclipped) ORDER BY query_index),
-      list(a.plays::DOUBLE ORDER BY query_index),
-      list(a.cluster::DOUBLE ORDER BY query_index)
-    ) AS over_queries
+    query_error(a.plays * (a.utility_unclipped - b.utility_unclipped), a.plays::DOUBLE, a.cluster, query_index) AS over_queries
   FROM {{ ref('stg_query_by_regime') }} AS a
   JOIN {{ ref('stg_query_by_regime') }} AS b USING (pool, regime, query_index)
   JOIN wanted AS w USING (pool, regime)

@@ -6,20 +6,15 @@ WITH by_regime AS (
     avg(cumulative_regret) AS cumulative_regret,
     avg(cumulative_utility) AS cumulative_utility
   FROM {{ ref('stg_replay_curves') }}
-  GROUP BY pool, policy, regime, trial, round
-),
-overall AS (
-  SELECT
-    pool, policy, 'overall' AS regime, trial, round,
-    avg(cumulative_regret) AS cumulative_regret,
-    avg(cumulative_utility) AS cumulative_utility
-  FROM by_regime
-  GROUP BY pool, policy, trial, round
+  GROUP BY ALL
 ),
 united AS (
-  SELECT pool, policy, regime, trial, round, cumulative_regret, cumulative_utility FROM by_regime
-  UNION ALL
-  SELECT pool, policy, regime, trial, round, cumulative_regret, cumulative_utility FROM overall
+  SELECT
+    pool, policy, regime, trial, round,
+    avg(cumulative_regret) AS cumulative_regret,
+    avg(cumulative_utility) AS cumulative_utility
+  FROM (SELECT * REPLACE (unnest([regime, 'overall']) AS regime) FROM by_regime)
+  GROUP BY ALL
 ),
 both_levels AS (
   SELECT

@@ -19,21 +19,9 @@ WITH trials AS (
 queries AS (
   SELECT
     pool, policy, regime,
-    ratio_error(
-      list(plays * utility ORDER BY query_index),
-      list(plays::DOUBLE ORDER BY query_index),
-      list(cluster::DOUBLE ORDER BY query_index)
-    ) AS utility_error,
-    ratio_error(
-      list(plays * utility_unclipped ORDER BY query_index),
-      list(plays::DOUBLE ORDER BY query_index),
-      list(cluster::DOUBLE ORDER BY query_index)
-    ) AS unclipped_error,
-    ratio_error(
-      list(plays * regret ORDER BY query_index),
-      list(plays::DOUBLE ORDER BY query_index),
-      list(cluster::DOUBLE ORDER BY query_index)
-    ) AS regret_error
+    query_error(plays * utility, plays::DOUBLE, cluster, query_index) AS utility_error,
+    query_error(plays * utility_unclipped, plays::DOUBLE, cluster, query_index) AS unclipped_error,
+    query_error(plays * regret, plays::DOUBLE, cluster, query_index) AS regret_error
   FROM {{ ref('stg_query_by_regime') }}
   GROUP BY pool, policy, regime
 ),
@@ -43,9 +31,7 @@ policies AS (
   WHERE is_current
 ),
 missing AS (
-  SELECT pool, policy, regime, count(*) AS missing FROM {{ ref('mart_missing_rhos') }} GROUP BY pool, policy, regime
-  UNION ALL
-  SELECT pool, policy, 'overall' AS regime, count(*) AS missing FROM {{ ref('mart_missing_rhos') }} GROUP BY pool, policy
+  SELECT DISTINCT pool, policy, unnest([regime, 'overall']) AS regime FROM {{ ref('mart_missing_rhos') }}
 )
 SELECT
   t.pool,
@@ -71,7 +57,7 @@ SELECT
   t.trials,
   len(t.rhos) AS rhos,
   t.rhos AS rho_values,
-  m.missing IS NULL AS complete,
+  m.regime IS NULL AS complete,
   CASE
     WHEN p.kind <> 'upper bound' THEN
       rank() OVER (PARTITION BY t.pool, t.regime, p.kind <> 'upper bound' ORDER BY t.utility DESC)

@@ -18,24 +18,18 @@ by_regime AS (
     avg(utility_unclipped) AS utility_unclipped,
     avg(regret) AS regret
   FROM current_queries
-  GROUP BY pool, policy, regime, query_index
-),
-overall AS (
-  SELECT
-    pool, policy, 'overall' AS regime, query_index,
-    max(cluster) AS cluster,
-    max(plays) AS plays,
-    avg(utility) AS utility,
-    avg(utility_unclipped) AS utility_unclipped,
-    avg(regret) AS regret
-  FROM by_regime
-  GROUP BY pool, policy, query_index
+  GROUP BY ALL
 ),
 both_levels AS (
-  SELECT * FROM by_regime
-  UNION ALL BY NAME
-  SELECT * FROM overall
+  SELECT * REPLACE (unnest([regime, 'overall']) AS regime) FROM by_regime
 )
-SELECT pool, policy, regime, query_index, cluster, plays, utility, utility_unclipped, regret
+SELECT
+  pool, policy, regime, query_index,
+  max(cluster) AS cluster,
+  max(plays) AS plays,
+  avg(utility) AS utility,
+  avg(utility_unclipped) AS utility_unclipped,
+  avg(regret) AS regret
 FROM both_levels
+GROUP BY ALL
 ORDER BY pool, policy, regime, query_index

@@ -15,31 +15,23 @@ WITH by_regime AS (
     list(rho ORDER BY rho) AS rhos
   FROM {{ ref('stg_replay_summary') }}
   WHERE is_compared
-  GROUP BY pool, policy, regime, trial
-),
-overall AS (
-  SELECT
-    pool, policy, 'overall' AS regime, trial,
-    avg(utility) AS utility,
-    avg(utility_unclipped) AS utility_unclipped,
-    avg(regret) AS regret,
-    avg(score) AS score,
-    avg(cost) AS cost,
-    avg(observed) AS observed,
-    avg(switch_rate) AS switch_rate,
-    avg(switches_per_session) AS switches_per_session,
-    avg(effective_arms) AS effective_arms,
-    list_sort(flatten(list(rhos))) AS rhos
-  FROM by_regime
-  GROUP BY pool, policy, trial
+  GROUP BY ALL
 ),
 both_levels AS (
-  SELECT * FROM by_regime
-  UNION ALL BY NAME
-  SELECT * FROM overall
+  SELECT * REPLACE (unnest([regime, 'overall']) AS regime) FROM by_regime
 )
 SELECT
-  pool, policy, regime, trial, utility, utility_unclipped, regret, score, cost, observed, switch_rate, switches_per_session,
-  effective_arms, rhos
+  pool, policy, regime, trial,
+  avg(utility) AS utility,
+  avg(utility_unclipped) AS utility_unclipped,
+  avg(regret) AS regret,
+  avg(score) AS score,
+  avg(cost) AS cost,
+  avg(observed) AS observed,
+  avg(switch_rate) AS switch_rate,
+  avg(switches_per_session) AS switches_per_session,
+  avg(effective_arms) AS effective_arms,
+  list_sort(flatten(list(rhos))) AS rhos
 FROM both_levels
+GROUP BY ALL
 ORDER BY pool, policy, regime, trial
