@@ -14,6 +14,7 @@ import pandas as pd
 
 from cabs_core.data.endpoints.request import chat_text
 from cabs_core.data.endpoints.usage import FIELDS, INPUT, OUTPUT, TOTAL, tokens_of
+from cabs_core.data.tables.cells import as_number
 from cabs_core.data.tables.dotted import at, parsed
 
 Record = Mapping[str, Any]
@@ -81,8 +82,8 @@ class Format:
         also: what `split` reads.
         usage: what the provider reported of tokens, in its names; '' is the entry itself. Where there is
             none, input_tokens, output_tokens and tokens are as the writer counts.
-        cut: whether the prompt was cut by the writer. unpriced: why there is no cost although a number is
-            written.
+        cut: whether the prompt was cut by the writer. unpriced: whether there is no cost although a
+            number is written; zero_is_free: and whether the writer tells thereby an unknown price from 0.
     """
 
     split: Split
@@ -98,6 +99,7 @@ class Format:
     cut: Paths = ()
     cost: Paths = ("cost",)
     unpriced: Callable[[LoggedCall], bool] = lambda call: False
+    zero_is_free: bool = False
     usage: Paths = ()
     input_tokens: Paths = ()
     output_tokens: Paths = ()
@@ -229,6 +231,19 @@ def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
         call.first(paths) if v is None else v for v, (_, paths) in zip(named, kinds, strict=True)
     )
     return into, out, both
+
+
+def price_unknown(call: LoggedCall, form: Format) -> bool:
+    """Whether the cost of a call is none: its writer knew no price, or wrote 0 for tokens, as most then do.
+
+    The tokens of a call are taken as some unless the log says that there were none.
+    """
+    if form.unpriced(call):
+        return True
+    if form.zero_is_free or as_number(call.first(form.cost), "cost") != 0:
+        return False
+    known = [n for n in token_counts(call, form) if n is not None]
+    return not known or any(known)
 
 
 def _usage(block: Any) -> dict[str, Any]:

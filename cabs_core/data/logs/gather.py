@@ -21,6 +21,7 @@ from cabs_core.data.logs.calls import (
     Record,
     joined,
     model_of,
+    price_unknown,
     prompt_in,
     prompt_of,
     token_counts,
@@ -198,9 +199,12 @@ def of_a_writer(
     score_name = _score_name(path, calls, records, chosen)
     notes = [f"{counted(stray, 'score')} about no call that was kept"] if stray else []
     notes += [f"{counted(cut, 'prompt')} that the writer had cut: the beginning is read"] if cut else []
-    unpriced = sum(form.unpriced(call) for call in calls) if "cost" not in chosen else 0
+    unpriced = sum(price_unknown(call, form) for call in calls) if "cost" not in chosen else 0
     notes += (
-        [f"{counted(unpriced, 'call')} whose writer knew no price in USD: the cost is not known"]
+        [
+            f"{counted(unpriced, 'call')} whose writer knew no price in USD: the cost is not known. With "
+            "`missing: price` it is taken from `prices`, or from `cost_per_call`, where a free model has 0"
+        ]
         if unpriced
         else []
     )
@@ -232,7 +236,7 @@ def _raw(
         prompt=text,
         model=model,
         scores=[v for n, v in call.scores if n == score_name],
-        cost=value("cost", None if form.unpriced(call) else call.first(form.cost)),
+        cost=value("cost", None if price_unknown(call, form) else call.first(form.cost)),
         tokens=value("tokens", both),
         input_tokens=value("input_tokens", into),
         output_tokens=value("output_tokens", out),

@@ -148,6 +148,7 @@ FORMAT = Format(
         "cost",
     ),
     unpriced=_unpriced,
+    zero_is_free=True,
     usage=("usage_in_kinds", "usage", ""),
     input_tokens=("usageDetails.input", "usage_details.input", "usage.input", "inputUsage"),
     output_tokens=("usageDetails.output", "usage_details.output", "usage.output", "outputUsage"),

@@ -12,6 +12,7 @@ import numpy as np
 from cabs_core.base.catalog import sources
 from cabs_core.base.errors import DataError, listed
 from cabs_core.base.units import PRICED_TOKENS
+from cabs_core.data.outcomes.apart import apart_because
 from cabs_core.data.outcomes.gaps import filled
 from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes
@@ -108,6 +109,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     raw = _with_costs(raw, pool)
     if pool.logged:
         return completed(raw, pool)
+    if np.isnan(raw.scores).any() and (why := apart_because(raw)):
+        raw = replace(raw, report={**raw.report, "apart": why})
     if pool.predicts:
         return filled(raw, pool)
     return raw.complete("error" if pool.missing == "error" else "drop_queries")

@@ -264,10 +264,12 @@ class RawOutcomes(QueryTable):
             )
         per_model = {what: self.by_model(cells) for what, cells in absent.items()}
         if incomplete.all():
+            why = (
+                self.report.get("apart") or "Choose fewer models, or set missing: predict to use all queries"
+            )
             raise DataError(
                 f"{self.origin}: no query has a score and a cost for all {len(self.arms)} models; missing "
-                f"{_missing_text(per_model):.600}. Choose fewer models, or set missing: predict to use all "
-                "queries"
+                f"{_missing_text(per_model):.600}. {why}"
             )
         kept = self.take(~incomplete)
         tasks, task = np.unique(self.tasks, return_inverse=True)

@@ -7,7 +7,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -21,11 +21,11 @@ LONGEST_PROMPT = 1_000_000
 LONGEST_NAME = 500
 #: words for the best and the worst score; `_` and `-` in them count as blanks
 GOOD = frozenset(
-    "true yes pass passed correct right up thumbs_up thumb_up thumbsup upvote like liked positive good "
+    "true yes y pass passed correct right up thumbs_up thumb_up thumbsup upvote like liked positive good "
     "accept accepted \U0001f44d".split()
 )
 BAD = frozenset(
-    "false no fail failed incorrect wrong down thumbs_down thumb_down thumbsdown downvote dislike disliked "
+    "false no n fail failed incorrect wrong down thumbs_down thumb_down thumbsdown downvote dislike disliked "
     "negative bad reject rejected \U0001f44e".split()
 )
 #: the largest value, and what is expected
@@ -37,9 +37,34 @@ _LIMITS = {
     "latency": (1e9, "seconds >= 0"),
     "propensity": (1.0, "a probability in (0, 1]"),
 }
+#: what people are to write in place of a cell that is no number
+_WRITE = {
+    "score": "An answer that failed is a bad answer: write 0. Leave the cell empty where the model was not "
+    "asked. Words such as yes, no, pass and fail are read, grades and stars are not: write numbers and set "
+    "score_range, or per cent such as 87.5 %",
+    "cost": "Write costs as plain numbers of USD",
+    "latency": "Write durations as numbers of seconds",
+}
 #: how far beyond its range a share may lie by rounding
 _ROUNDING = 1e-9
-_MILLISECONDS = re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])")
+#: names of columns that say another unit: (the names, the unit, how much of ours it is)
+_UNITS = {
+    "latency": (
+        re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])"),
+        "milliseconds",
+        1000.0,
+    ),
+    "cost": (re.compile(r"(?:^|(?<!per)[^a-z])(?:us)?(?:cents?|cts?|¢)(?:$|[^a-z])"), "cents", 100.0),
+}
+#: names of columns that hold no cost of a call in USD -> what they say
+_NO_COSTS = {
+    re.compile(
+        r"(?:^|[^a-z])per[^a-z]*(?:\d|(?:k|m|mio|thousand|million|mtok|tok|tokens?)(?:$|[^a-z]))"
+    ): "prices: map columns of token counts and give `prices`, USD per million tokens",
+    re.compile(
+        r"(?:^|[^a-z])(?:eur|euros?|gbp|jpy|yen|cny|rmb|inr|chf|€|£)(?:$|[^a-z])"
+    ): "another currency: give costs in USD",
+}
 _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 
@@ -58,10 +83,11 @@ class Place:
     models: tuple[str, ...] = ()
     parts: tuple[tuple[str, int, int], ...] = ()
 
-    @property
-    def milliseconds(self) -> bool:
-        """Whether the column's name says that its unit is the millisecond: `latency_ms`, `Latency (ms)`."""
-        return _MILLISECONDS.search(self.name.lower()) is not None
+    def unit(self, column: str) -> tuple[str, float]:
+        """(the unit that the column's name says, how many of it are one of ours): `latency_ms`, `cost_cents`;
+        ('', 1.0) where it says none."""
+        name, unit, number = _UNITS.get(column, (None, "", 1.0))
+        return (unit, number) if name is not None and name.search(self.name.lower()) else ("", 1.0)
 
     def at(self, index: int) -> str:
         """`FILE, row N` of a row of the column."""
@@ -138,6 +164,9 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         DataError: a value that is missing, empty, over-long, no text, or cannot be written as UTF-8.
     """
     values = values.reset_index(drop=True)
+    otherwise = (
+        f"; source.columns.{column}: null leaves the column out" if column in ("task", "split") else ""
+    )
     if isinstance(values.dtype, pd.CategoricalDtype):
         codes, kinds = values.cat.codes.to_numpy(), values.cat.categories
         if (codes >= 0).all():
@@ -150,7 +179,7 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         if len(rows):
             raise DataError(
                 f"{place.at(int(rows[0]))}: {place.of(column, int(rows[0]))} {fault}; {expected} "
-                f"({counted(len(rows), 'such row')})"
+                f"({counted(len(rows), 'such row')}){otherwise}"
             )
 
     refuse(np.flatnonzero(values.isna().to_numpy()), "is missing")
@@ -193,8 +222,8 @@ def number_column(
 ) -> np.ndarray:
     """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
 
-    Latencies are seconds, or milliseconds where the column's name says so. A score may also be true or false,
-    per cent (`87 %`), or a word such as yes, no, pass, fail, thumbs up, thumbs down.
+    Latencies are seconds, or milliseconds where the column's name says so; costs are USD, or cents. A score
+    may also be true or false, per cent (`87 %`), or a word such as yes, no, pass, thumbs up, thumbs down.
 
     Raises:
         DataError: a value that is no number (dates, durations, lists, ...) or out of range.
@@ -202,6 +231,12 @@ def number_column(
     """
     values = values.reset_index(drop=True)
     dtype, (low, high) = values.dtype, score_range
+    for named, says in _NO_COSTS.items() if column == "cost" else ():
+        if named.search(place.name.lower()):
+            raise DataError(
+                f"{place.origin}: {place.of(column)} is to hold the USD of a call, but its name says {says}; "
+                "or rename the column where it does hold them"
+            )
 
     def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
         ranged = column == "score" and (low, high) != (0.0, 1.0)
@@ -230,12 +265,10 @@ def number_column(
                 array[row] = number
         if bad:
             value = values.iloc[bad[0]]
-            raise refuse(bad[0], f"{value!r:.80}", len(bad), _fix(value, column))
+            raise refuse(bad[0], f"{value!r:.80}", len(bad), f" {_fix(value, column)}")
     else:
         array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    if column == "latency" and place.milliseconds:
-        array = array / 1000.0
-    given = array
+    given, array = array, array / place.unit(column)[1]
     if column == "score":
         array = (array - low) / (high - low)
     highest = _LIMITS[column][0]
@@ -308,26 +341,9 @@ def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 
 
 
 def _fix(value: Any, column: str) -> str:
-    """What to do about a cell that is no number, where that is known."""
-    if isinstance(value, str):
-        text = value.strip()
-        if text.endswith("%"):
-            return (
-                " Write percent as a number from 0 to 100 and the sign, such as 87.5 %"
-                if column == "score"
-                else ""
-            )
-        if re.fullmatch(r"[$€]?\s?-?[\d.]*,\d+\s?[$€]?", text):
-            return " Write numbers with a decimal point and without thousands separators"
-        if column == "score":
-            return (
-                " An answer that failed is a bad answer: write 0. "
-                "Leave the cell empty where the model was not asked"
-            )
-        if column == "cost" and re.search(r"[$€£]|usd|eur", text, re.IGNORECASE):
-            return " Write costs as plain numbers of USD"
-    if isinstance(value, timedelta):
-        return " Write durations as numbers of seconds"
+    """What to do about a cell that is no number."""
     if isinstance(value, date):
-        return f" That is a date: is source.columns.{column.removeprefix('n_')} mapped to the right column?"
-    return ""
+        return f"That is a date: is source.columns.{column.removeprefix('n_')} mapped to the right column?"
+    return (
+        f"{_WRITE.get(column, 'Write plain numbers')}, with a decimal point and without thousands separators"
+    )

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from cabs_core.base.errors import DataError
+from cabs_core.base.errors import DataError, listed
 from cabs_core.data.tables.dotted import column_of
 from cabs_core.data.tables.files import opened, readable
 from cabs_core.data.tables.table import Table, named_columns
@@ -42,6 +42,7 @@ class Delimited(Table):
             head = io.StringIO(line + lines.read(1 << 20), newline="")
             self.columns = next(csv.reader(head, delimiter=self._separator), [])
             self._refuse_another_separator()
+            self._refuse_a_title(next(csv.reader(head, delimiter=self._separator), []))
         self.first_row = 2 + self._skipped
 
     def _refuse_another_separator(self) -> None:
@@ -52,6 +53,14 @@ class Delimited(Table):
                     f"Save the table with {_SEPARATORS.get(self._separator, self._separator)} "
                     "and with decimal points (1,234.5 as 1234.5)"
                 )
+
+    def _refuse_a_title(self, following: list[str]) -> None:
+        filled = [name for name in self.columns if name.strip()]
+        if len(filled) == 1 < sum(1 for cell in following if cell.strip()):
+            raise DataError(
+                f"{self.path}: the first line holds {filled[0]!r:.100} alone and the next one "
+                f"{listed(following, 200)}: delete what stands above the names of the columns"
+            )
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
         places = {name: column_of(name, self.columns) for name in names}

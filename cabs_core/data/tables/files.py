@@ -110,6 +110,8 @@ def _refuse_another_kind(path: Path, suffix: str) -> None:
     with opened(path) as stream:
         start = stream.read(8)
     kind = next((what for head, what in _MAGIC.items() if start.startswith(head)), "")
+    if not kind and b"\0" in start:
+        kind = "UTF-16 text or no text at all"
     if suffix == ".parquet":
         kind = "" if start.startswith(b"PAR1") else kind or "no parquet file"
     if kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,17 @@ _LISTED = 12
 #: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell,
 #: and gigabytes of an empty table, by `python -m benchmarks.scale` (docs/measurements/speed.md)
 _LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 159 / 3e6, 1.2 / 3e6, 0.4
+#: forms of texts that nobody asks -> what to do where most prompts have one
+_NO_PROMPTS = {
+    re.compile(
+        r"[\x21-\x7e]{1,64}"
+    ): "are these ids? A router goes by the wording: join the texts to the table, "
+    "and keep the ids as query_id",
+    re.compile(
+        r"\s*[\[{]+\s*'[a-z]+':.*", re.DOTALL
+    ): "these are messages as Python prints them: write them as "
+    "JSON (json.dumps), so that the text is found in them",
+}
 #: share of score_range: scores that differ by less do not use it
 _NARROW = 0.05
 STAGES: tuple[Stage, ...] = ("outcomes", "splits")
@@ -60,7 +72,7 @@ def overview(pool_file: PoolFile) -> Overview:
     failed = _refuse_what_a_run_would(outcomes, pool_file)
     lines = [
         *_shape(outcomes),
-        *_costs_from(outcomes),
+        *_costs_from(outcomes, pool_file),
         *_models(outcomes),
         *_latencies(outcomes, pool_file),
         *_repeated(outcomes),
@@ -115,8 +127,9 @@ def _advice(check: str, outcomes: Outcomes) -> str:
     if check != "queries_kept" or not missing:
         return accept
     worst = max(missing, key=lambda arm: missing[arm])
+    apart = f" {outcomes.report['apart']}." if "apart" in outcomes.report else ""
     return (
-        f" Most cells are missing for {worst!r:.100} ({missing[worst]:,}): "
+        f"{apart} Most cells are missing for {worst!r:.100} ({missing[worst]:,}): "
         f"list the other models under `models`, or set `missing: predict` to use all queries.{accept}"
     )
 
@@ -147,6 +160,12 @@ def _shape(outcomes: Outcomes) -> list[str]:
             )
             if cells
         ]
+    if report.get("no_models"):
+        lines.append(
+            f"not read: {listed(report['no_models'], 200)}, since a column of such a model is not there"
+        )
+    if report.get("apart"):
+        lines.append(report["apart"])
     return lines
 
 
@@ -156,8 +175,8 @@ def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
         return []
     name = str(pool_file.pool.source.columns.latency or "latency")
     middle = float(np.median(outcomes.latencies))
-    if Place("", 0, name).milliseconds:
-        return [f"latencies: column {name!r} is read as milliseconds; median {middle:.3g} s"]
+    if unit := Place("", 0, name).unit("latency")[0]:
+        return [f"latencies: column {name!r} is read as {unit}; median {middle:.3g} s"]
     doubt = "; if they are milliseconds, give the column a name that ends in _ms" if middle > 300 else ""
     return [f"latencies: seconds, median {middle:.3g} s{doubt}"]
 
@@ -186,9 +205,12 @@ def _log_shape(outcomes: Outcomes) -> list[str]:
     return lines
 
 
-def _costs_from(outcomes: Outcomes) -> list[str]:
+def _costs_from(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     report = outcomes.report
     lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
+    name = str(pool_file.pool.source.columns.cost or "cost")
+    if unit := Place("", 0, name).unit("cost")[0]:
+        lines.append(f"costs: column {name!r} is read as {unit}")
     if report.get("costs_priced"):
         lines.append(
             f"  priced calls: {listed((f'{m} {c:,}' for m, c in report['costs_priced'].items()), 200)}"
@@ -273,6 +295,8 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
             "most models cost more than it is worth, so the cheapest wins by its price alone: "
             "set `replay: {rhos: auto}`, or larger answer_value_usd"
         )
+    if doubt := _no_prompts(outcomes.prompts):
+        warnings.append(doubt)
     name = pool_file.pool.encoder.name
     if encoder_record(name) is None and "/" not in name:
         known = list(encoders())
@@ -294,3 +318,12 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
             "as it gets, set score_range to the worst and the best score that can be given"
         )
     return warnings
+
+
+def _no_prompts(prompts: list[str]) -> str:
+    """A doubt where most prompts are not what a model would be asked; else ''."""
+    for pattern, doubt in _NO_PROMPTS.items():
+        alike = [text for text in prompts if pattern.fullmatch(text)]
+        if len(alike) > len(prompts) / 2:
+            return f"{len(alike):,} of {len(prompts):,} prompts are like {alike[0]!r:.80}: {doubt}"
+    return ""

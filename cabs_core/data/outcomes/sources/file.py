@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -49,10 +50,13 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
 
 
 def _absent(table: Table, field: str, column: str) -> DataError:
-    cost = (
-        " Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
-    )
-    return table.absent(column, f"source.columns.{field}", cost if field == "cost" else "")
+    more = {
+        "cost": " Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for "
+        "every model",
+        "model": " A table with a row a prompt and a column a model is `layout: wide`, with patterns such as "
+        "`score: '{model}_score'`",
+    }
+    return table.absent(column, f"source.columns.{field}", more.get(field, ""))
 
 
 def _chosen(
@@ -136,7 +140,9 @@ def _wide(
                 f"{table.path}: source.layout is wide, so source.columns.{field} must hold {_MODEL}, e.g. "
                 f"'{_MODEL}_{field}'{prices}; found {pattern!r}"
             )
-    wanted_models = models or _discover(table, patterns, set(per_query.values()))
+    wanted_models, partly = models or [], []
+    if models is None:
+        wanted_models, partly = _discover(table, patterns, set(per_query.values()))
     for model in wanted_models:
         for canonical, pattern in patterns.items():
             if not table.has(pattern.replace(_MODEL, model)):
@@ -160,7 +166,7 @@ def _wide(
     for canonical, pattern in patterns.items():
         columns_of = [frame[pattern.replace(_MODEL, model)] for model in wanted_models]
         tidy[canonical] = pd.concat(columns_of, ignore_index=True)
-    return RawOutcomes.from_tidy(
+    raw = RawOutcomes.from_tidy(
         pd.DataFrame(tidy),
         origin=str(table.path),
         first_row=table.first_row,
@@ -170,10 +176,11 @@ def _wide(
         models=wanted_models,
         parts=table.parts,
     )
+    return replace(raw, report={**raw.report, "no_models": partly}) if partly else raw
 
 
-def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> list[str]:
-    """Models that have a column for every pattern.
+def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[list[str], list[str]]:
+    """Models that have a column for every pattern; and columns of scores that lack another one.
 
     With '{model}' as the only pattern, any column could be a model.
     """
@@ -182,19 +189,19 @@ def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> list[s
             f"{table.path}: source.columns.score is '{_MODEL}', so every column could be a model: list the "
             "models of the pool"
         )
-    models, names = [], set(table.names)
+    models, partly, names = [], [], set(table.names)
     regex = re.compile(re.escape(patterns["score"]).replace(re.escape(_MODEL), "(.+)"))
     for name in table.names:
         match = regex.fullmatch(name)
         if match and name not in taken:
-            if all(pattern.replace(_MODEL, match.group(1)) in names for pattern in patterns.values()):
-                models.append(match.group(1))
+            whole = all(pattern.replace(_MODEL, match.group(1)) in names for pattern in patterns.values())
+            (models if whole else partly).append(match.group(1) if whole else name)
     if not models:
         raise DataError(
             f"{table.path}: no model has columns like {', '.join(repr(p) for p in patterns.values())}; "
             f"columns are: {listed(table.names, 400)}"
         )
-    return models
+    return models, partly if patterns["score"] != _MODEL else []
 
 
 def _text_id(prompt: str) -> str:

@@ -53,6 +53,22 @@ def test_names_of_one_model_are_merged(tmp_path: Path, cabs_home: Path) -> None:
     assert [sum(group.values()) for group in receipt.same_model] == [60, 35]
 
 
+def test_a_cost_of_0_is_a_price_that_nobody_knew(tmp_path: Path, cabs_home: Path) -> None:
+    """LiteLLM writes 0.0 for a model without a price; whoever has a free one says so."""
+    path = pool(tmp_path, MERGED + SPLIT)
+    log = tmp_path / "log.jsonl"
+    log.write_text(log.read_text().replace('"response_cost": 0.001', '"response_cost": 0.0'))
+    with pytest.raises(DataError, match="small"):
+        load_outcomes(read_pool_file(path))
+    path.write_text(path.read_text() + "missing: price\ncost_per_call: {small: 0}\n")
+    outcomes = load_outcomes(read_pool_file(path))
+    played = outcomes.answered[:, 1] == 1
+    assert played.sum() == 25 and set(outcomes.costs[played, 1]) == {0.0}
+    assert "35 calls whose writer knew no price in USD" in str(Receipt(**outcomes.report["receipt"]))
+    log.write_text(log.read_text().replace('"call_type"', '"total_tokens": 0, "call_type"'))
+    assert "no price" not in overview(read_pool_file(path)).text, "nothing was asked, nothing is charged"
+
+
 def test_the_receipt_is_printed_with_the_pool(tmp_path: Path, cabs_home: Path) -> None:
     words = overview(read_pool_file(pool(tmp_path, MERGED + SPLIT))).text
     assert "100 records (litellm), 95 calls kept, 70 with a score" in words and "left out: 5 failed" in words

@@ -114,6 +114,76 @@ def test_adding_refuses_typical_mistakes_with_the_fix(cabs_home: Path, tmp_path:
     assert not (cabs_home / "pools").exists(), "nothing is copied"
 
 
+def _cell(column: str, value: str):
+    return lambda f: f.assign(**{column: f[column].astype(str).where(f.index != 5, value)})
+
+
+#: what people have, and a sentence that must be said of it, be it an error or a note
+ODD_TABLES = {
+    "grades": (_cell("score", "B"), "grades and stars are not: write numbers and set score_range"),
+    "yes and no in letters": (_cell("score", "N"), "300 queries x 3 models"),
+    "thousands": (_cell("cost", "1,234.5"), "with a decimal point and without thousands separators"),
+    "a price": (lambda f: f.rename(columns={"cost": "usd_per_1m_tokens"}), "its name says prices: map"),
+    "another currency": (
+        lambda f: f.rename(columns={"cost": "cost_eur"}),
+        "another currency: give costs in USD",
+    ),
+    "cents": (lambda f: f.rename(columns={"cost": "cost_cents"}), "column 'cost_cents' is read as cents"),
+    "ids for prompts": (lambda f: f.assign(prompt=f["query_id"]), "are these ids?"),
+    "Python's lists": (
+        lambda f: f.assign(prompt=[str([{"role": "user", "content": p}]) for p in f["prompt"]]),
+        "messages as Python prints them",
+    ),
+    "a name in capitals": (_cell("model", "SMALL"), "'SMALL' differ in case or white space alone"),
+    "white space": (
+        lambda f: f.drop(columns="query_id").assign(
+            prompt=f["prompt"] + (f["model"] == "large").map({True: " ", False: ""})
+        )[:894],
+        "298 prompts differ from another one in case, white space or the form of accents",
+    ),
+    "numbered rows": (
+        lambda f: f.assign(query_id=range(len(f))),
+        "`source.columns.query_id: null` goes by the prompt",
+    ),
+    "gaps in task": (lambda f: f.assign(task=None), "source.columns.task: null leaves the column out"),
+    "wide": (lambda f: f.rename(columns={"model": "a_score"}), "a column a model is `layout: wide`"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_TABLES)
+def test_odd_tables_are_not_read_in_silence(cabs_home: Path, tmp_path: Path, case: str) -> None:
+    change, expected = ODD_TABLES[case]
+    frame = change(support_table())
+    cost = next((c for c in frame.columns if "cost" in c or "usd" in c), "cost")
+    path = given(tmp_path, frame)
+    path.write_text(f"source: {{kind: file, path: tickets.csv, columns: {{cost: {cost}}}}}\n")
+    try:
+        said = overview(load_pool_file(path)).text
+    except DataError as error:
+        said = str(error)
+    assert expected in said
+
+
+def test_what_stands_above_the_header_and_what_lacks_a_column(cabs_home: Path, tmp_path: Path) -> None:
+    path = given(tmp_path, support_table())
+    table = tmp_path / "tickets.csv"
+    table.write_text("Results of May,,,\n" + table.read_text())
+    with pytest.raises(DataError, match="delete what stands above the names of the columns"):
+        overview(load_pool_file(path))
+    table.write_bytes(support_table().to_csv(index=False).encode("utf-16-le"))
+    with pytest.raises(DataError, match="is UTF-16 text"):
+        overview(load_pool_file(path))
+    wide = support_table().pivot(index=["query_id", "prompt"], columns="model", values=["score", "cost"])
+    wide.columns = [f"{model}_{what}" for what, model in wide.columns]
+    wide.drop(columns="large_cost").reset_index().to_csv(table, index=False)
+    columns = "columns: {score: '{model}_score', cost: '{model}_cost'}"
+    path.write_text(f"source: {{kind: file, path: tickets.csv, layout: wide, {columns}}}\n")
+    assert (
+        "not read: large_score, since a column of such a model is not there"
+        in overview(load_pool_file(path)).text
+    )
+
+
 def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
     from cabs_dagster.cli import main
 
