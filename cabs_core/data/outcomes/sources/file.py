@@ -140,31 +140,29 @@ def _wide(
                 f"{table.path}: source.layout is wide, so source.columns.{field} must hold {_MODEL}, e.g. "
                 f"'{_MODEL}_{field}'{prices}; found {pattern!r}"
             )
-    wanted_models, partly = models or [], []
+    partly: list[str] = []
     if models is None:
-        wanted_models, partly = _discover(table, patterns, set(per_query.values()))
-    for model in wanted_models:
+        models, partly = _discover(table, patterns, set(per_query.values()))
+    for model in models:
         for canonical, pattern in patterns.items():
             if not table.has(pattern.replace(_MODEL, model)):
                 field = next((f for f, c in _CANONICAL.items() if c == canonical), "judges")
                 raise _absent(table, field, pattern.replace(_MODEL, model))
-    needed = {p.replace(_MODEL, m) for p in patterns.values() for m in wanted_models}
+    needed = {p.replace(_MODEL, m) for p in patterns.values() for m in models}
     frame = table.read(sorted(needed | set(per_query.values())))
 
     def repeated(values: pd.Series | list[str]) -> pd.Categorical:
         codes, kinds = pd.factorize(pd.Series(values))
-        return pd.Categorical.from_codes(np.tile(codes, len(wanted_models)), kinds)
+        return pd.Categorical.from_codes(np.tile(codes, len(models)), kinds)
 
     prompts = prompt_column(frame[per_query["prompt"]], table.place(per_query["prompt"]))
     tidy = {field: repeated(frame[name]) for field, name in per_query.items() if field != "prompt"}
     tidy["prompt"] = repeated(prompts)
     if ids_from_text := "query_id" not in tidy:
         tidy["query_id"] = repeated(_text_ids(prompts.tolist()))
-    tidy["model"] = pd.Categorical.from_codes(
-        np.repeat(np.arange(len(wanted_models)), len(frame)), wanted_models
-    )
+    tidy["model"] = pd.Categorical.from_codes(np.repeat(np.arange(len(models)), len(frame)), models)
     for canonical, pattern in patterns.items():
-        columns_of = [frame[pattern.replace(_MODEL, model)] for model in wanted_models]
+        columns_of = [frame[pattern.replace(_MODEL, model)] for model in models]
         tidy[canonical] = pd.concat(columns_of, ignore_index=True)
     raw = RawOutcomes.from_tidy(
         pd.DataFrame(tidy),
@@ -173,7 +171,7 @@ def _wide(
         score_range=score_range,
         ids_from_text=ids_from_text,
         called=per_query | patterns,
-        models=wanted_models,
+        models=models,
         parts=table.parts,
     )
     return replace(raw, report={**raw.report, "no_models": partly}) if partly else raw
@@ -189,7 +187,9 @@ def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[
             f"{table.path}: source.columns.score is '{_MODEL}', so every column could be a model: list the "
             "models of the pool"
         )
-    models, partly, names = [], [], set(table.names)
+    names = set(table.names)
+    models: list[str] = []
+    partly: list[str] = []
     regex = re.compile(re.escape(patterns["score"]).replace(re.escape(_MODEL), "(.+)"))
     for name in table.names:
         match = regex.fullmatch(name)
