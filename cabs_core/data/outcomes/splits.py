@@ -7,6 +7,7 @@ import numpy as np
 
 from cabs_core.base.errors import DataError, counted
 from cabs_core.base.hashing import stable_hash
+from cabs_core.data.outcomes.copies import normal
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files.sections import Split
 
@@ -44,8 +45,10 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
         np.logical_or.at(group_held_out, group, held_out)
         first = np.arange(len(unique))
         first[group] = outcomes.split_groups
-        cut = _by_hash(unique, split) if split.kind == "by_prompt" else _cut(group, group_held_out, split)
-        result = cut[first][group]
+        if split.kind == "by_prompt":
+            result = _by_hash(outcomes, unique, group, split)
+        else:
+            result = _cut(group, group_held_out, split)[first][group]
     names: np.ndarray = np.array(SPLITS)[result]
     for number, name in enumerate(SPLITS):
         if not (result == number).any():
@@ -114,10 +117,32 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
     return latest
 
 
-def _by_hash(prompts: np.ndarray, split: Split) -> np.ndarray:
-    """Split code of each prompt, whatever the others are; the fractions are met on average."""
-    places = [int(stable_hash([split.split_seed, prompt]), 16) / 16.0**16 for prompt in prompts]
-    return np.searchsorted(np.cumsum(split.fractions[:2]), places, side="right")
+def _by_hash(outcomes: Outcomes, unique: np.ndarray, text: np.ndarray, split: Split) -> np.ndarray:
+    """Split code of each row by a hash of what its group keeps when the table grows; the fractions are met on
+    average.
+
+    That is the conversation; else the form that copies have in common (`copies.normal`), but the text itself
+    where much of the traffic has the form. Groups with several of them go by the first in alphabetical order.
+    """
+    group = outcomes.split_groups
+    of_text = np.empty(len(unique), dtype=np.int64)
+    of_text[text] = group
+    forms, form = np.unique(np.array([normal(t) for t in unique], dtype=object), return_inverse=True)
+    least, most = np.full(len(forms), len(unique)), np.full(len(forms), -1)
+    np.minimum.at(least, form, of_text)
+    np.maximum.at(most, form, of_text)
+    names = np.where((least == most)[form], forms[form], unique)[text]
+    if outcomes.sessions is not None:
+        alone = np.zeros(len(unique), dtype=bool)
+        np.logical_or.at(alone, group, outcomes.sessions == "")
+        names = np.where(alone[group], names, outcomes.sessions)
+    by_name = np.argsort(names, kind="stable")
+    _, first = np.unique(group[by_name], return_index=True)
+    places = [
+        int(stable_hash([split.split_seed, str(name)]), 16) / 16.0**16 for name in names[by_name][first]
+    ]
+    code = np.searchsorted(np.cumsum(split.fractions[:2]), places, side="right")
+    return code[np.unique(group, return_inverse=True)[1]]
 
 
 def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:

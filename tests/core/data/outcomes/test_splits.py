@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -95,6 +97,20 @@ def test_by_prompt_held_out_prompts_stay_so_when_the_table_grows() -> None:
     assert (make_splits(grown.take(few), Split()) != make_splits(grown, Split())[few]).mean() > 0.3
     np.testing.assert_allclose(counts(after), [2100, 300, 600], atol=3 * np.sqrt(3000 / 4))
     assert 0.3 < (make_splits(grown, Split(kind="by_prompt", split_seed=1)) != after).mean() < 0.6
+
+
+def test_by_prompt_new_copies_and_turns_join_what_is_there() -> None:
+    """A copy, or a turn of a known conversation, that comes first in the alphabet moves nothing."""
+    split, here = Split(kind="by_prompt"), np.arange(300)
+    words = [f"{a}{b} please" for a in "mnopqrstuvwxyz" for b in "abcdefghijklmnopqrstuv"][:300]
+    old = [f"{word} {i % 7}" for i, word in enumerate(words)]
+    copies = outcomes_of([*old, *(f"{word.upper()} 0!" for word in words)])
+    sessions = np.array([f"s{i}" for i in here] * 2)
+    turns = replace(outcomes_of([*old, *(f"a {word}" for word in words)]), sessions=sessions)
+    for grown in (copies, turns):
+        before, after = make_splits(grown.take(here), split), make_splits(grown, split)
+        assert (after[here] == before).all() and (after[300:] == before).all()
+        assert min(counts(after)) > 20
 
 
 def test_by_task_holds_whole_tasks_out() -> None:
