@@ -12,8 +12,6 @@ below `cabs_core.*` that is not among them may change between releases. Each is 
 used: `import cabs_core` loads neither NumPy nor torch, and nothing here ever imports dagster.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 from pathlib import Path

@@ -2,8 +2,6 @@
 deployments.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

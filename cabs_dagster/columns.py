@@ -1,7 +1,5 @@
 """Columns of tables in Dagster's metadata: those that were written, with what they hold and come from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

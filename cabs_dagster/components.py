@@ -8,8 +8,6 @@ In `defs/routing/defs.yaml` of any `dg` project whose environment has this packa
       name: routing         # before the names of jobs, sensors, schedules, resources, partitions, asset keys
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The code location: the chain, and what `dg scaffold defs` put into `defs/`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dagster as dg

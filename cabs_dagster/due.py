@@ -4,8 +4,6 @@ One place for the commands `run`, `plan` and `check`, the sensors and the job `p
 versions that tell Dagster's UI what is stale. It reads records and hashes files; it imports no Dagster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -3,8 +3,6 @@
 Results do not depend on it: every lane has its own random stream and every artifact its own folder.
 """
 
-from __future__ import annotations
-
 import os
 
 import dagster as dg

@@ -1,7 +1,5 @@
 """What an asset tells Dagster about the artifact it made: data version, figures, tables, images."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence

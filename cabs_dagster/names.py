@@ -7,8 +7,6 @@ sensors, schedules, resources and partition sets; default none), `CABS_KEY_PREFI
 schedules, such as Europe/Berlin; default UTC). The component `CabsPools` sets them from its attributes.
 """
 
-from __future__ import annotations
-
 import os
 import re
 

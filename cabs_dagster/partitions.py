@@ -4,8 +4,6 @@ Registering a pool also registers its rhos. Dagster's product has cells of a poo
 too: they are finished with nothing to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ What belongs here: settings that differ between machines. What does not: setting
 stand in the pool file, so that they are part of every artifact's key.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any, Literal

@@ -2,8 +2,6 @@
 deployments.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any

@@ -3,8 +3,6 @@
 Beta and preview features of Dagster that the project uses are listed and silenced here, and nowhere else.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

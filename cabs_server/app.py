@@ -23,8 +23,6 @@ GET  /metrics               for admins, or at an address of its own (`--metrics`
 Errors have the form of the endpoint's dialect. `callers` says who may ask.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

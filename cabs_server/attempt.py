@@ -8,8 +8,6 @@ field that the model refuses and a filter of its deployment are no fault of it: 
 breaker hears of it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import io

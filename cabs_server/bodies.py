@@ -1,7 +1,5 @@
 """The JSON object that a request brings, read within `limits`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

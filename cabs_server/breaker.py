@@ -11,8 +11,6 @@ once. Failures that followed one request through every model that it tried say n
 not reported here (`forwarding`).
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable

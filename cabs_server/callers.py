@@ -8,8 +8,6 @@ browser is told by its `Origin`, by a `Host` that is not this machine (DNS rebin
 not say that it is JSON.
 """
 
-from __future__ import annotations
-
 import hmac
 import ipaddress
 import re

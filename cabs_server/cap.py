@@ -6,8 +6,6 @@ log cannot be reached, this worker goes on by its own count. A clock that goes b
 begun.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

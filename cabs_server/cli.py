@@ -1,7 +1,5 @@
 """`cabs serve`: a router that listens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

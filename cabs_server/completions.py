@@ -1,8 +1,6 @@
 """Endpoints that call models: completions in four dialects, counts of tokens, embeddings; and which models
 there are."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import AsyncIterator

@@ -1,8 +1,6 @@
 """What calls to upstreams share in a process: addresses, connections, breakers, threads, figures, and what
 was spent."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Mapping

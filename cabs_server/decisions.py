@@ -1,7 +1,5 @@
 """Endpoints of those who call models themselves: decisions, and scores of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -3,8 +3,6 @@
 Whatever fails on our side is answered by the fallback model, and counted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """What every endpoint does first and last: who asks, and how an error is answered."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Awaitable, Callable

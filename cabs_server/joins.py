@@ -4,8 +4,6 @@ The worker that holds the lease has them join, by `joining.join` as command and 
 the new bundle. What was taken out, by `remove-model` or `rollback`, does not come back by the file.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """What runs beside requests: following the log, the lease and its checkpoints, a bundle that was promoted."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

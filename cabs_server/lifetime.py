@@ -1,8 +1,6 @@
 """How the server begins and ends: its sockets, its workers, and the time that streams have when it is told to
 stop."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

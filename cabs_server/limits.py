@@ -4,8 +4,6 @@ table.
 Each is checked before the thing is read, kept or worked on, not after it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from contextlib import suppress

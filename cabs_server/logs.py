@@ -3,8 +3,6 @@
 No prompt, answer or key is in it.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import textwrap

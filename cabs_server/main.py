@@ -1,7 +1,5 @@
 """Entry point of `cabs-router`: the commands of a router, for an installation without Dagster."""
 
-from __future__ import annotations
-
 import click
 
 from cabs_core.base.command import CommandGroup

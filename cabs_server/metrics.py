@@ -1,8 +1,6 @@
 """Figures in Prometheus' text format. Calls and rewards come from the log, which all workers share; the rest
 is this worker's, since it started. Counters only rise."""
 
-from __future__ import annotations
-
 import os
 import threading
 from bisect import bisect_left

@@ -1,7 +1,5 @@
 """Endpoints of admins: a model joins the router that is served, or leaves it (`router.joining`)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Endpoints of those who watch the server: whether it lives, whether it answers, and its figures."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

@@ -1,8 +1,6 @@
 """Whether requests would be answered, and what is wrong: the first for an orchestrator, the second for people
 who may know."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import time

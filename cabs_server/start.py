@@ -3,8 +3,6 @@
 Which is imported there only: a process that watches workers takes half the memory without it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

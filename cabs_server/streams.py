@@ -1,8 +1,6 @@
 """Server-sent events of an upstream: which ones the client gets, and the facts of the call that they
 carry."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

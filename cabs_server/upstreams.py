@@ -1,8 +1,6 @@
 """What a person should know of an upstreams file before it serves a router (`endpoints.upstreams` reads
 it)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

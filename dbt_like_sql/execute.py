@@ -5,8 +5,6 @@ memory, so that models can run in any process; `cabs.duckdb` is only ever rebuil
 time.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -5,8 +5,6 @@ A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of
 artifacts.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import asdict

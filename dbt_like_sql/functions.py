@@ -5,8 +5,6 @@ Those over long lists take Arrow columns, a chunk of rows at a time. A null, an 
 one gives NULL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, TypeAlias

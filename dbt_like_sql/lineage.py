@@ -1,7 +1,5 @@
 """Dependencies and column lineage, derived from the SQL by sqlglot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Source tables that come with the package: the catalog of policies, and the paper's figures."""
 
-from __future__ import annotations
-
 from importlib import resources
 
 import pyarrow as pa

@@ -9,8 +9,6 @@ What belongs here: everything that can be known without DuckDB. What does not: r
 lineage (lineage.py).
 """
 
-from __future__ import annotations
-
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping

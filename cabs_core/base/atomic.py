@@ -3,8 +3,6 @@
 Writing to a full, read-only or failing disk raises `StorageError` and leaves the old content as it was.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

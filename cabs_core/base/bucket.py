@@ -1,7 +1,5 @@
 """An object store: `s3://bucket/prefix`, or any other fsspec URL; what drivers raise becomes one error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

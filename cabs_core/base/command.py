@@ -1,7 +1,5 @@
 """What the command lines share: help in whole sentences, the project's errors without a traceback."""
 
-from __future__ import annotations
-
 import errno
 import inspect
 import os

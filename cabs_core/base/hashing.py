@@ -1,7 +1,5 @@
 """Hashes of values, files and folders: SHA-256 in hex."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Where things live on disk, from environment variables, read when they are asked for."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Secrets come from the environment, or from a file that it names: all users can read a command line."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit

@@ -6,8 +6,6 @@ computed under these limits. Both work as context managers and as decorators, an
 only the calling thread.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Units that several rooms count in, and how people read them."""
 
-from __future__ import annotations
-
 import math
 
 from cabs_core.base.errors import counted

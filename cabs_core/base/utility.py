@@ -5,8 +5,6 @@ score a dollar and a second are worth. Learners are fed the clipped utility, as 
 `compiled.utility` is the same for single values inside compiled loops.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Versions of the libraries that results may depend on."""
 
-from __future__ import annotations
-
 import platform
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version

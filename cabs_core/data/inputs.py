@@ -1,7 +1,5 @@
 """Reading the artifacts of earlier stages, given `{stage: folder}` of verified inputs."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

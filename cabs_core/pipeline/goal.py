@@ -1,7 +1,5 @@
 """The answer to a pool's goal, from the artifacts of its chain."""
 
-from __future__ import annotations
-
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog import NO_ROUTERS, policy_label
 from cabs_core.data.inputs import tuned_options

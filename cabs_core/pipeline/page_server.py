@@ -6,8 +6,6 @@ when the address is http on this machine; any other address must be served by ot
 file paths.
 """
 
-from __future__ import annotations
-
 import io
 import os
 from http import HTTPStatus

@@ -7,8 +7,6 @@ router.
 They play short synthetic problems, so they take seconds, need no files and tell nothing about quality.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import closing

@@ -6,8 +6,6 @@ replays again whose rounds it shows. Pools with predicted answers keep their tra
 theirs is taken over rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The routing table of a pool whose report was made (`report.routing_table`)."""
 
-from __future__ import annotations
-
 from cabs_core.base.errors import ProvenanceError, ResultError
 from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.pipeline.artifacts import Chain

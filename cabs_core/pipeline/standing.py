@@ -4,8 +4,6 @@ else it yields no verdict.
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

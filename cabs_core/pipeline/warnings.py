@@ -1,7 +1,5 @@
 """What the checks of a pool's data warn of, for its report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cabs_core.data.validation.catalog import CheckResult

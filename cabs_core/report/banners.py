@@ -1,7 +1,5 @@
 """What limits a page's claims: rhos that are missing, models that cost more than they can be worth."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cabs_core.base.units import money, percentage

@@ -1,7 +1,5 @@
 """The verdict in words: what the first screen says, for the page, its script, JSON and Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from typing import Any

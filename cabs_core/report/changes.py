@@ -1,7 +1,5 @@
 """What changed since the last report of a pool: the facts of both, compared."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

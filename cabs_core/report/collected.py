@@ -1,7 +1,5 @@
 """How a collected table came about: what was asked and paid, how it was scored, where people differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

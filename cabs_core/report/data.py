@@ -1,7 +1,5 @@
 """The marts of one pool, as the page needs them. Reads parquet; computes no metric."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """What the data say, in sentences. Every sentence is computed; none is written in advance for a result."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

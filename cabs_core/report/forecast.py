@@ -3,8 +3,6 @@
 Both draw what may be true by what was found, and what will be found by what is true (`gap.Figures`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

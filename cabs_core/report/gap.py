@@ -4,8 +4,6 @@ Deploy: the utility is higher, or the quality is at most `MATTERS` lower and at 
 cost is saved, whole intervals counted. Keep: neither is possible within them.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -9,8 +9,6 @@ vllm_sr     signals and decisions of vLLM Semantic Router, configuration v0.3 (v
 json        all figures
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ requests, router minus single model, with the interval of the best of k. Request
 back are 1,000 T / gain, so that interval is theirs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

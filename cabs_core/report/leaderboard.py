@@ -1,7 +1,5 @@
 """The tables over all pools."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

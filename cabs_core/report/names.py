@@ -1,7 +1,5 @@
 """How policies are written and drawn: labels, order, colours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from cabs_core.base.catalog import (

@@ -1,7 +1,5 @@
 """What the page of a pool shows: `report.html.j2` reads a `PoolPage`, name by name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

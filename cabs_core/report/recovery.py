@@ -1,7 +1,5 @@
 """Regret along the stream: its lines by policy and cost regime, and the figure of a stream that changes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from itertools import product
 

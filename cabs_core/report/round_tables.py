@@ -3,8 +3,6 @@
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

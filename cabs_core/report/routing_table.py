@@ -10,8 +10,6 @@ A caller may know the task of a request. A gateway that guesses it from examples
 measured with the nearest centre in the pool's own embedding.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What a router saves at equal quality, against every single model, with intervals over the queries."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tables made from marts, one function each. A function returns None where the pool has nothing to show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Tables of other stages: oracle quality and tuning, from their files, and estimates from logged traffic."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

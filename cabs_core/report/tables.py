@@ -1,7 +1,5 @@
 """Tables of the report: one description, written as HTML (by the template) and CSV."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import io

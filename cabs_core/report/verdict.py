@@ -10,8 +10,6 @@ One rule decides, from the figures that are shown (`gap`).
 rho is in score units per USD, so a right answer is worth 1 / rho USD.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, replace

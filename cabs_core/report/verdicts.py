@@ -1,7 +1,5 @@
 """Verdicts of checks for people and machines: JUnit XML for a build, Markdown for a pull request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal

@@ -11,8 +11,6 @@ decision.
 `policies_on_log` and `compare_on_log` say what others would have earned. What listens is `cabs_server`.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

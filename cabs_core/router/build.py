@@ -3,8 +3,6 @@
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata

@@ -15,8 +15,6 @@ Written whole or not at all; every file is compared with its hash when the bundl
 place: what is learnt lies beside it (`learner`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ deployed.
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace

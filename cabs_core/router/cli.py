@@ -1,7 +1,5 @@
 """`cabs route | feedback | log | rollback`: what is done with a router."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

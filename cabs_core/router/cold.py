@@ -7,8 +7,6 @@ of exploration keeps the log evaluable. Its bundle has no evidence, so mode `gua
 fallback until the log gives some, and `shadow` always does. Contexts are fitted on prompts that are made up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ on held-out decisions.
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

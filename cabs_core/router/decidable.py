@@ -1,7 +1,5 @@
 """For which models a log of scored decisions already tells the mean score of always asking that model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

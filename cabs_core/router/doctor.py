@@ -1,7 +1,5 @@
 """How a deployed router is doing, read from its bundle and log alone; nothing is changed."""
 
-from __future__ import annotations
-
 import json
 import time
 from array import array

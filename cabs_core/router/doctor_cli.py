@@ -1,7 +1,5 @@
 """`cabs doctor`: how a router is doing, in words."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a prompt's text to its embedding, one thread, by the encoder that the bundle was made with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

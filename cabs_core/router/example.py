@@ -3,8 +3,6 @@
 python -m cabs_core.router.example outcomes.csv
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import random

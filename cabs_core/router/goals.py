@@ -11,8 +11,6 @@ bounds that are corrected, and nothing is promised. Bounds are those of `statist
 score, of a share within a latency, of a mean cost.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

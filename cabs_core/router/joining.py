@@ -15,8 +15,6 @@ What is known of a model that comes is a prior: predictions of the trained arms,
 prices alone. A policy that learns then learns the scored prompts as well.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """`cabs router`: the models that a router chooses between, and the answers that it wants scored."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -10,8 +10,6 @@ checkpoint only shortens the way there. Rewards are applied in the order of thei
 the number of the last one is saved with the state.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

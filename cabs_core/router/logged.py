@@ -4,8 +4,6 @@ Rewards are appended to the log and applied in the log's order by `learner`; the
 that follows it, so several processes may share a log.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

@@ -15,8 +15,6 @@ teaches and is weighed in estimates (`evaluation.ope.data`). A score of a decisi
 the will of somebody, with a probability that nobody knows: it teaches, and no estimate sees it.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, get_args
 

@@ -1,7 +1,5 @@
 """Train prompts near a prompt, for explanations: what a decision rests on."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where a router and its log are, as options of commands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ split, with nothing learnt from these decisions. What the log cannot tell is ref
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What prices alone say of models: dearer ones are a little better."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

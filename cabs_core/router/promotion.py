@@ -6,8 +6,6 @@ margin (`router.margin` of the pool file, utility a request). "Not shown to be w
 anything that was compared on few prompts: with 1,000 scored calls, a router .06 worse in seven logs of ten.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

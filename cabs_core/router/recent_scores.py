@@ -11,8 +11,6 @@ average, and of those that it asks for exploration too little: SLACK is taken of
 told, whether the model changed or the bundle's predictions were never right.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

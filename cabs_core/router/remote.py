@@ -5,8 +5,6 @@ local copy in `$CABS_HOME/routers/remote`, whose files are compared with the hea
 another header now and then; a store that is slow or away delays a new router and nothing else.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -6,8 +6,6 @@ this one make the whole project. Every package is named with the version that ma
 it depends on, so that `pip install --no-deps` needs to find nothing else.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Scored prompts of a new model, from a user's table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

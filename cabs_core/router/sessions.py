@@ -17,8 +17,6 @@ when max_j (s_j - rho c_j) - (s_i - rho c_i) > rho C d_i (`utility.worth_a_switc
 replay applies the same rule (`replay.sessions`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """The encoder that a bundle is written with: a transformer for ONNX Runtime, or the arrays of one that was
 fitted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

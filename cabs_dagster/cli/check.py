@@ -1,7 +1,5 @@
 """`cabs check`: the gate for continuous integration."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from functools import partial

@@ -1,7 +1,5 @@
 """`cabs deploy`: what job `deploy_pool` does, from a shell."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

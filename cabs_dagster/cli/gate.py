@@ -3,8 +3,6 @@
 A failed non-blocking check leaves a Dagster run green, so that runs alone cannot be a gate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import dagster as dg

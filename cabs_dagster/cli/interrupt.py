@@ -2,8 +2,6 @@
 is safe.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

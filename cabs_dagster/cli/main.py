@@ -1,7 +1,5 @@
 """Entry point of `cabs`: the group and how errors are shown. Commands live in modules of their own."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress

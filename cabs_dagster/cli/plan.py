@@ -1,7 +1,5 @@
 """`cabs plan`. It imports no Dagster, so that it answers at once."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`cabs pool add | list | show | retire | restore`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`cabs run`."""
 
-from __future__ import annotations
-
 import json
 import time
 

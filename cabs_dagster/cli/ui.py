@@ -1,7 +1,5 @@
 """`cabs ui` and `cabs instance`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

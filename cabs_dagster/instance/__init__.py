@@ -3,8 +3,6 @@
 What belongs here: DAGSTER_HOME, dagster.yaml, opening the instance. What does not: definitions.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@ daemon launched are looked after by Dagster. Each `cabs run` and `cabs ui` looks
 sensor `partitions_of_pools` at every tick.
 """
 
-from __future__ import annotations
-
 import atexit
 import socket
 import uuid

@@ -6,8 +6,6 @@ death; elsewhere this is a plain child process. Run workers are left alone: they
 launched again.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """The callback. Its parameter names are LiteLLM's, which calls by keyword."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import json

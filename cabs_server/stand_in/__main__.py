@@ -1,7 +1,5 @@
 """The options of `python -m cabs_server.stand_in`."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

@@ -3,8 +3,6 @@
 Usage is given as the dialect `chat` writes it; None where the provider does not count.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

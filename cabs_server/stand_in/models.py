@@ -6,8 +6,6 @@ probability for the kind of the prompt. The judge is wrong in a share of cases, 
 for right more often.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

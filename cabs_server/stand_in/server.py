@@ -1,7 +1,5 @@
 """The provider's endpoints, the troubles that words ask for, and what it charged."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -7,8 +7,6 @@ arms that differ. The paper's text around this formula suggests the opposite, so
 options.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -5,8 +5,6 @@ than the played one (linear interpolation between order statistics). So it keeps
 1.5, on average 0.2 of 9 neighbours per round on the Open LLM data.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.base.compiled.jit import kernel

@@ -12,8 +12,6 @@
 when it is asked for, and torch by neither.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -4,8 +4,6 @@ An arm that came is predicted by a mixture of the trained arms and an offset; on
 trained arm the row is its own prediction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """The model card that is saved with the oracles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@
 Squared errors are compared in pairs (same queries); standard errors are over queries.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Replay problems from arrays of your own: scores, costs, and embeddings or features; texts if you like."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

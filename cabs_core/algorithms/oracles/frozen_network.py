@@ -4,8 +4,6 @@ The same layers as `network.OracleNetwork` in evaluation mode (no dropout), in f
 tests hold it against torch's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path

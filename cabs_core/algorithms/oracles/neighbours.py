@@ -1,7 +1,5 @@
 """Neighbours of the prompts that a pool asks about: searched once for all that read the same prompts."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.algorithms.predictors.neighbour_lists import MANY, NeighbourLists

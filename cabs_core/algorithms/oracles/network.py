@@ -10,8 +10,6 @@ u = gelu(W h + E_i + s F_i). G starts at the regression of one arm's residual on
 begins at the best context-free propagation instead of at none.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

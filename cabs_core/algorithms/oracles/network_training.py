@@ -5,8 +5,6 @@ paper also names, fits medians and so rounds 0/1 scores. On the CPU training run
 reproducible bit for bit by seed; on CUDA it is reproducible up to rounding (no scatter operations are used).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Trained oracles: the chosen head for each purpose, what it was chosen from, and their files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From outcomes, embeddings and oracles to replay problems: the arrays that a replay needs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

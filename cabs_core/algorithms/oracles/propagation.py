@@ -5,8 +5,6 @@ standardised residuals on the train split, surrogate_j = f_j + rho_ij sd_j / sd_
 is a 0/1 score's variance. For two jointly Gaussian residuals this is the conditional mean.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

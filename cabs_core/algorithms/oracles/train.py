@@ -5,8 +5,6 @@ levels: how hard a prompt is for all arms changes no decision, and predictors th
 not those that know the arms best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self

@@ -17,8 +17,6 @@ depend on which thread or process runs the lane.
 Nothing heavy is imported before something is used.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

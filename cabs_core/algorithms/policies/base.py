@@ -16,8 +16,6 @@ two as kernels (`rounds`). What the replay and the router call beside the contra
 `machinery.PolicyMachinery`, of which an author needs none.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar

@@ -38,8 +38,6 @@ Source: Sridhar, Singh, Mahdavi and Narayanan, Correlation-Aware Contextual Band
 LLM Routing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal

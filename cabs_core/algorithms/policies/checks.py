@@ -10,8 +10,6 @@ Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision a
 (`base`, `ledger`), files (`saving`).
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping, Sequence

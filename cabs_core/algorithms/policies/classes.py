@@ -5,8 +5,6 @@ the policy, with the record's description and the options' names, defaults and r
 docstring.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """`cabs policies`: what can be played, and what can be set of it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

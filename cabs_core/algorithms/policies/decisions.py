@@ -21,8 +21,6 @@ the loss bends about as much as in any other; the L2 penalty is the one of large
 tenth.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """What can be set of a policy, in words: its presets, and every option with default, range and choices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 `hier_model` has the models: M = C + 1 of them, the anchored one first.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

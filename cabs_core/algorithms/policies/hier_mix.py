@@ -49,8 +49,6 @@ to quadrature: the probabilities of winning, mixed by those of being drawn and, 
 its coin; 1 in a forced round.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping

@@ -35,8 +35,6 @@ K arms, d features, C residual models. Covariances are lower triangles. Kernels 
 once.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

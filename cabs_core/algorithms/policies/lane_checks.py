@@ -1,7 +1,5 @@
 """What may reach the compiled loops of a replay: checks of a stream's arrays and of a lane's rounds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -16,8 +16,6 @@ They know only the train split and never learn online. Points are embeddings, or
 has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 

@@ -16,8 +16,6 @@ Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in 
 not rescaled where they exceed 1.5 (contexts here are bounded).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Ratings of arms by comparisons of their results: Elo's updates, Bradley and Terry's maximum (`eagle`)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.base.compiled.jit import kernel

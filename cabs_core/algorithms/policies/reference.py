@@ -11,8 +11,6 @@ being line 1.
 Where the print leaves a choice, the comment says "reading"; docs/paper.md has them all.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From names to policies: classes by the catalog, imported when first built; building and loading."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name

@@ -12,8 +12,6 @@ that was not certified, M meta weights.
 `decide` and `update` call the same kernels, so that a policy is defined once.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from types import FunctionType
 from typing import Any, ClassVar, NamedTuple

@@ -7,8 +7,6 @@ then the arrays themselves, checked for range and finiteness. So a damaged or fo
 it takes memory.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import tokenize

@@ -8,8 +8,6 @@ an arm is much narrower than a cell, cells are added (at a factor of 400 the err
 without any deviation needs no cells: its probability is exact.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

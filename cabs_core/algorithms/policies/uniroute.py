@@ -8,8 +8,6 @@ labels, so an arm that comes later needs outcomes on a few prompts and no traini
 `add_arm(name, embeddings, scores)`. The learnt cluster map of the paper is not here.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

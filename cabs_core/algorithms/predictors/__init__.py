@@ -5,8 +5,6 @@ predictor.predict(embeddings, prompt_lengths)       # [n, K] in [0, 1]
 predictor.save(folder); load_score_predictor(folder)
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Belongs here: what all predictors of scores share. The predictors are in the other modules of this package.
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from abc import ABC, abstractmethod

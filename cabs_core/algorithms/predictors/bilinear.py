@@ -20,8 +20,6 @@ Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least l
 kept.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self

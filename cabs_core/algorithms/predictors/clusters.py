@@ -6,8 +6,6 @@
 large cluster, and the latter to the arm's mean.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import copy
 from typing import Any, ClassVar, Self

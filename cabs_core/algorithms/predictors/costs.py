@@ -4,8 +4,6 @@ The length tells what input tokens cost; how long an answer becomes depends on t
 embedding shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self

@@ -4,8 +4,6 @@ Contexts are the 32 leading components, centred and scaled together so that thei
 average, and a constant 2. Everything is fitted on the train split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self

@@ -8,8 +8,6 @@ half of the prediction. The other half is a non-negative stack of Nystrom fits a
 kNN, weighted on validation, with one set of weights for the first component and one for the rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 

@@ -10,8 +10,6 @@ deviations from the arm's mean score, so they need not sum to one: a sum below o
 mean. The members are then fitted on the whole train split.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from functools import partial

@@ -7,8 +7,6 @@ arm's mean. On its own this knows nothing within a task; `oracles.train` mixes i
 weight fitted on cross-fitted predictions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 

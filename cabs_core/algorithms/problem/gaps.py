@@ -14,8 +14,6 @@ Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 
 assumptions, Manski 1990.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The files of a replay problem: one .npy per array, and meta.json with a hash of each."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Mapping

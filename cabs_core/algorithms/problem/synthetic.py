@@ -1,7 +1,5 @@
 """Synthetic replay problems of known structure, for tests and benchmarks: no encoder, no training."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem

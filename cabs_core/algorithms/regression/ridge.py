@@ -3,8 +3,6 @@
 Float32 is not precise enough: after some ten thousand updates at a small penalty most decisions differ.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

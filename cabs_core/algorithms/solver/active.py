@@ -8,8 +8,6 @@ there) and the smallest gradient (the learner would) join A. An optimum with a l
 here; the kernel on all arms then takes over.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checked entry points: one instance, a batch of instances, and workspaces for compiled callers."""
 
-from __future__ import annotations
-
 import os
 import threading
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Checks of the solver's arguments, with errors that name the fault."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NoReturn

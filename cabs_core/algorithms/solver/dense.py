@@ -5,8 +5,6 @@ shorter steps and a stricter limit on the growth of the gap, because the predict
 star graphs).
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -4,8 +4,6 @@ This code is slow; the compiled kernels are tested against it. It works in any f
 checks in extended precision).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -5,8 +5,6 @@ truth: at gamma of 100 and above Clarabel often stops early, so every answer is 
 `program.objective`.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, replace
 

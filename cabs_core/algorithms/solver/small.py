@@ -8,8 +8,6 @@ Of the scratch memory `ws`, R is where the rows begin, G and GT the graph and it
 then its inverse, A a copy of the matrix, GD free.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -5,8 +5,6 @@ linear system is solved by inverting its matrix in place: this takes K dependent
 does, and the solves become products, without a chain of dependent steps.
 """
 
-from __future__ import annotations
-
 from cabs_core.base.compiled.jit import Doubles, kernel
 from cabs_core.base.compiled.vectors import WIDTH, Vector, first_lanes, load, spread, store
 

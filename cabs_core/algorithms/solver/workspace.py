@@ -7,8 +7,6 @@ kernel compiles once for every K, can be cached on disk, and never allocates.
 An address belongs to one process: make workspaces where they are used, never save or send one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from llvmlite import ir
 from numba import types

@@ -1,7 +1,5 @@
 """The policies of this package, in the order of reports. A new one is a module and a record here."""
 
-from __future__ import annotations
-
 from cabs_core.base.catalog.field_routers import PARETO_BANDIT, STATIC_ROUTERS, static_router
 from cabs_core.base.catalog.policy_record import PolicyRecord, Start
 

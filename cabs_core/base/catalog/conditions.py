@@ -4,8 +4,6 @@
 `stream` changes what happens during a replay of any problem (`cabs_core.evaluation.replay.conditions`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 A pool file may also name any Hugging Face encoder by its id, or a local folder; those need no record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

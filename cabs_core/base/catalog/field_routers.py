@@ -1,7 +1,5 @@
 """Routers of the field: published ones, and predictors of ours that stand beside them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any

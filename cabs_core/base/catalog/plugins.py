@@ -9,8 +9,6 @@ A plug-in that cannot be loaded is left out with a warning that names it: it mus
 it.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterable

@@ -5,8 +5,6 @@ A policy is written `name` or `name@preset`, with options of its own `name@optio
 imported here: pool files are validated with it.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The record of a policy: all that the project says about it outside its own module."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal

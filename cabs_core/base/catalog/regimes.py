@@ -6,8 +6,6 @@ other grid is cut into thirds by the rank of its rhos.
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Policies that the project itself asks for by name: baselines, references and defaults."""
 
-from __future__ import annotations
-
 RANDOM, BEST_SINGLE, ORACLE_BEST = "random", "best_single", "oracle_best"
 #: replayed for comparison; nobody would deploy them as a router
 NO_ROUTERS = (RANDOM, BEST_SINGLE)

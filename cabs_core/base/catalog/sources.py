@@ -3,8 +3,6 @@
 Other packages bring theirs (`cabs.sources`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

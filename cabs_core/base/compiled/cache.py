@@ -7,8 +7,6 @@ of its file and of every `cabs_core` module that this file imports, directly or 
 numba takes no folder that it cannot write. A cache that is part of a read-only image is used through a copy.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import hashlib

@@ -3,8 +3,6 @@
 All matrices are row-major and K x K; Fortran sees their transposes.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

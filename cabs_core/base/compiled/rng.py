@@ -6,8 +6,6 @@ drawn again when a reward arrives late. Only integer arithmetic is used (SplitMi
 et al. 2014), so uniforms are the same on every machine and version.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The utility inside compiled code, one value at a time; `cabs_core.base.utility` is the same for arrays."""
 
-from __future__ import annotations
-
 from cabs_core.base.compiled.jit import kernel
 
 

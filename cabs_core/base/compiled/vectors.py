@@ -5,8 +5,6 @@ exist inside compiled code only. Arithmetic mixes with scalars (which are spread
 a multiplication with an addition.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Resampling over clusters of queries, for what has no formula."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

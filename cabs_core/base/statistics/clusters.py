@@ -8,8 +8,6 @@ and of one conversation depend on each other. Errors, degrees of freedom and "ho
 of clusters; splits keep them whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ error = cost_error(error, costs, clusters, dearest=problem.dearest_calls.max()) 
 ends = cost_ratio_interval(paid, full, clusters)    # of mean paid / mean full; None if it has no end
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

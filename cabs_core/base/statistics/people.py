@@ -5,8 +5,6 @@ Source: Angelopoulos, Duchi and Zrnic 2023, "PPI++": the weight of the judged pa
 so that labels alone are never better.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

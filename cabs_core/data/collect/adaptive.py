@@ -1,8 +1,6 @@
 """Strategy `adaptive`: score what was asked so far, and say whether more would change the verdict, and which
 model is to be asked how often."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any

@@ -1,7 +1,5 @@
 """One call: its request, its highest possible cost, and the meaning of a reply."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping

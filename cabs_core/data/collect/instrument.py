@@ -6,8 +6,6 @@ allow for it.
 Source: Cohen 1960 (kappa). What people would say of all answers: `base.statistics.people`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What a collection would ask and cost, before anything is sent."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

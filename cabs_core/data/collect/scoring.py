@@ -1,7 +1,5 @@
 """Scores of collected answers: every scorer on the answers that it applies to, and their weighted mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """From the folders of `answers` and `scores` to a table of outcomes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

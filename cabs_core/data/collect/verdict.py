@@ -20,8 +20,6 @@ weakly dependent, so that the level is approximate; tests/core/data/collect simu
 Scores are in [0, 1], costs in USD, rho in score units per USD.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

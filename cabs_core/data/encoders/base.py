@@ -1,7 +1,5 @@
 """The interface of encoders other than transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
 from typing import Any, ClassVar, Protocol, Self

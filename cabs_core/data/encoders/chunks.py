@@ -5,8 +5,6 @@ matrix products). Shards and batches are therefore a function of the planned pro
 stored meanwhile, of the number of threads or of time: a killed and resumed run gives the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What embedding did: counts, device, numeric type, throughput, memory."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ The identity is a hash of everything that the numbers depend on (weights, tokeni
 numeric type), so two pools share embeddings exactly where they may, wherever the files lie.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import json

@@ -7,8 +7,6 @@ serialised by a file lock and leave out prompts that another process stored mean
 one vector for good. `plans/` holds the prompts of runs that have not ended (see `embed`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ norms and residual sums in float32) with the linear weights cast once. A batch t
 is halved, and the limit is kept for the rest of the run.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -8,8 +8,6 @@ messages     POST /v1/messages           Anthropic
 `embeddings` (POST /v1/embeddings, OpenAI's) is none of them: no model is chosen for it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

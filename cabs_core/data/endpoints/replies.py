@@ -7,8 +7,6 @@ Statuses say little: a prompt that is too long comes as 400, 413, 422, 429 or 50
 402, 403 or 429. So the words decide first, in the order of `_WORDS`, and the status where none fits.
 """
 
-from __future__ import annotations
-
 import email.utils
 import json
 import math

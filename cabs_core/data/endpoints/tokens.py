@@ -1,7 +1,5 @@
 """Tokens where nobody has counted them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 #: bytes of UTF-8 text for a token; of a text of which only the length is known: characters

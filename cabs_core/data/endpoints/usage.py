@@ -7,8 +7,6 @@ input what came from the cache or was written to it; where a total is given it d
 cache stands beside the input or in it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

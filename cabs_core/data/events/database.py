@@ -7,8 +7,6 @@ all.
 No message holds the URL of a database, its password or its host.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import tempfile

@@ -1,7 +1,5 @@
 """What is read from the event log; `events` says what is in it and writes it."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ ends at most one call above it, whoever asks and from wherever, as long as no ca
 reserved for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from cabs_core.data.events.database import Run

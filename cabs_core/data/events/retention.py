@@ -1,7 +1,5 @@
 """Removal from an event log: scores and decisions that are taken back, and old rows that nothing needs."""
 
-from __future__ import annotations
-
 import zlib
 from functools import partial
 

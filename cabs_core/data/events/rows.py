@@ -1,7 +1,5 @@
 """Tables of the event log, and how a row becomes a `Logged` or a `Reward`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ A format (`Format`) says where its writer puts what the rules ask for, as dotted
 order; the rules say what it means. So a new format is a table of paths, and a rule holds for all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """The calls of a file before their values are numbers: rows of a table, or records of another tool."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path

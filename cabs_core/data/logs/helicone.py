@@ -1,8 +1,6 @@
 """Helicone: rows of its request API or of an export. Source: the schema `HeliconeRequest` of its OpenAPI
 description."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, is_yes, named

@@ -5,8 +5,6 @@ Sources: Langfuse's API, `observation-stream.ts` of its worker, and "Blob storag
 October 2026.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

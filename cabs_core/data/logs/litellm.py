@@ -3,8 +3,6 @@
 Source: LiteLLM 1.106, `litellm/types/utils.py` and `litellm/proxy/_types.py`.
 """
 
-from __future__ import annotations
-
 from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback
 
 #: kinds of calls that answer a prompt; an awaited call has an `a` before, a socket or a session `_a`

@@ -1,7 +1,5 @@
 """Names that look like one model: `openai/gpt-x`, `gpt-x-2026-03-05`, `GPT-X`."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping

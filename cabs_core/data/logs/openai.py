@@ -1,7 +1,5 @@
 """OpenAI: batches with their requests, stored completions and responses, and pairs `{request, response}`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ Sources: the GenAI semantic conventions 1.44, and OpenInference's `semantic_conv
 and `annotations.md`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """From a file to a `Log`: its calls as a table, and the receipt."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

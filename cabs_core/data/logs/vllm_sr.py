@@ -4,8 +4,6 @@ Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router, where
 left out when it is 0 and the verdict always stands.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback

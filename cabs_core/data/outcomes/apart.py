@@ -1,7 +1,5 @@
 """Why rows of a table that belong to one prompt, or to one model, may not meet."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 

@@ -12,8 +12,6 @@ Under `corrupted_oracle` and `noisy_oracle` the labels of the train and validati
 misleads predictors, oracles, early stopping, the choice of models and tuning. The test split is not altered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

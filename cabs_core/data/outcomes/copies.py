@@ -10,8 +10,6 @@ Source: MinHash with bands, Broder 1997, and Leskovec, Rajaraman and Ullman, Min
 chapter 3.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ the lock record written at the first download. What is returned has been verifie
 is incomplete or wrong is never returned.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,8 +1,6 @@
 """Source `logs`: decisions with their outcomes, one model a prompt,
 from a log or from a router's event log."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from dataclasses import replace

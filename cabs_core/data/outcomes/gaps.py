@@ -12,8 +12,6 @@ Of cells that were drawn with known probabilities nothing has to be looked at.
 What is estimated afterwards rests on the real cells: `cabs_core.algorithms.problem.gaps`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several judges of one answer: the mean counts, and where they differ is reported."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

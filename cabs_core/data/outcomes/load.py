@@ -1,7 +1,5 @@
 """From a pool file to outcomes: read the source, then apply the pool's options in one fixed order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path

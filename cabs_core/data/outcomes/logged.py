@@ -10,8 +10,6 @@ on it: what a policy earns is estimated from the real cells of the test prompts 
 Source: the direct method, Dudik et al. 2011; what was measured: docs/measurements.md, "A deployed router".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -3,8 +3,6 @@
 They are acceptance values for the remote sources, targets for `rescale_mean_cost`, and the means of the demo.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,8 +1,6 @@
 """Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do
 near-duplicates or turns of one conversation that a draw puts there."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.base.errors import DataError, counted

@@ -1,7 +1,5 @@
 """What a token costs, read off a table that counts tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.data.outcomes.table import Outcomes

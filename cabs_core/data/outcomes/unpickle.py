@@ -3,8 +3,6 @@
 Used only on files whose SHA-256 is pinned, and only once per file: the content is then kept as parquet.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from pathlib import Path

@@ -5,8 +5,6 @@ an unquoted `null`, `~` or nothing is None. Aliases, tags, duplicate keys and se
 refused, and size, depth and number of entries are bounded before and while the text is parsed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

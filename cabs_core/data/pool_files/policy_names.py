@@ -1,7 +1,5 @@
 """`policies` of a pool file: names with options, and sweeps over options."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import prod
 from typing import Any

@@ -1,7 +1,5 @@
 """Reading one pool file: its pool, where its table is, and errors that name file, line and field."""
 
-from __future__ import annotations
-
 import difflib
 import glob
 import json

@@ -4,8 +4,6 @@ The utility of an answer is score - rho x cost, so 1 / rho is the dollar value o
 500 a right answer is worth 0.002 USD, and a call that costs as much is worth nothing.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`replay.sessions` in a pool file: conversations of condition `sessions`, and what keeps a model there."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from cabs_core.base.utility import Sticky

@@ -4,8 +4,6 @@ Nothing is imported before it is used, so that `cabs --help` and the shell's com
 quick.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -3,8 +3,6 @@
 Every command names these functions, so they import what they need when a shell asks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,7 +1,5 @@
 """Finding pools: the shipped files and those of the user's folder (`CABS_POOLS_DIR`)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name

@@ -1,7 +1,5 @@
 """Which pools take part: adding a pool file to the user's folder, and the list of retired pools."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ A table is read once: the answer is remembered in `$CABS_HOME/cache/rhos`, under
 table's path, size and time, so that listing pools reads no tables.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

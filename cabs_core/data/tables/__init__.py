@@ -7,8 +7,6 @@
 The last line raises an error that names the row where a cell is no score.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cabs_core.base.errors import DataError

@@ -1,8 +1,6 @@
 """One column of a user's table as texts or numbers: what people write is taken,
 anything else is an error that names its row."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

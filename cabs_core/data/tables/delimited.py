@@ -1,7 +1,5 @@
 """CSV and TSV files, with Excel's first line `sep=;`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

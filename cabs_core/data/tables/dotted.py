@@ -1,7 +1,5 @@
 """Values within values: `metadata.rating`, `calls.0.model`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 """The bytes of a table: which files it consists of, what their names say, how they are packed,
 and errors that say what to do."""
 
-from __future__ import annotations
-
 import csv
 import glob
 import re

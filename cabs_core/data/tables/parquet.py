@@ -1,7 +1,5 @@
 """Parquet files, as Arrow reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """JSON: one record a line, or one document that holds the records."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Collection, Iterator, Mapping

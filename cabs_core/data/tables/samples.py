@@ -5,8 +5,6 @@ A line has doc_id, doc, target, arguments, resps, filtered_resps, filter, metric
 and each metric under its name. Where a task has several filters, a document has a line for each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's table, whatever it is kept in: the names of its columns, and the columns that are asked for."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections import Counter

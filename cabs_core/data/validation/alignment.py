@@ -6,8 +6,6 @@ with the other blocks. Only the block whose order is that of the texts can be pr
 Both are tested by permutation within tasks, so that differences between tasks explain nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a pool's table holds, in a few lines, and whether a run would take it: for `cabs pool add`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The context is ephemeral: it writes nothing and sends nothing.
 """
 
-from __future__ import annotations
-
 import string
 import traceback
 from collections.abc import Collection

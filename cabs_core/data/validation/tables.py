@@ -1,7 +1,5 @@
 """The tables that the expectations look at, and why an expectation does not apply. Each is small."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal

@@ -7,8 +7,6 @@ ignore money, the hull does not decrease.
 Costs are in USD, scores in [0, 1].
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

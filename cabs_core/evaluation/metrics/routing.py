@@ -1,7 +1,5 @@
 """How a router behaves: which arms it plays, how often it switches between them, how long it takes."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -5,8 +5,6 @@ mu(a|x) in (0, 1]), q [n, K] a model of the outcome. All but SNIPS are means of 
 intervals resample those numbers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 #: largest weight: no estimate survives one a fraction of this size, and squares of larger ones overflow

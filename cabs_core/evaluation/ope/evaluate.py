@@ -1,8 +1,6 @@
 """Estimate a policy's score, cost and utility from a log, with intervals,
 or say why the log does not allow it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -18,8 +18,6 @@ skewness counts, and what so many decisions may have missed. A sequence's are as
 valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

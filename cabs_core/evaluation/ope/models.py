@@ -4,8 +4,6 @@ A row is predicted by a model that has not seen its group, so that the residuals
 in the estimators are out of sample.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 PENALTY = 10.0

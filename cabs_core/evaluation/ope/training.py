@@ -11,8 +11,6 @@ Source: doubly robust pseudo-outcomes, Dudik et al. 2011; what was measured:
 docs/measurements.md, "A deployed router".
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

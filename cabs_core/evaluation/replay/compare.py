@@ -1,7 +1,5 @@
 """Several policies at several rhos, and what one gains over another, with honest errors: for notebooks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

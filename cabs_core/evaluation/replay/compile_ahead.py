@@ -5,8 +5,6 @@ processes play a few rounds of each policy on a made-up problem, whose arrays ha
 and leave the machine code in numba's cache, where every process finds it.
 """
 
-from __future__ import annotations
-
 import queue
 import signal
 import subprocess

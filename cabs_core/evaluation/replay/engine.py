@@ -8,8 +8,6 @@ cancellation.
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -6,8 +6,6 @@ sees the contexts alone; one that needs predictions, surrogates or saving should
 plug-in.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any, Protocol, runtime_checkable
 

@@ -10,8 +10,6 @@ Wall-clock figures change from run to run and machine to machine, so they belong
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

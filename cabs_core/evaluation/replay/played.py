@@ -1,7 +1,5 @@
 """Columns of the tables of a replay (`storage`), from what was played."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

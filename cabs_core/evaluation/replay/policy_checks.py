@@ -1,7 +1,5 @@
 """Checks of what every policy promises a replay, on a short synthetic problem (`chain.policy_checks`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise

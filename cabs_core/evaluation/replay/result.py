@@ -1,7 +1,5 @@
 """What a replay returns: traces of every lane and their summary."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -27,8 +27,6 @@ next decision is due. Regret of a turn is against the best model of that turn, g
 one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

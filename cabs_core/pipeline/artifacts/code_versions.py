@@ -5,8 +5,6 @@ Imports under `if TYPE_CHECKING:` are not run and not followed; modules that are
 are not seen here, so `stages.py` names them.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Collection, Iterable, Iterator

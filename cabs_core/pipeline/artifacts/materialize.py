@@ -2,8 +2,6 @@
 publish.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import time

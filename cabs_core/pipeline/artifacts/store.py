@@ -4,8 +4,6 @@ It takes the place of a Dagster IO manager: assets hand over folders of memory-m
 objects.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

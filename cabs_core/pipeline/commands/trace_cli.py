@@ -1,7 +1,5 @@
 """`cabs trace`: a figure of a report, printed again from the rows that it is the mean of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

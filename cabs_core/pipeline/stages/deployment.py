@@ -9,8 +9,6 @@ first trained again, on the train split and the log. Where it says `add_models: 
 gained joins the deployed router as it is, which goes on learning (`take_in`).
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import asdict
 from pathlib import Path

@@ -4,8 +4,6 @@ which.
 rho is in score units per USD.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

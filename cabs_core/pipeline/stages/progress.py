@@ -2,8 +2,6 @@
 left. The first piece has what it takes to begin in it, so rates are of those that follow.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ so that its independence number is alpha = K / (m + 1); gamma = max(4, sqrt(alph
 the theorem's; ridge regression (penalty 1) on plain targets unless said otherwise. d counts the entries of u.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

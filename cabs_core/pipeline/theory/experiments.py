@@ -14,8 +14,6 @@ Regret is against f*, not realised rewards. Errors are over independent repetiti
 slopes are least squares in logarithms, one a repetition, with 95 % t intervals.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Callable, Sequence

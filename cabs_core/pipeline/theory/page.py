@@ -1,7 +1,5 @@
 """The theory page: the figures of `experiments` as tables, charts and what they say about the theorems."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Code version of the theory page, known without loading what draws it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cabs_core.pipeline.artifacts.code_versions import code_version

@@ -1,7 +1,5 @@
 """Charts that several pages share, as Altair charts. Data go in as frames; names of columns are fixed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

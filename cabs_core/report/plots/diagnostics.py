@@ -1,7 +1,5 @@
 """Small plots for metadata: diagnostics of oracles (PNG under 100 kB), utility of a partition (SVG)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

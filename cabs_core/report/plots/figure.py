@@ -1,7 +1,5 @@
 """A figure: one specification for page and PNG, with its text alternative and its data as a table."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

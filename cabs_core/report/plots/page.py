@@ -1,7 +1,5 @@
 """Self-contained HTML pages: style, script and the drawing library are in the page, nothing is loaded."""
 
-from __future__ import annotations
-
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache

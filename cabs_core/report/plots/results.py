@@ -1,7 +1,5 @@
 """Figures of replays for notebooks: quality against cost, and regret along the stream."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Colours, shapes and fonts of all plots."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The figures of the profile page."""
 
-from __future__ import annotations
-
 import altair as alt
 import numpy as np
 import pandas as pd

@@ -1,7 +1,5 @@
 """The profile page of a pool's data: one self-contained HTML file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

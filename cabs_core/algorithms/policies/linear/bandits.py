@@ -12,8 +12,6 @@ probability that the arm has the largest sampled score, by quadrature (`thompson
 Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t).
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field

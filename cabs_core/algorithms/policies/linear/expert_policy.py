@@ -4,8 +4,6 @@ A subclass says which experts it has (`expert_list`) and how they are mixed (`mi
 models.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 

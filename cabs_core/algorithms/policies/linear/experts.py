@@ -6,8 +6,6 @@ round: online routing calls them once per request, replay from the compiled loop
 says what every array means.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ All arms see the same rows, so they share one matrix. There is nothing to explor
 as in the paper. It cannot be deployed as a router: it shows what is lost by bandit feedback.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from pydantic import Field

@@ -4,8 +4,6 @@ K arms, d features, M experts, L copies of the IX grid, and S memory slots (one 
 still come).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, get_type_hints
 

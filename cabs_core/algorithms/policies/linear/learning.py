@@ -1,7 +1,5 @@
 """Compiled updates of the linear policies: what models and meta weights learn from an outcome."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

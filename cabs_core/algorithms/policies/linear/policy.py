@@ -5,8 +5,6 @@ rounds.
 update, replay, files, arms that come and go, warm starts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import partial

@@ -8,8 +8,6 @@ sampling on the last layer's widths, the counterpart of the linear policy's lin_
 in the paper, neural_ucb or epsilon_greedy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

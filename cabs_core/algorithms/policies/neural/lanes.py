@@ -13,8 +13,6 @@ is set to 1; the updated model then gives the target y and weight w of the arm's
 networks train by minibatches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -11,8 +11,6 @@ same code. Results are those of the CPU in float64; on a GPU sums are in another
 at first and part when a near tie falls the other way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self
 

@@ -6,8 +6,6 @@ Linux (`unshare`) where the kernel lets this user make them, else nothing but li
 as nobody where the interpreter can be read by nobody.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource

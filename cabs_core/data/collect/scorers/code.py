@@ -1,7 +1,5 @@
 """Unit tests of code that a model wrote. The pool file has to ask for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from cabs_core.data.collect.scorers.box import kind_of_box, run_in

@@ -4,8 +4,6 @@ answered.
 What it is shown is JSON, so that no text of an answer can pass for part of the question.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,8 +1,6 @@
 """Labels by people: a table of scores per query and model, or a filled-in sheet of `cabs judge sample`, which
 names no models."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Scores by a reference: exact, number, choice, regex, contains, json_schema; and a function of the
 user's."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

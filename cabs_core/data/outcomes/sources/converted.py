@@ -1,8 +1,6 @@
 """Paths of the parquet copies of published files, named by the SHA-256 of the file that they were made
 from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cabs_core.base.paths import cabs_home

@@ -1,7 +1,5 @@
 """Templated prompts of the synthetic demo: their wording carries family, topic and difficulty of a task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A user's own outcome table, tidy or wide, its columns mapped in the pool."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -6,8 +6,6 @@ different W, so column i of the matrix is another document for another model. He
 put back into document order (`published_order: true` keeps the published one, to see what it does).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

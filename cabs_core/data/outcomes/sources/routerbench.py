@@ -4,8 +4,6 @@ The file is a pandas pickle; it is read once, after its checksum, without runnin
 without the response texts.
 """
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -4,8 +4,6 @@ counts.
 Costs are tokens x list prices (USD per 1M tokens). The source's own train / validation / test split is kept.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -11,8 +11,6 @@ where `hidden` is what the prompt's text does not tell (it correlates the models
 and b_j makes the mean score of model j the published one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
