@@ -9,7 +9,7 @@ import dagster as dg
 from pydantic import Field
 
 from cabs_core.base.errors import DataError
-from cabs_core.pipeline.artifacts.stages import stage_code_version
+from cabs_core.pipeline.artifacts.stages import JOINED_BY, stage_code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY, JOIN
@@ -72,12 +72,12 @@ class DeployConfig(dg.Config):
         dg.AssetSpec(
             **specs.common("deployed_router", "deployment", "python"),
             code_version=stage_code_version("router"),
-            deps=[key("router")],
+            deps=[key(name) for name in ("router", *JOINED_BY)],
             description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job "
             "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
             "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. In job "
-            f"{JOIN} models that the pool gained join it, where the pool says `add_models`. Any other run "
-            "only says what would be done.",
+            f"{JOIN} models that the pool gained join it, where the pool says `add_models`, as soon as the "
+            "table has their answers. Any other run only says what would be done.",
         )
     ],
     partitions_def=partitions.pools,
@@ -92,7 +92,8 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
 
         if of_job(context, JOINS):
             joined = take_in(cabs.chain(pool_of(context)))
-            context.log.info(f"joined: {', '.join(joined) or 'none'}")
+            rest = "; figures and report are of the models of before until they are made again" * bool(joined)
+            context.log.info(f"joined: {', '.join(joined) or 'none'}{rest}")
             found = {"joined, with so many scored prompts": joined} if joined else {}
             yield dg.MaterializeResult(asset_key=key("deployed_router"), metadata=figures(found))
             return

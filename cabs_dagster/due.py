@@ -5,23 +5,24 @@ versions that tell Dagster's UI what is stale. It reads records and hashes files
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 from cabs_core.base.errors import CabsError, counted
 from cabs_core.base.hashing import stable_hash
+from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile, rho_key
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
-from cabs_core.pipeline.artifacts.stages import POOL_STAGES, REPLAY
+from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY
 from cabs_core.pipeline.pages import page_problems, page_recipe
 from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
 from dbt_like_sql.project import SourceTable
 
-Kind = Literal["collect", "stages", "replay", "results", "join"]
+Kind = Literal["collect", "join", "stages", "replay", "results"]
 #: in the order in which a pool's chain is made
-KINDS: tuple[Kind, ...] = ("collect", "stages", "replay", "results", "join")
+KINDS: tuple[Kind, ...] = ("collect", "join", "stages", "replay", "results")
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,11 @@ class Part:
     """A part of a pool's chain that can be made now.
 
     Attributes:
-        kind: stages that pay for calls, the pool's other stages, its replays at one rho, results (marts,
-            report, leaderboard), or models that join its deployed router.
+        kind: stages that pay for calls, models that join the pool's deployed router with the stages that
+            this needs, the other stages, the replays at one rho, or results (marts, report, leaderboard).
         assets: keys of the assets to make, `a/b` for nested ones. rho: of a replay.
         state: hash of why it is due, so that the same is asked for once; why: the same for people.
-        due: the artifacts of the store that are due; of results and models that join, none.
+        due: the artifacts of the store that are due; of results none.
     """
 
     kind: Kind
@@ -162,7 +163,9 @@ class Due:
         and the leaderboard comes once.
         """
         ready = [name for name in self.begun if not self.pending(name)]
-        results = {name: parts for name in ready if (parts := self.next_parts(name))}
+        results = {name: parts for name in ready if (parts := self.next_parts(name, ("join",)))}
+        if not results:  # of a chain that began with another part than models that join
+            return {name: parts for name in ready if (parts := self.next_parts(name))}
         reports = {name: parts for name, parts in results.items() if parts[0].assets[0] == "report"}
         if reports and not self.models:
             return reports
@@ -179,8 +182,7 @@ class Due:
         if kind == "replay":
             return self._replays(pool, wanted)
         if kind == "join":
-            why = self._lacks(pool)
-            return [Part("join", (DEPLOYED,), stable_hash(why), why="; ".join(why))] if why else []
+            return self._joining(pool)
         chain, due = self.chains[pool].over(wanted.policies), list[Status]()
         for stage in (POOL_STAGES[name] for name in chain.stages):
             if stage.pays == (kind == "collect") and not (wanted.policies and stage.chooses):
@@ -201,9 +203,32 @@ class Due:
                 parts.append(_part("replay", [REPLAY.name], due, rho, why))
         return parts
 
+    def _joining(self, pool: str) -> list[Part]:
+        """The stages that models need to join the deployed router, as far as they are due, and that asset.
+
+        A pool that names no models may have new ones wherever its table is read anew. Where a check failed,
+        nobody joins.
+        """
+        chain = self.chains[pool]
+        if not self._takes_models(pool):
+            return []
+        statuses = [chain.status(chain.stage(name)) for name in JOINED_BY]
+        due, why = [status for status in statuses if is_due(status)], self._lacks(pool)
+        if chain.pool.arm_names() is None and due and not why:
+            why = [f"the table of {pool} is read anew, and models that it gained join"]
+        if not why or any(status.state == "blocked" for status in statuses):
+            return []
+        part = _part("join", [s.target.stage for s in due], due, why="; ".join(why))
+        return [replace(part, assets=(*part.assets, DEPLOYED), state=stable_hash([part.state, why]))]
+
+    def _takes_models(self, pool: str) -> bool:
+        """Whether a pool has a deployed router that models which it gains are to join."""
+        chosen = self.chains[pool].pool
+        return chosen.router.add_models and not chosen.logged and deployed_folder(pool).is_dir()
+
     def _lacks(self, pool: str) -> list[str]:
         """Why models are to join a pool's deployed router."""
-        if not self.chains[pool].pool.router.add_models:
+        if not self._takes_models(pool):
             return []
         from cabs_core.pipeline.stages.deployment import lacking  # noqa: PLC0415  (numba takes seconds)
 
@@ -226,8 +251,8 @@ class Due:
         return [Part("results", assets, stable_hash(why), why=words)] if assets else []
 
     def plan(self, pool: str) -> list[Entry]:
-        """All that `cabs run` would look at of a pool, with its state: stages, replays, marts, report,
-        leaderboard, and the deployed router that models may join.
+        """All that `cabs run` would look at of a pool, with its state: the deployed router that models may
+        join, stages, replays, marts, report, leaderboard.
         """
         entries = [
             Entry(s.target.name, s.target.partition, s.state, s.reasons) for s in self.chains[pool].overview()
@@ -239,9 +264,17 @@ class Due:
         first = [*waits, *(["marts"] if self.models else [])]
         for name, partition in (("report", pool), ("leaderboard", "")):
             entries.append(_entry(name, partition, first, [] if first else self.page(partition or None)))
-        if self.chains[pool].pool.router.add_models:
-            entries.append(_entry(DEPLOYED, pool, first, [] if first else self._lacks(pool)))
+        if self._takes_models(pool):
+            entries.insert(0, self._deployed(pool, waits))
         return entries
+
+    def _deployed(self, pool: str, waits: Mapping[str, list[str]]) -> Entry:
+        """Of the deployed router that models may join; where they did, whom the report does not know yet."""
+        first, lacks = [name for name in JOINED_BY if name in waits], self._lacks(pool)
+        if lacks:
+            return Entry(DEPLOYED, pool, "waiting" if first else "stale", (*lacks, *_made_first(first)))
+        behind = ["figures and report are not of its models and this data yet"] * (REPLAY.name in waits)
+        return Entry(DEPLOYED, pool, "fresh", tuple(behind))
 
     def in_words(self, pool: str) -> str:
         """What is due of a pool in one line, for people.
@@ -256,7 +289,8 @@ class Due:
             replays = len(pending) - len(stages)
             first = [*stages, *([counted(replays, "replay")] if replays else [])]
             waits = any(name in REPLAY.inputs for name in stages)
-            return f"{', '.join(first)}, then {'replays, ' * waits}marts, report, leaderboard"
+            joins = [DEPLOYED] * bool(self._lacks(pool))
+            return f"{', '.join([*joins, *first])}, then {'replays, ' * waits}marts, report, leaderboard"
         words = [*([counted(len(self.models), "SQL model")] if self.models else [])]
         words += ["report"] * bool(self.page(pool)) + ["leaderboard"] * bool(self.page(None))
         words += [DEPLOYED] * bool(self._lacks(pool))
@@ -338,9 +372,13 @@ def _stage(source: SourceTable) -> str:
 
 def _entry(target: str, partition: str, first: Iterable[str], reasons: Iterable[str]) -> Entry:
     """A mart or a page: it waits for what has to be made `first`, or is stale for these reasons, or fresh."""
-    waits = tuple(f"{name} has to be made first" for name in first)
+    waits = _made_first(first)
     stale = tuple(reasons)
     return Entry(target, partition, "waiting" if waits else "stale" if stale else "fresh", waits or stale)
+
+
+def _made_first(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{name} has to be made first" for name in names)
 
 
 def _part(kind: Kind, assets: list[str], due: list[Status], rho: float | None = None, why: str = "") -> Part:

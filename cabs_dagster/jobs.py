@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from cabs_core.base.errors import listed
-from cabs_core.pipeline.artifacts import POOL_STAGES
+from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES
 from cabs_core.pipeline.retention import prunable, prune
 from cabs_dagster.due import MARTS_AROUND, Kind
 from cabs_dagster.metadata import guarded, table
@@ -237,7 +237,7 @@ _JOBS = (
     (
         JOIN,
         JOINS,
-        _assets("deployed_router").without_checks(),
+        _assets(*JOINED_BY) | _assets("deployed_router").without_checks(),
         "Models that a pool gained join its deployed router, which goes on learning.",
     ),
 )

@@ -2,9 +2,10 @@
 part of a chain, alerts.
 
 The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner
-what is due, `next_part` what follows when a part succeeded: first the replays, one run per rho (none of a
-log), then marts and reports, once for all pools, then models that join a deployed router. The tag holds the
-run key that began the chain, so that Dagster's own run keys keep each part of it from being run twice.
+what is due, `next_part` what follows when a part succeeded: after models that join a deployed router the
+stages, then the replays, one run per rho (none of a log), then marts and reports, once for all pools. Where
+no model could join, the rest goes on. The tag holds the run key that began the chain, so that Dagster's own
+run keys keep each part of it from being run twice.
 """
 
 import json
@@ -134,11 +135,11 @@ def follow_up(
     way.
 
     Args:
-        done: the job that succeeded; empty where a part failed, so that nothing more comes of this chain.
+        done: the job that ended; empty where it failed, so that nothing more comes of this chain.
         began: run key of the request that began the chain; each part of a chain is asked for once.
         busy: pools with a part of a chain under way.
     """
-    parts = due.next_parts(pool) if pool in due.chains and done else []
+    parts = due.next_parts(pool, ("join",)) if pool in due.chains and done else []
     if parts and parts[0].kind != "results":
         if KINDS.index(parts[0].kind) > [JOB_OF[kind] for kind in KINDS].index(done):
             yield from chain_requests(pool, parts, began)
@@ -245,7 +246,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         @dg.run_status_sensor(
             run_status=status,
             name=named(name),
-            request_jobs=[job for job in JOBS if job.name in (REPLAY, RESULTS, JOIN)],
+            request_jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS, JOIN)],
             minimum_interval_seconds=10,
             default_status=dg.DefaultSensorStatus.STOPPED,
             description=text,
@@ -256,7 +257,8 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
                 yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
                 return
             due = partitions.due_in(context.instance, store())
-            done = run.job_name if status == dg.DagsterRunStatus.SUCCESS else ""
+            goes_on = status == dg.DagsterRunStatus.SUCCESS or run.job_name == JOIN
+            done = run.job_name if goes_on else ""
             others = under_way(context.instance, chains=True)
             yield from follow_up(due, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
 
@@ -268,8 +270,8 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         next_part(
             dg.DagsterRunStatus.SUCCESS,
             "next_part",
-            "Goes on with the chain of a pool when a part of it succeeded: the replays, then, once for all "
-            "pools, marts and reports.",
+            "Goes on with the chain of a pool when a part of it succeeded: its stages, its replays, then, "
+            "once for all pools, marts and reports.",
         ),
         next_part(
             dg.DagsterRunStatus.FAILURE,

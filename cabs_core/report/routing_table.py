@@ -4,23 +4,27 @@ A row is a task of the outcome table, or a cluster of prompts where there is one
 model than the default (the best single one) only if the prompts of the train and validation splits show it
 better, with an interval that is simultaneous over all rows and models; everything that is said of the table
 is measured on the test prompts. Where the report's verdict is to keep a single model, the default has all
-rows.
+rows. Of a table with gaps at random, as strategy `adaptive` leaves it, all of it rests on doubly robust
+cells: those of the verdict on test prompts (`problem.gaps`), and on the others cells of the same kind whose
+predictions are cross-fitted.
 
 A caller may know the task of a request. A gateway that guesses it from examples errs: what is lost then is
 measured with the nearest centre in the pool's own embedding.
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cabs_core.algorithms.predictors.clusters import kmeans_centers, nearest_center, unit_rows
+from cabs_core.algorithms.problem.gaps import doubly_robust, real_values, unknown_arms
 from cabs_core.base.errors import DataError
-from cabs_core.base.statistics import cost_error, mean_error
+from cabs_core.base.statistics import Error, cost_error, mean_error, seen_share
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes
+from cabs_core.data.outcomes.gaps import cross_predicted
 from cabs_core.report.evidence import Evidence, Played
 from cabs_core.report.gap import Bounded, estimate
 
@@ -105,32 +109,37 @@ def routing_table(
         router: that the table is compared with. decision: the report's. examples: keep prompts.
 
     Raises:
-        DataError: the table has gaps, so that rows would rest on predictions.
+        DataError: the table has gaps that are not at random.
     """
     p = evidence.problem
-    if p.observed is not None:
-        raise DataError(f"pool {pool}: the table has gaps, and a routing table needs every model's answers")
+    if unknown := unknown_arms(p):
+        raise DataError(
+            f"pool {pool}: {p.arms[unknown[0]]!r:.100} has no answer on any test prompt, or was not tried on "
+            "prompts of another kind than those it was tried on, so nobody knows what it is best at: ask it "
+            "on a random sample of the prompts that lack it, or leave it out under `models`"
+        )
     known, rows = np.flatnonzero(split != "test"), _rows_of(outcomes, p.query_ids)
     points = unit_rows(np.asarray(embeddings, dtype=np.float64))
     names, label, by = _groups(outcomes, points, split)
     centers = unit_rows(np.stack([points[known][label[known] == g].mean(axis=0) for g in range(len(names))]))
-    worth = clipped_utility(outcomes.scores[known], outcomes.costs[known], rho)
+    worth, drawn = _worth(outcomes, known, rho), outcomes.drawn[known]
     default = int(worth.mean(axis=0).argmax())
     chosen = np.full(len(names), default)
     if decision != "keep":
         clusters = outcomes.clusters[known]
         for g in range(len(names)):
             here = label[known] == g
-            chosen[g] = _better(worth[here], clusters[here], default, len(names))
+            chosen[g] = _better(worth[here], drawn[here], clusters[here], default, len(names))
     own, guessed = label[rows], nearest_center(points[rows], centers)
     model_of = np.append(chosen, default)  # index -1: no row
-    real, played = evidence.real(), evidence.played(router)
-    utility = clipped_utility(real.score, real.cost, rho)
+    cells, played = real_values(p, rho), evidence.played(router)
+    utility = cells.utility
     every, r = np.arange(p.n), played.at(rho)
     clusters = np.arange(p.n) if p.clusters is None else p.clusters
     found = []
     for g, name in enumerate(names):
         here, model = own == g, int(chosen[g])
+        asked = None if p.observed is None else p.observed[here]
         means = worth[label[known] == g].mean(axis=0)
         gain = utility[here, model] - utility[here, default]
         near = known[label[known] == g]
@@ -141,15 +150,20 @@ def routing_table(
                 tuple(p.arms[j] for j in np.argsort(-means, kind="stable") if j != model),
                 int(here.sum()),
                 float(here.mean()),
-                _mean(real.score[here, model], clusters[here]),
-                _mean(1000.0 * real.cost[here, model], clusters[here], 1000.0 * p.dearest_calls[model]),
-                None if model == default else _mean(gain, clusters[here]),
+                _mean(cells.score[here, model], clusters[here], _seen(asked, model)),
+                _mean(
+                    1000.0 * cells.cost[here, model],
+                    clusters[here],
+                    _seen(asked, model),
+                    1000.0 * p.dearest_calls[model],
+                ),
+                None if model == default else _mean(gain, clusters[here], _seen(asked, model, default)),
                 _examples(outcomes, points, near, centers[g]) if examples else (),
             )
         )
-    order = evidence.trace(router, rho).order
+    order, plays = evidence.trace(router, rho).order, played.plays[r]
     table = utility[every, model_of[own]]
-    plays = played.plays[r]
+    seen = min(evidence.real_share(router, rho), *(_seen(p.observed, j) for j in {*chosen.tolist(), default}))
     return RoutingTable(
         pool,
         rho,
@@ -159,8 +173,8 @@ def routing_table(
         router,
         decision,
         float((plays * table).sum() / plays.sum()),
-        _lost(played, r, table, order, clusters),
-        _lost(played, r, utility[every, model_of[guessed]], order, clusters),
+        _lost(played, r, table, order, clusters, seen),
+        _lost(played, r, utility[every, model_of[guessed]], order, clusters, seen),
         tuple(sorted(found, key=lambda row: (-row.share, row.group))),
     )
 
@@ -183,31 +197,55 @@ def _groups(outcomes: Outcomes, points: np.ndarray, split: np.ndarray) -> tuple[
     return [f"cluster {i + 1}" for i in range(len(centers))], nearest_center(points, centers), "cluster"
 
 
-def _better(worth: np.ndarray, clusters: np.ndarray, default: int, groups: int) -> int:
+def _worth(outcomes: Outcomes, rows: np.ndarray, rho: float) -> np.ndarray:
+    """`[m, K]` clipped utilities at these rows, of a table with gaps doubly robust."""
+    real = clipped_utility(outcomes.scores[rows], outcomes.costs[rows], rho)
+    if outcomes.answered is None:
+        return real
+    return doubly_robust(real, clipped_utility(*cross_predicted(outcomes, rows), rho), outcomes.drawn[rows])
+
+
+def _seen(observed: np.ndarray | None, *models: int) -> float:
+    """How much of `[m]` prompts the model was seen on that was seen least (`statistics.seen_share`)."""
+    if observed is None or not len(observed):
+        return 1.0
+    columns = np.eye(observed.shape[1])
+    return min(seen_share(np.tile(columns[j], (len(observed), 1)), observed) for j in models)
+
+
+def _better(worth: np.ndarray, drawn: np.ndarray, clusters: np.ndarray, default: int, groups: int) -> int:
     """The model of a group: the best one that is shown to be better than the default, else the default."""
     best = int(worth.mean(axis=0).argmax())
     gain = worth[:, best] - worth[:, default]
-    low, _ = mean_error(gain, clusters=clusters, unit=1.0).interval(
-        float(gain.mean()), groups * max(worth.shape[1] - 1, 1)
-    )
+    error = _error(gain, clusters, _seen(drawn, best, default))
+    low, _ = error.interval(float(gain.mean()), groups * max(worth.shape[1] - 1, 1))
     return best if low > 0.0 else default
 
 
-def _mean(values: np.ndarray, clusters: np.ndarray, dearest: float | None = None) -> Bounded:
+def _error(values: np.ndarray, clusters: np.ndarray, seen: float, unit: float = 1.0) -> Error:
+    """Of the mean of values that rest on what was seen."""
+    error = mean_error(values, clusters=clusters, unit=unit)
+    return replace(error, clusters=error.clusters * seen)
+
+
+def _mean(values: np.ndarray, clusters: np.ndarray, seen: float, dearest: float | None = None) -> Bounded:
     """A mean with its interval, of costs if the dearest one is given; NaN where there is no value."""
     if not len(values):
         return Bounded(math.nan)
-    mean, error = float(values.mean()), mean_error(values, clusters=clusters, unit=float(dearest is None))
+    mean, error = float(values.mean()), _error(values, clusters, seen, float(dearest is None))
     if dearest is not None:
         error = cost_error(error, values, clusters, dearest=dearest, mean=mean)
     return estimate(mean, error, 1)
 
 
-def _lost(played: Played, r: int, table: np.ndarray, order: np.ndarray, clusters: np.ndarray) -> Bounded:
+def _lost(
+    played: Played, r: int, table: np.ndarray, order: np.ndarray, clusters: np.ndarray, seen: float
+) -> Bounded:
     """Router minus table, over the rounds in which the router was replayed."""
     gap, plays = played.utility[r] - table, played.plays[r]
     trials = played.trials["utility"][r] - table[order].mean(axis=1)
     error = mean_error(gap, plays, clusters, trials=trials, unit=1.0)
+    error = replace(error, clusters=error.clusters * seen)
     return estimate(float((plays * gap).sum() / plays.sum()), error, 1)
 
 

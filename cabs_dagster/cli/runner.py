@@ -26,8 +26,8 @@ from cabs_dagster.names import step
 from cabs_dagster.partitions import due_in, grid_key, observe, register
 from cabs_dagster.sensors import POOL_TAG
 
-#: what is made of one pool, what is made of all, and what a deployed router is given
-MADE, RESULTS, JOINED = KINDS[:-2], KINDS[-2:-1], KINDS[-1:]
+#: what is made of one pool, and what is made of all
+MADE, RESULTS = KINDS[:-1], KINDS[-1:]
 _NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays", "results": "marts, report, leaderboard"}
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
@@ -116,7 +116,6 @@ class Runner:
             raise
         if report:
             self._make(pool_file, results, RESULTS)
-        self._make(pool_file, wanted, JOINED)
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
         """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
@@ -147,6 +146,7 @@ class Runner:
                 f"{', '.join(unpaid)} of pool {name} are due, and calls cost money: the job "
                 f"{jobs.COLLECT} or `cabs collect {name}` pays for them"
             )
+        not_joined = ""
         while len(done) < len(KINDS):
             due = due_in(self.instance, self.store)
             parts = due.next_parts(name, done, wanted)
@@ -161,12 +161,17 @@ class Runner:
                 self.notify(f"{', '.join(names)}: nothing changed")
             of = {part: f"{number}/{len(parts)} " for number, part in enumerate(parts, 1)}
             failures = [text for part in parts if (text := self._made(part, pool_file, wanted, of[part]))]
+            if failures and parts[0].kind == "join":  # the rest does not depend on it
+                not_joined = "\n".join(failures)
+                continue
             if failures and parts[0].kind == "replay":
                 rhos = len(wanted.rhos or pool_file.pool.replay.rhos)
                 head = f"{len(failures)} of {rhos} rhos are incomplete, so there is no new verdict:"
                 failures = [head, *failures]
             if failures:
-                raise RunFailed("\n".join(failures))
+                raise RunFailed("\n".join(filter(None, [not_joined, *failures])))
+        if not_joined:
+            raise RunFailed(not_joined)
 
     def _observe(self, *, sources: bool = True) -> dict[str, list[str]]:
         return observe(self.instance, due_in(self.instance, self.store), sources=sources)
@@ -183,8 +188,9 @@ class Runner:
         elif part.due:
             why = part.why or ("forced" if wanted.force else "not recorded in this Dagster instance")
             what = f"{', '.join(part.assets)} ({why})"
-            config = {stage: {"force": True} for stage in part.assets if wanted.force}
-            if by_policy := [stage for stage in part.assets if POOL_STAGES[stage].by_policy]:
+            stages = [status.target.stage for status in part.due]
+            config = {stage: {"force": True} for stage in stages if wanted.force}
+            if by_policy := [stage for stage in stages if POOL_STAGES[stage].by_policy]:
                 start_compiling(wanted.policies or pool.policies, len(pool.arm_names() or ()), self.notify)
             for stage in by_policy if wanted.policies else ():
                 config.setdefault(stage, {})["policies"] = list(wanted.policies)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import dagster as dg
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -18,8 +17,11 @@ from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
 from cabs_core.router import Router, roll_back
 from cabs_dagster.cli import main
+from cabs_dagster.cli.runner import Runner
 from cabs_dagster.due import Due, Part
-from cabs_dagster.jobs import JOBS, JOIN
+from cabs_dagster.instance import open_instance
+from cabs_dagster.jobs import JOIN
+from cabs_dagster.partitions import register
 from cabs_dagster.sensors import chain_requests
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -49,29 +51,35 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
             served.feedback(served.route(f"a question {i}").id, score=1.0)
 
         (tmp_path / "pools" / "tiny.yaml").write_text(pool_of([*FEW, NEW]))
-        assert "waiting" in cabs("plan", "tiny").splitlines()[-1] and not joins()
-        for name in chain_of().stages:
-            make_artifact(chain_of(), chain_of().stage(name))
-        made = PromptEmbeddingsSummary.of(chain_of().store.record(("prompt_embeddings", "tiny")))
-        assert made.encoding["embedded"] == 0  # its prompts are those of before
-        assert f"does not choose {NEW} yet" in joins()[0].why
+        first = cabs("plan", "tiny").splitlines()[0].split()
+        assert first[:2] == ["deployed_router", "waiting"] and f"does not choose {NEW} yet" in " ".join(first)
+        assert joins()[0].assets == ("outcomes", "splits", "deployed_router")
         (request,) = chain_requests("tiny", joins(), "c")
         assert (request.job_name, request.partition_key) == (JOIN, "tiny")
-        (job,) = (job for job in JOBS if job.name == JOIN)
-        assert job.selection == dg.AssetSelection.assets("deployed_router").without_checks()
+        before = chain_of().store.record(("oracles", "tiny"))
 
-        cabs("run", "tiny", "--no-report")
+        with open_instance() as instance:
+            register(instance, chain_of().store, "tiny")
+            runner = Runner(instance)
+            runner.execute(JOIN, "tiny", joins()[0].assets, {})
+        assert chain_of().store.record(("oracles", "tiny")).created == before.created  # it waited for none
+        line = cabs("plan", "tiny").splitlines()[0]
+        assert "fresh" in line and "figures and report are not of its models" in line
         grown = Router.load(place, log=log)
         assert grown.arms == [*FEW, NEW] and grown.manifest.provenance["continued"]["rewards"] == 5
-        train = int((split_of(chain_of().require(chain_of().stage("router"))) == "train").sum())
+        splits = chain_of().verified(chain_of().stage("splits"))
+        train = int((split_of({"splits": splits}) == "train").sum())
         assert grown.manifest.provenance["arms"][-1]["scored"] == train
         assert np.mean([grown.route(f"a prompt {i}").scores[NEW] for i in range(40)]) > 0.2
         assert not joins()
+        make_artifact(chain_of(), chain_of().stage("prompt_embeddings"))
+        made = PromptEmbeddingsSummary.of(chain_of().store.record(("prompt_embeddings", "tiny")))
+        assert made.encoding["embedded"] == 0  # its prompts are those of before
         roll_back(place)  # what was taken back does not come again
         assert not joins()
 
 
 def joins() -> list[Part]:
-    """What the planner would have join once marts and reports are there."""
-    parts = Due(chain_of().store, [chain_of().pool_file]).next_parts("tiny", ("replay", "results"))
+    """What the planner would have join."""
+    parts = Due(chain_of().store, [chain_of().pool_file]).next_parts("tiny")
     return [part for part in parts if part.kind == "join"]

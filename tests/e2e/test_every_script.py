@@ -45,6 +45,7 @@ SCRIPTS = {
     "oracles": "--pool tiny --split-seeds 0",
     "readings": "--pool tiny --split-seeds 0",
     "route_text": "--pools tiny --splits 1 --trials 1",
+    "routing_tables": "--seeds 1 --prompts 600",
     "scale": "--prompts 400 --models 3 --trials 1",
     "serving_install": "--router router --requests 5",
     "sessions": "--pools tiny --policies random --splits 1 --trials 1",

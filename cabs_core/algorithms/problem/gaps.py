@@ -3,6 +3,7 @@ nothing can be known.
 
     cells = real_values(problem, rho)                       # mean over queries: doubly robust
     low = real_values(problem, rho, "low", reference=2)     # the worst for a router, compared with model 2
+    values = doubly_robust(real, predicted, observed)       # of any cells
 
 Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
 predictions on the real cells (divided by their share, or by the probability with which they were drawn).
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import real_weights
@@ -57,10 +59,10 @@ def real_values(
             round.
         reference: index of the model that others are compared with.
     """
-    score, cost = problem.scores, problem.costs
-    if problem.observed is None:
+    score, cost, observed = problem.scores, problem.costs, problem.observed
+    if observed is None:
         return Cells(clipped_utility(score, cost, rho), score, cost)
-    seen, arms = problem.observed > 0, unknown_arms(problem)
+    seen, arms = observed > 0, unknown_arms(problem)
     if end != "middle" and arms:
         right = np.full(problem.K, end == "high")
         if reference is not None:
@@ -68,10 +70,9 @@ def real_values(
         score = score.copy()
         score[:, arms] = np.where(seen[:, arms], score[:, arms], right[arms])
     predicted = np.clip(problem.predicted_scores, 0.0, 1.0)
-    weight = real_weights(problem.observed)
 
     def corrected(real: np.ndarray, guess: np.ndarray) -> np.ndarray:
-        value: np.ndarray = guess + weight * (real - guess)
+        value = doubly_robust(real, guess, observed)
         value[:, arms] = real[:, arms]
         return value
 
@@ -82,3 +83,14 @@ def real_values(
         corrected(score, predicted),
         corrected(cost, problem.predicted_costs),
     )
+
+
+def doubly_robust(real: np.ndarray, predicted: np.ndarray, observed: ArrayLike) -> np.ndarray:
+    """`[n, K]` predictions, corrected by their errors where a cell is real; means over rows are estimates.
+
+    Args:
+        real, predicted: `[n, K]`; predictions know nothing of the cell itself.
+        observed: `[n, K]` see `real_weights`.
+    """
+    value: np.ndarray = predicted + real_weights(observed) * (real - predicted)
+    return value

@@ -20,9 +20,9 @@ import numpy as np
 from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.units import percentage
+from cabs_core.data.outcomes.conditions import split_under
 from cabs_core.data.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features
 from cabs_core.data.outcomes.raw import RawOutcomes
-from cabs_core.data.outcomes.splits import make_splits
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files import ModelPool
 
@@ -31,6 +31,7 @@ from cabs_core.data.pool_files import ModelPool
 _RATE = 0.05
 #: smaller differences of mean scores change no decision, whatever p says: one right answer in a hundred
 _MATTERS = 0.01
+_FOLDS = 5
 
 
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
@@ -67,7 +68,7 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     table = answered_table(kept, real, queries_read=len(raw.query_ids), queries_dropped=dropped)
     if kept.latencies is not None and not np.isnan(kept.latencies).all():
         table = replace(table, latencies=np.where(real, kept.latencies, 0.0))
-    train = np.flatnonzero(make_splits(table, pool.split) == "train")
+    train = np.flatnonzero(split_under(table, pool.split, pool.replay.condition) == "train")
     counts = real[train].sum(axis=0)
     if (counts < FEWEST).any():
         j = int(counts.argmin())
@@ -88,6 +89,23 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     return replace(
         table, scores=np.where(real, table.scores, predicted), report={**table.report, "gaps": gaps}, **cells
     )
+
+
+def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(scores, costs) `[m, K]` that are expected at these rows of a table with gaps, by real cells of others.
+
+    Of the rows, in `_FOLDS` parts that tear no cluster apart; each is predicted by the other parts.
+    """
+    prompts, real = [table.prompts[i] for i in rows], table.drawn[rows] > 0
+    features = prompt_features(prompts, np.arange(len(rows)))
+    cluster = np.unique(table.clusters[rows], return_inverse=True)[1]
+    part = (np.random.default_rng(0).permutation(cluster.max() + 1) % _FOLDS)[cluster]
+    expected = np.zeros((2, *real.shape))
+    for f in range(_FOLDS):
+        others = np.flatnonzero(part != f)
+        for values, array in zip(expected, (table.scores[rows], table.costs[rows]), strict=True):
+            values[part == f] = predicted_cells(features, others, real, array)[part == f]
+    return expected[0], expected[1]
 
 
 def _drawn(table: Outcomes) -> dict[str, Any]:

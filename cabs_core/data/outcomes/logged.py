@@ -132,11 +132,11 @@ def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
     """`[n, K]` predictions of every model within the range of its answers; the penalty by leave-one-out
-    error."""
+    error. 0 of a model without an answer."""
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
-    predictions = np.empty(outcomes.shape)
-    for arm in range(outcomes.shape[1]):
+    predictions = np.zeros(outcomes.shape)
+    for arm in np.flatnonzero(answered[train].any(axis=0)):
         rows = train[answered[train, arm]]
         seen = outcomes[rows, arm]
         model = RidgeCV(alphas=_PENALTIES).fit(features[rows], seen)

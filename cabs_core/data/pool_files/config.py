@@ -14,7 +14,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cabs_core.base.catalog import DEFAULT_POLICIES, REFERENCE, canonical_name, sources
+from cabs_core.base.catalog import (
+    DEFAULT_POLICIES,
+    REFERENCE,
+    canonical_name,
+    condition_that_changes,
+    sources,
+)
 from cabs_core.base.paths import safe_name
 from cabs_core.data.pool_files.collect import Collect
 from cabs_core.data.pool_files.goals import Goal, Requests, Usd
@@ -240,10 +246,33 @@ def _faults_of_a_log_or_gaps(pool: ModelPool) -> Iterator[str]:
             if used:
                 yield f"{field} cannot be used with {why}"
     if pool.predicts:
-        why = "collect.strategy is adaptive" if pool.adaptive else "missing is predict"
-        for field, used in {kind: pool.logged, **replayed}.items():
-            if used:
-                yield f"{why}, which cannot be used with {field}"
+        yield from _faults_of_gaps(pool)
+
+
+def _faults_of_gaps(pool: ModelPool) -> Iterator[str]:
+    """What doubly robust estimates of cells that were not asked do not cover."""
+    condition, way_out = pool.replay.condition, "leave queries with a gap out (missing: drop_queries)"
+    says = "missing is predict"
+    if pool.adaptive:
+        says, way_out = "collect.strategy is adaptive", "ask every model (collect.strategy: all or sample)"
+    if pool.logged:
+        yield f"{says}, which cannot be used with source kind 'logs': of a log it is so anyway"
+    reasons = {"later_models": "", "replay.latency_weight": "", f"replay.condition {condition!r}": ""}
+    if pool.later_models:
+        reasons["later_models"] = "what a later version scores is not estimated"
+    if pool.replay.latency_weight:
+        reasons["replay.latency_weight"] = "how long a model would have taken is not estimated"
+    if condition == "sessions":
+        reasons["replay.condition 'sessions'"] = "what a turn costs hangs on the answers before it"
+    elif condition_that_changes(condition, "labels"):
+        reasons[f"replay.condition {condition!r}"] = "it exchanges labels, of which some are not there"
+    elif condition_that_changes(condition, "splits") and not pool.adaptive:
+        reasons[f"replay.condition {condition!r}"] = (
+            "whether gaps are at random would be looked at on other tasks than those that are routed"
+        )
+    for field, reason in reasons.items():
+        if reason:
+            yield f"{says}, which cannot be used with {field}: {reason}. Leave it out, or {way_out}"
 
 
 def _faults_of_a_collection(pool: ModelPool, names: list[str]) -> Iterator[str]:

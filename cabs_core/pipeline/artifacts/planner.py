@@ -167,19 +167,20 @@ class Chain:
             raise ProvenanceError(
                 f"{target.described} is not made, because {status.reasons[0]}. Correct the data or the pool."
             )
-        folders: dict[str, Path] = {}
-        for source in target.inputs:
-            problem = self._first_problem(source)
-            if problem is not None:
-                raise ProvenanceError(
-                    f"{target.described} needs {problem.target.described}, which is {problem}: `cabs run "
-                    f"--pool {self.pool.name}` makes it, as does materialising {problem.target.stage} in "
-                    "Dagster"
-                )
-            record = self.status(source).record
-            assert record is not None
-            folders[source.stage] = self.store.verified(source.parts, record)
-        return folders
+        return {source.stage: self.current(source, target.described) for source in target.inputs}
+
+    def current(self, target: Target, needed_by: str) -> Path:
+        """Folder of an artifact that is up to date, its files compared with its record.
+
+        Raises:
+            ProvenanceError: see `require`; `needed_by` says whose input it is.
+        """
+        if (problem := self._first_problem(target)) is not None:
+            raise ProvenanceError(
+                f"{needed_by} needs {problem.target.described}, which is {problem}: `cabs run --pool "
+                f"{self.pool.name}` makes it, as does materialising {problem.target.stage} in Dagster"
+            )
+        return self.verified(target)
 
     def verified(self, target: Target) -> Path:
         """Folder of an artifact that is there, its files compared with its record.

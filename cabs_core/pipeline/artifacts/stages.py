@@ -104,7 +104,7 @@ def _verdict_settings(pool: ModelPool) -> tuple[str, ...]:
 
 def _split_settings(pool: ModelPool) -> tuple[str, ...]:
     """What is missing of a table is predicted from the train prompts."""
-    return ("split",) if pool.logged or pool.predicts else ()
+    return ("split", "shift") if pool.predicts else ("split",) if pool.logged else ()
 
 
 def _splits_of_fitted(pool: ModelPool) -> tuple[str, ...]:
@@ -198,6 +198,8 @@ POOL_STAGES: dict[str, Stage] = {
         ),
     )
 }
+#: what a model that a pool gained needs to join the deployed router: its answers, and which are held out
+JOINED_BY = ("outcomes", "splits")
 #: A replay of one policy at one rho, the unit of caching below the partition (pool, rho).
 REPLAY = Stage(
     "replay",

@@ -27,6 +27,7 @@ from cabs_core.data.outcomes import outcomes_under
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.ope.training import unseen, with_log
 from cabs_core.pipeline.artifacts import Chain
+from cabs_core.pipeline.artifacts.stages import JOINED_BY
 from cabs_core.pipeline.stages.outcomes import OutcomesSummary
 from cabs_core.pipeline.stages.router import test_prompts
 from cabs_core.router.build import BUNDLE, build_bundle
@@ -107,25 +108,31 @@ def _promote(
 
 
 def lacking(chain: Chain) -> list[str]:
-    """Models of a pool's table that its deployed router does not choose, where the pool says `add_models`.
+    """Models of a pool that its deployed router, where there is one, does not choose.
 
-    Not those that were taken out of it by `remove-model` or `rollback`.
+    Not those that were taken out of it by `remove-model` or `rollback`. Of a pool that names no models those
+    of its table, as it was read last.
     """
     pool, place = chain.pool, deployed_folder(chain.pool.name)
-    record = chain.store.record(chain.stage("outcomes").parts)
-    if not pool.router.add_models or pool.logged or record is None or not (place / HEADER).is_file():
+    if not (place / HEADER).is_file():
         return []
+    names, record = pool.arm_names(), chain.store.record(chain.stage("outcomes").parts)
+    if names is None:
+        names = [] if record is None else OutcomesSummary.of(record).models
     there = {*read_manifest(place, verify=False).names, *gone(place)}
-    return [model for model in OutcomesSummary.of(record).models if model not in there]
+    return [model for model in names if model not in there]
 
 
 def take_in(chain: Chain) -> dict[str, int]:
     """Models that the pool gained join its deployed router. Returns {model: scored prompts that it brought}.
 
+    Their answers are all that it needs: oracles, tuning and replays of the new set of models may come later.
+
     Raises:
         ProvenanceError: outcomes or splits are out of date. RouterError, PolicyError: one cannot join.
     """
-    inputs, place, joined = chain.require(chain.stage("router")), deployed_folder(chain.pool.name), {}
+    place, joined = deployed_folder(chain.pool.name), {}
+    inputs = {name: chain.current(chain.stage(name), f"the router at {place}") for name in JOINED_BY}
     table, train = outcomes_of(inputs), split_of(inputs) == "train"
     for model in lacking(chain):
         at = table.arms.index(model)

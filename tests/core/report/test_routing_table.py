@@ -125,11 +125,43 @@ def test_a_task_of_test_prompts_alone_gets_the_default(world):
     )
 
 
-def test_a_table_with_gaps_is_refused(world):
-    evidence, *others = world
-    gaps = replace(evidence.problem, observed=np.ones((TEST, 3)))
-    with pytest.raises(DataError, match="has gaps"):
-        made((replace(evidence, problem=gaps), *others))
+def test_a_table_of_cells_has_the_rows_of_the_full_one_in_wider_intervals(world):
+    """Cells drawn with noted probabilities; what was not asked counts by cross-fitted predictions."""
+    drawn = np.tile([1.0, 0.5, 0.3], (N, 1))
+    asked = np.random.default_rng(1).random((N, 3)) < drawn
+    full, table = made(world), made(with_cells(world, drawn, asked))
+    assert {row.group: row.model for row in table.rows} == {row.group: row.model for row in full.rows}
+    for row, whole in zip(table.rows, full.rows, strict=True):
+        if row.model == "model-0":  # always asked
+            assert row.score.value == pytest.approx(whole.score.value)
+        else:
+            assert row.score.value == pytest.approx(whole.score.value, abs=0.15)
+            assert row.score.high - row.score.low > 1.2 * (whole.score.high - whole.score.low)
+    nobody = asked & (np.arange(N) % 3 != 1)[:, None]  # not one answer to task 1
+    assert {row.model for row in made(with_cells(world, drawn, nobody)).rows} == {"model-0"}
+
+
+def test_a_table_whose_gaps_are_not_at_random_is_refused(world):
+    evidence, *others = with_cells(world, np.ones((N, 3)), np.arange(N)[:, None] % 4 + np.zeros(3) > 0)
+    wrong = replace(evidence.problem, metadata={"unknown": ["model-1"]})
+    with pytest.raises(DataError, match="'model-1' has no answer.*ask it on a random sample"):
+        made((replace(evidence, problem=wrong), *others))
+
+
+def with_cells(world, drawn, asked):
+    """The world of which only some cells were asked; the others hold what a model of no skill would say."""
+    evidence, whole, split, embeddings = world
+    scores = np.where(asked, whole.scores, 0.5)
+    table = replace(whole, scores=scores, answered=asked.astype(float), propensities=drawn)
+    last = split == "test"
+    problem = replace(
+        evidence.problem,
+        scores=scores[last],
+        observed=table.drawn[last],
+        predicted_scores=np.full((TEST, 3), 0.5),
+        predicted_costs=np.full((TEST, 3), 1e-4),
+    )
+    return replace(evidence, problem=problem), table, split, embeddings
 
 
 class _Strict(BaseModel):

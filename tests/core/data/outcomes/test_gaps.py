@@ -12,10 +12,12 @@ import pytest
 from cabs_core.algorithms.oracles import build_problems, train_oracles
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.base.errors import DataError, PoolError
-from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
+from cabs_core.base.utility import clipped_utility
+from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits, split_under
 from cabs_core.data.outcomes.gaps import compared_means, filled, gaps_text
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.validation.overview import overview
+from cabs_core.evaluation.replay import replay
 
 WORDS = ["alpha", "beta", "gamma", "delta", "sum", "proof"]
 
@@ -114,15 +116,21 @@ def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: 
 
 def test_what_cannot_be_is_refused(with_gaps, tmp_path: Path) -> None:
     frame = table("hard")
-    with pytest.raises(PoolError, match="missing is predict, which cannot be used with replay"):
-        with_gaps(frame, replay={"condition": "task_shift"})
+    for setting, why in (
+        ({"condition": "task_shift"}, "looked at on other tasks"),
+        ({"condition": "noisy_oracle"}, "exchanges labels"),
+        ({"condition": "sessions"}, "what a turn costs"),
+        ({"latency_weight": 0.1}, "would have taken"),
+    ):
+        with pytest.raises(PoolError, match=f"missing is predict, which cannot be used with.*{why}.*drop_"):
+            with_gaps(frame, replay=setting)
     few = frame[(frame["model"] == "large") | (frame["query_id"] < 3)]
     with pytest.raises(DataError, match=r"'small' has .* answers .*; 5 are needed"):
         load_outcomes(with_gaps(few))
 
 
 def problem_of(pool_file, outcomes: Outcomes):
-    split = make_splits(outcomes, pool_file.pool.split)
+    split = split_under(outcomes, pool_file.pool.split, pool_file.pool.replay.condition)
     x = np.array([[float(p.startswith("proof")), 1.0, len(p) / 50] for p in outcomes.prompts])
     pool = pool_file.pool.model_copy(
         update={"oracle": pool_file.pool.oracle.model_copy(update={"kind": "ridge"})}
@@ -180,6 +188,36 @@ def test_cells_that_were_drawn_count_with_their_probabilities(with_gaps) -> None
         spread.append(value.std() / np.sqrt(len(value)))
         without.append(problem.scores[problem.observed[:, j] > 0, j].mean() - truth)
     assert abs(np.mean(off)) < 3 * np.mean(spread) / np.sqrt(8) and min(without) > 0.08
+
+
+@pytest.mark.slow
+def test_estimates_hold_where_the_stream_or_the_tasks_change(with_gaps) -> None:
+    """Mean utility of a policy that learns under a condition: as cells say, and as the whole table does."""
+    off: dict[str, list[float]] = {}
+    for seed in range(6):
+        frame = table("none", 1200, seed)
+        hard, chance = frame["prompt"].str.startswith("proof"), np.where(frame["model"] == "small", 0.4, 1.0)
+        frame["task"] = np.where(hard, "proof", "sum") + (frame["query_id"] % 2).astype(str)
+        asked = np.random.default_rng([seed, 2]).random(len(frame)) < chance
+        whole = frame.pivot(index="query_id", columns="model", values=["score", "cost"])
+        for built in ("none", "task_shift"):
+            given = with_gaps(frame)
+            replays = given.pool.replay.model_copy(update={"condition": built})
+            given = replace(given, pool=given.pool.model_copy(update={"replay": replays}))
+            drawn = RawOutcomes.from_tidy(frame.assign(propensity=chance)[asked], origin="asked")
+            problem = problem_of(given, filled(drawn, given.pool))
+            cells, rows = real_values(problem, 20.0).utility, whole.loc[problem.query_ids.astype(int)]
+            truth = clipped_utility(
+                rows["score"][problem.arms].to_numpy(), rows["cost"][problem.arms].to_numpy(), 20.0
+            )
+            streams = ("drift", "arms_arrive", "arms_disappear", "delayed_rewards")
+            for condition in streams if built == "none" else (built,):
+                played = replay(problem, "lin_ucb", 20.0, 2, 0, condition=condition)
+                at = played.order, played.actions
+                off.setdefault(condition, []).append(float((cells[at] - truth[at]).mean()))
+    for condition, errors in off.items():
+        assert abs(np.mean(errors)) < 3.5 * np.std(errors, ddof=1) / np.sqrt(6) + 1e-4, condition
+        assert np.std(errors) < 0.04, condition
 
 
 def test_an_answer_that_was_asked_and_has_no_score(with_gaps) -> None:
