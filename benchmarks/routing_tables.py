@@ -158,9 +158,10 @@ def routes(seeds: int, n: int) -> list[dict[str, Any]]:
             cells, shares = np.zeros((n, 4)), np.ones(4)
             for begin, end in itertools.pairwise((0, n // 10, n // 3, 2 * n // 3, n)):
                 cells[begin:end] = np.where(rng.random((end - begin, 4)) < shares, shares, 0.0)
-                seen = [prompts[:end], ARMS, rows[1][:end], rows[2][:end], cells[:end]]
-                matters = look(*seen, RHO, tuned=n // 5, seed=seed).matters if end < n else np.ones(4)
-                shares = shares_of(np.array(matters), PRICES)
+                if end < n:
+                    seen = rows[1][:end], rows[2][:end], cells[:end]
+                    matters = look(prompts[:end], ARMS, *seen, RHO, tuned=n // 5, seed=seed).matters
+                    shares = shares_of(np.array(matters), PRICES)
             spent = (rows[2][:n] * (cells > 0)).sum()
             as_many = int((rows[2][:n].sum(axis=1).cumsum() <= spent).sum())
             whole = np.where(np.arange(n)[:, None] < as_many, np.ones((n, 4)), 0.0)
@@ -175,11 +176,13 @@ def routes(seeds: int, n: int) -> list[dict[str, Any]]:
         of = [row for row in found if row["asked"] == name]
         full = {row["seed"]: row["models"] for row in found if row["asked"] == "all"}
         same = [row["models"][g] == m for row in of for g, m in full[row["seed"]].items()]
-        held = {what: sum((row["holds"][what] for row in of), []) for what in of[0]["holds"]}
-        covers = [f"{what} {np.mean(values):.3f} of {len(values)}" for what, values in held.items() if values]
+        held = {what: [hit for row in of for hit in row["holds"][what]] for what in of[0]["holds"]}
+        covers = ", ".join(
+            f"{what} {np.mean(hits):.3f} of {len(hits)}" for what, hits in held.items() if hits
+        )
         print(
             f"{name}: the model of the full table in {np.mean(same):.3f} of {len(same)} rows; worth "
-            f"{np.mean([row['worth'] for row in of]):.4f}; intervals that hold the truth: {', '.join(covers)}",
+            f"{np.mean([row['worth'] for row in of]):.4f}; intervals that hold the truth: {covers}",
             flush=True,
         )
     return found

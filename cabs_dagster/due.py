@@ -23,6 +23,8 @@ from dbt_like_sql.project import SourceTable
 Kind = Literal["collect", "join", "stages", "replay", "results"]
 #: in the order in which a pool's chain is made
 KINDS: tuple[Kind, ...] = ("collect", "join", "stages", "replay", "results")
+#: what the other parts do not wait for
+JOINING: tuple[Kind, ...] = ("join",)
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class Due:
         and the leaderboard comes once.
         """
         ready = [name for name in self.begun if not self.pending(name)]
-        results = {name: parts for name in ready if (parts := self.next_parts(name, ("join",)))}
+        results = {name: parts for name in ready if (parts := self.next_parts(name, JOINING))}
         if not results:  # of a chain that began with another part than models that join
             return {name: parts for name in ready if (parts := self.next_parts(name))}
         reports = {name: parts for name, parts in results.items() if parts[0].assets[0] == "report"}

@@ -23,7 +23,7 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
-from cabs_dagster.due import KINDS, Due, Part
+from cabs_dagster.due import JOINING, KINDS, Due, Part
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
 from cabs_dagster.jobs import JOB_OF, JOBS, JOIN, PREPARE, REPLAY, RESULTS
@@ -139,7 +139,7 @@ def follow_up(
         began: run key of the request that began the chain; each part of a chain is asked for once.
         busy: pools with a part of a chain under way.
     """
-    parts = due.next_parts(pool, ("join",)) if pool in due.chains and done else []
+    parts = due.next_parts(pool, JOINING) if pool in due.chains and done else []
     if parts and parts[0].kind != "results":
         if KINDS.index(parts[0].kind) > [JOB_OF[kind] for kind in KINDS].index(done):
             yield from chain_requests(pool, parts, began)
