@@ -144,7 +144,7 @@ def test_a_table_of_cells_has_the_rows_of_the_full_one_in_wider_intervals(world)
 def test_a_table_whose_gaps_are_not_at_random_is_refused(world):
     evidence, *others = with_cells(world, np.ones((N, 3)), np.arange(N)[:, None] % 4 + np.zeros(3) > 0)
     wrong = replace(evidence.problem, metadata={"unknown": ["model-1"]})
-    with pytest.raises(DataError, match="'model-1' has no answer.*ask it on a random sample"):
+    with pytest.raises(DataError, match=r"'model-1' has no answer.*ask it on a random sample"):
         made((replace(evidence, problem=wrong), *others))
 
 
