@@ -187,8 +187,7 @@ def make_app(
 
 
 class Ends:
-    """ASGI middleware: what a request has begun, in `request.state.ends`, ends when its answer was sent or
-    could not be."""
+    """ASGI middleware: what a request began (`request.state.ends`) ends when its answer was sent or not."""
 
     def __init__(self, app: ASGIApp):
         self.app = app

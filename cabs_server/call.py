@@ -1,5 +1,4 @@
-"""A request to be answered, its answer, and one attempt at it: what an attempt begins ends with it, whatever
-is raised."""
+"""A request, its answer, and one attempt at it: what an attempt begins ends with it, whatever is raised."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Endpoints that call models: completions in four dialects, counts of tokens, embeddings; and which models
-there are."""
+"""Endpoints that call models: completions in four dialects, token counts, embeddings; the list of models."""
 
 import re
 import time

@@ -1,5 +1,4 @@
-"""What calls to upstreams share in a process: addresses, connections, breakers, threads, figures, and what
-was spent."""
+"""What calls to upstreams share in a process: addresses, connections, breakers, threads, spending."""
 
 import asyncio
 import logging

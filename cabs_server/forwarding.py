@@ -179,8 +179,7 @@ class Forwarder(Connections):
         return self._worst(failed, ask, held=at_place is not None)
 
     async def _soon(self, answer: Answer, ask: Ask) -> bool:
-        """Whether a failed model may be asked again at once, or after the short while that it asked for,
-        which is waited."""
+        """Whether a failed model may be asked again at once, or after the short while that it asked for."""
         if answer.failure not in TRANSIENT or ask.left < self.upstreams.deadline / 2:
             return False
         wait = answer.retry_after or (0.2 if answer.failure is Meaning.WAIT else 0.0)
@@ -273,8 +272,7 @@ class Forwarder(Connections):
                     each.callback(breaker.released)
 
     def _worst(self, failed: list[Answer], ask: Ask, *, held: bool = False) -> Answer:
-        """What the client is told where no model answered; held: only those could that hold what the request
-        names."""
+        """What the client is told where no model answered; held: only those could that hold what it names."""
         answer = next((f for f in reversed(failed) if f.failure not in REFUSALS), failed[-1])
         waits = [f.retry_after for f in failed if f.retry_after is not None]
         if waits:

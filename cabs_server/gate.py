@@ -146,8 +146,7 @@ class Gate:
         self._tidying: Future[None] | None = None
 
     async def beside(self, size: int, work: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """work(*arguments, **keywords), whose time grows with `size` bytes: of large ones one at a time
-        beside the loop."""
+        """work(*arguments, **keywords), beside the loop where `size` (bytes) is large, one at a time."""
         if size <= limits.SMALL_BODY:
             return work(*arguments, **keywords)
 

@@ -45,8 +45,7 @@ class Joins:
         self._thread: threading.Thread | None = None
 
     def look(self, router: Router, leads: bool) -> None:
-        """Have models join that wait for it, beside this thread. leads: whether this worker is the one to do
-        it."""
+        """Have waiting models join, beside this thread. leads: whether this worker is the one to do it."""
         waiting = {n: m for n, m in self.models().items() if m.start is not None and n not in router.arms}
         if not leads:
             self.problems = json.loads(router.log.noted(JOINS) or "[]") if waiting else []

@@ -63,8 +63,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self, also: Callable[[], None] = lambda: None) -> None:
-        """End, with a checkpoint where this worker holds the lease. also: ends what `tick` began, which uses
-        the log."""
+        """End, with a checkpoint where this worker has the lease. also: ends what `tick` began."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
@@ -75,8 +74,7 @@ class Keeper:
         self.router.log.close()
 
     def _follow(self) -> None:
-        """Learn what is new; where something was taken back, all of the log again, beside this thread and
-        once for many."""
+        """Learn what is new; where something was taken back, all of the log again, once for many."""
         router = self.router
         router.follow(again=False)
         busy = self._relearning is not None and self._relearning.is_alive()

@@ -1,5 +1,4 @@
-"""How the server begins and ends: its sockets, its workers, and the time that streams have when it is told to
-stop."""
+"""How the server begins and ends: sockets, workers, and the time that streams have when it is to stop."""
 
 import multiprocessing
 import os
@@ -63,8 +62,7 @@ def run_server(
 
 
 def end_with_parent() -> None:
-    """Have this process end as by SIGTERM when the process that started it as a worker ends, killed or
-    not."""
+    """Have this process end as by SIGTERM when the process that started it ends, killed or not."""
     parent = multiprocessing.parent_process()
     if parent is None:
         return

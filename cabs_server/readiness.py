@@ -1,5 +1,4 @@
-"""Whether requests would be answered, and what is wrong: the first for an orchestrator, the second for people
-who may know."""
+"""Whether requests would be answered, for an orchestrator; what is wrong, for people who may know."""
 
 import asyncio
 import shutil

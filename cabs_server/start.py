@@ -51,8 +51,7 @@ def serve(
 
 
 def from_environment() -> Starlette:
-    """The application of a worker process: settings (JSON) from CABS_SERVE_SETTINGS, keys from their
-    variables."""
+    """The application of a worker: settings (JSON) from CABS_SERVE_SETTINGS, keys from their variables."""
     end_with_parent()
     prepare_process()
     keys, admins = _keys()

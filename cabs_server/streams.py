@@ -1,5 +1,4 @@
-"""Server-sent events of an upstream: which ones the client gets, and the facts of the call that they
-carry."""
+"""Server-sent events of an upstream: which ones the client gets, and the facts of the call in them."""
 
 import json
 import re

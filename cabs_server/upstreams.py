@@ -1,5 +1,4 @@
-"""What a person should know of an upstreams file before it serves a router (`endpoints.upstreams` reads
-it)."""
+"""What a person should know of an upstreams file before serving (`endpoints.upstreams` reads it)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -107,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     figures: dict[str, Any] = {"policy": manifest.policy, "encoder": manifest.encoder["name"], "unit": "ms"}
     for turn, clock in (("clock", time.perf_counter), ("processor", time.process_time)):
         timed = measure_latency(options.router, prompts, decisions=options.decisions, clock=clock)
-        figures[turn] = timed.to_dict()
+        figures[turn] = vars(timed)
     if options.encoders:
         figures["encoders"] = compare_encoders(options.router, prompts)
     print(json.dumps(figures, indent=1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def through_the_store(count: int, device: str) -> dict[str, Any]:
         _, stored = embed_prompts(texts, Encoder(), store=store, device=device)
     return {
         "count": count,
-        "new": first.to_dict(),
+        "new": asdict(first),
         "one_tenth_new_seconds": tenth.seconds,
         "one_tenth_embedded": tenth.embedded,
         "stored_seconds": stored.seconds,

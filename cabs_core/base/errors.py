@@ -168,8 +168,7 @@ def explained(error: BaseException) -> str:
 
 
 def first_fault(error: ValidationError, top: str = "") -> tuple[str, Any]:
-    """(`place: what is wrong`, the value there) of the first fault that pydantic found; top: the place of the
-    whole."""
+    """(`place: what is wrong`, the value there) of pydantic's first fault; top: the place of the whole."""
     fault = error.errors()[0]
     return f"{'.'.join(map(str, fault['loc'])) or top}: {fault['msg']}", fault.get("input")
 

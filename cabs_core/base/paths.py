@@ -21,8 +21,7 @@ PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
 def suffix_of(path: Path) -> str:
-    """The ending that says what a file is, in lower case, without that of its packing: `.csv` of
-    `t.CSV.gz`."""
+    """The ending that says what a file is, lower case, without that of its packing: `.csv` of `t.CSV.gz`."""
     packed = path.suffix.lower() in PACKED
     return (Path(path.stem) if packed else path).suffix.lower()
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -252,7 +253,7 @@ def _answer(chain: Chain) -> dict[str, Any] | None:
     if chain.pool.goal is None:
         return None
     try:
-        return answer_for(chain, chain.pool.goal).to_dict()
+        return asdict(answer_for(chain, chain.pool.goal))
     except (DataError, PolicyError, ProvenanceError) as error:
         return {"goal": chain.pool.goal.text, "confirmed": False, "sentence": str(error)}
 

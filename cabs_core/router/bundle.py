@@ -86,8 +86,7 @@ class Manifest:
 
 @contextmanager
 def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes the bundle, with its hashes and id, when the block ends
-    well."""
+    """Yield an empty folder to fill; it becomes the bundle, with hashes and id, when the block ends well."""
     with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary
         files = {

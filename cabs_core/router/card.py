@@ -79,8 +79,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
 
 
 def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]:
-    """The policies on validation; without standard errors where outcomes are predicted, whose error those do
-    not know."""
+    """The policies on validation; without the standard errors that predicted outcomes would belie."""
     best = sorted(rows, key=lambda r: -r["utility"])
     if not errors:
         return [

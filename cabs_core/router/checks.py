@@ -6,7 +6,7 @@ rho is in score units per USD.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -148,8 +148,7 @@ def play_bundle(
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Largest difference between the policy's inputs for one prompt, computed alone, and those of the
-    problem."""
+    """Largest difference between the policy's inputs for a prompt, computed alone, and the problem's."""
     embeddings, lengths = problem.embeddings, problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
     request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
@@ -180,10 +179,6 @@ class Latency:
     rest_p99: float
     total_p50: float
     total_p99: float
-
-    def to_dict(self) -> dict[str, float]:
-        """Plain figures."""
-        return asdict(self)
 
 
 def measure_latency(

@@ -13,8 +13,8 @@ score, of a share within a latency, of a mean cost.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,10 +109,6 @@ class GoalAnswer:
     closest: bool
     sentence: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
-
 
 def answer_goal(
     goal: Goal,
@@ -184,7 +180,7 @@ def answer_goal(
         got = outcome(validation, candidate)
         gaps = _gaps(goal, got, base)
         # what test will ask for, and one standard error of validation: likely to be confirmed
-        slack = min((_likely(name, gap, got, ratio) for name, gap, _ in gaps), default=0.0)
+        slack = min((_likely(gap, ratio) for gap in gaps), default=0.0)
         worth = _worth(goal, got)
         if slack >= 0 and worth > promising:
             best, promising = candidate, worth
@@ -209,8 +205,9 @@ def answer_goal(
         entries = []
         for name, model in bases.items():
             got = outcome(test, candidate, name)
-            wishes = tuple(_wish(*gap, got, tail, test) for gap in _gaps(goal, got, model))
-            entries.append((_closeness(_gaps(goal, got, model), _worth(goal, got)), got, name, wishes))
+            gaps = _gaps(goal, got, model)
+            wishes = tuple(_wish(gap, tail, test) for gap in gaps)
+            entries.append((_closeness(gaps, _worth(goal, got)), got, name, wishes))
         return min(entries, key=lambda entry: (all(w.held for w in entry[3]), entry[0]))
 
     tested = [(on_test(candidate), candidate) for candidate in looked_at]
@@ -244,65 +241,70 @@ def _worth(goal: Goal, got: Performance) -> float:
     return -float(got.cost.mean()) if goal.quality is not None else float(got.score.mean())
 
 
-_Gap = tuple[str, np.ndarray, float]
+class _Gap(NamedTuple):
+    """By how much a wish is fulfilled: the mean over trials and queries is 0 where it just holds.
+
+    side: 1 where more than the target is good, else -1. error: of the mean. quick: of a share of answers in
+    time, the error of that share, whose bound is another one.
+    """
+
+    name: str
+    mean: float
+    target: float
+    side: int
+    error: Error
+    quick: Error | None = None
 
 
 def _gaps(goal: Goal, got: Performance, base: Performance) -> list[_Gap]:
-    """(name, `[trials, n]` by how much a wish is fulfilled, its target).
-
-    The mean is 0 where the wish just holds.
-    """
     gaps = []
     if goal.quality is not None:
         target = goal.quality * (base.score if goal.of else np.ones_like(base.score))
-        gaps.append(("quality", got.score - target, float(target.mean())))
+        by = got.score - target
+        gaps.append(_Gap("quality", float(by.mean()), float(target.mean()), 1, _error(by, got)))
     if goal.budget_per_month is not None and goal.requests_per_month is not None:
         allowed = goal.budget_per_month / goal.requests_per_month
-        gaps.append(("budget", allowed - got.cost, allowed))
+        by = allowed - got.cost
+        error = replace(_error(by, got), unit=0.0)
+        error = cost_error(error, got.cost.mean(axis=0), got.clusters, dearest=got.dearest)
+        gaps.append(_Gap("budget", float(by.mean()), allowed, -1, error))
     if goal.latency is not None:
-        gaps.append(("latency", got.quick - goal.share, goal.share))
+        by = got.quick - goal.share
+        error, quick = _error(by, got), _error(got.quick, got)
+        gaps.append(_Gap("latency", float(by.mean()), goal.share, 1, error, quick))
     return gaps
 
 
 def _closeness(gaps: Sequence[_Gap], worth: float) -> tuple[float, float]:
-    """(how much the wish that is missed most lacks, at most 0, of its target; worth): the larger, the
-    closer."""
-    return min([0.0, *(float(gap.mean()) / max(target, 1e-300) for _, gap, target in gaps)]), worth
+    """(how much the most missed wish lacks, at most 0, of its target; worth): the larger, the closer."""
+    return min([0.0, *(gap.mean / max(gap.target, 1e-300) for gap in gaps)]), worth
 
 
-def _error(name: str, values: np.ndarray, got: Performance) -> Error:
+def _error(values: np.ndarray, got: Performance) -> Error:
     """Error of the mean of `[trials, n]` values of a wish over trials and clusters of queries."""
     error = mean_error(values.mean(axis=0), clusters=got.clusters, trials=values.mean(axis=1))
-    error = replace(error, clusters=error.clusters * got.seen)
-    if name != "budget":
-        return error
-    return cost_error(replace(error, unit=0.0), got.cost.mean(axis=0), got.clusters, dearest=got.dearest)
+    return replace(error, clusters=error.clusters * got.seen)
 
 
-def _likely(name: str, gap: np.ndarray, got: Performance, ratio: float) -> float:
+def _likely(gap: _Gap, ratio: float) -> float:
     """What is left of a gap on validation after one standard error and the bound that test will ask for."""
-    error = _error(name, gap, got)
-    if math.isnan(error.se):
+    if math.isnan(gap.error.se):
         return -math.inf
-    return float(gap.mean()) - error.se - error.after(ratio).reach("low", LEVEL)
+    return gap.mean - gap.error.se - gap.error.after(ratio).reach("low", LEVEL)
 
 
-def _wish(
-    name: str, gap: np.ndarray, target: float, got: Performance, tail: float, test: ReplayProblem
-) -> Wish:
-    error, mean = _error(name, gap, got), float(gap.mean())
-    target = target if target > 0 else 1e-300
+def _wish(gap: _Gap, tail: float, test: ReplayProblem) -> Wish:
+    name, mean, _, side, error, quick = gap
+    target = gap.target if gap.target > 0 else 1e-300
     times = times_needed(mean, error)
     more = (
         None
         if times is None or times > 1e4
         else max(math.ceil((times - 1) * test.asked * test.independent / test.n), 1)
     )
-    if name == "latency":
-        low = share_interval(mean + target, _error(name, got.quick, got), tail)[0] - target
-    else:
-        low = mean - error.reach("low", tail)
-    side = -1 if name == "budget" else 1
+    low = mean - error.reach("low", tail)
+    if quick is not None:
+        low = share_interval(mean + target, quick, tail)[0] - target
     sure = None if math.isnan(low) else 1 + side * low / target
     return Wish(name, 1 + side * mean / target, sure, low >= 0, more)
 

@@ -38,8 +38,7 @@ def needs_of(policy: SafePolicy) -> Reads:
 
 
 def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
-    """The oracles cut down to what `needs` asks for, plus one predictor of scores and one of costs for
-    explanations."""
+    """The oracles cut down to what `needs` asks for and explanations show."""
     chosen = dict(oracles.chosen)
     if not needs.scores:
         chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN

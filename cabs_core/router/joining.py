@@ -165,15 +165,13 @@ def remove_model(
 
 
 def gone(folder: str | Path) -> set[str]:
-    """Models that were taken out of the router at a folder, by `remove_model` or by rolling their coming
-    back."""
+    """Models that were taken out of the router at a folder, by `remove_model` or a rolled-back coming."""
     there = {str(change.get("removed") or change["added"]): "added" in change for change in _changes(folder)}
     return {name for name, is_there in there.items() if not is_there}
 
 
 def _changes(folder: str | Path) -> list[dict[str, Any]]:
-    """Models that came to the router at a folder and left it, in order; a coming that was rolled back is a
-    leaving, too."""
+    """Models that came to the router at a folder and left it, in order; a rolled-back coming is a leaving."""
     manifest, before = read_manifest(folder, verify=False), previous(folder)
     changes = list(manifest.provenance.get("arms", []))
     if (before / HEADER).is_file():

@@ -64,8 +64,7 @@ class LoggedBundle:
         return policy_record(self.manifest.policy).learns
 
     def about_feedback(self, result: str) -> dict[str, Any]:
-        """What is answered to feedback whose result this is: that it taught nothing where the policy does not
-        learn."""
+        """The answer to feedback of this result: that it taught nothing where the policy learns nothing."""
         if result != "recorded" or self.learns:
             return {"result": result}
         note = f"recorded, not learnt: policy {self.manifest.policy} does not learn from scores"

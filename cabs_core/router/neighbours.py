@@ -65,8 +65,7 @@ class Neighbours:
             return cls(stored["embeddings"], data["texts"], stored["scores"], data["arms"])
 
     def nearest(self, embedding: np.ndarray, count: int) -> list[dict[str, Any]]:
-        """The `count` nearest prompts (Euclidean), nearest first, with the scores of the models that answered
-        them."""
+        """The `count` nearest prompts (Euclidean), nearest first, with the scores of models that answered."""
         distance = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
         order = np.argsort(distance, kind="stable")[: max(0, int(count))]
         return [

@@ -1,5 +1,4 @@
-"""What is chosen when a bundle is opened, for every way to run a router: in a program, `cabs serve`, inside
-LiteLLM."""
+"""What is chosen when a bundle is opened, in a program, by `cabs serve` or inside LiteLLM."""
 
 from __future__ import annotations
 

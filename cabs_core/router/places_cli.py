@@ -26,8 +26,7 @@ def without_password(instead: str) -> Callable[[click.Context, click.Parameter, 
 
 
 def log_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """The log that was named on the command line, without a password, or by the environment, or by a file
-    that it names."""
+    """The log of the command line, without a password, or of the environment, or of a file that it names."""
     named = without_password(f"set {CABS_LOG}, or {CABS_LOG}{FROM_FILE} to a file that holds it")(
         context, option, value
     )

@@ -106,8 +106,7 @@ def publish(bundle: str | Path, url: str) -> str:
 
 
 class Follower:
-    """A thread that brings the local copy up to date; whatever watches the folder takes the new router from
-    there."""
+    """A thread that brings the local copy up to date, from where whatever watches the folder takes it."""
 
     def __init__(self, url: str, every: float = EVERY):
         self.url, self.every, self.failures = url, every, 0

@@ -114,8 +114,7 @@ class Routed:
 
 
 class _Played(NamedTuple):
-    """A decision as played; the policy's own probabilities `[K]` and choice; whether the floor drew the
-    model."""
+    """A decision as played; the policy's own probabilities `[K]` and choice; whether the floor drew it."""
 
     decision: Decision
     target: np.ndarray
@@ -451,8 +450,7 @@ def _by_name(arms: Iterable[str], values: np.ndarray) -> dict[str, float]:
 
 
 def expected(prediction: Prediction, costs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Expected (scores, costs) `[K]`, in [0, 1] and USD. costs: of the whole request, that take the place of
-    the text's."""
+    """Expected (scores, costs) `[K]`, in [0, 1] and USD. costs: of the whole request, not its text's."""
     return prediction.scores, prediction.costs if costs is None else costs
 
 

@@ -147,8 +147,7 @@ def _standing(router: Router, request: ChatRequest, caller: str | None) -> tuple
 
 
 def _diverted(router: Router, request: ChatRequest, last: Logged) -> Logged | None:
-    """The step of a tool loop that kept its model and failed, where another model then answered the same
-    request."""
+    """The step of a tool loop that kept its model and failed, which another model then answered."""
     if not request.in_tools or last.kept is not None or last.call_id is None:
         return None
     for row in router.log.turns_before(last):
@@ -178,8 +177,7 @@ def _worth(
 
 
 def _of_a_dollar(router: Router, last: Logged) -> float | None:
-    """What the fallback was expected to cost for a dollar of the model that stays, by the decision that drew
-    it."""
+    """What the fallback was expected to cost per dollar of the model that stays, when that was drawn."""
     if last.arm == router.manifest.fallback:
         return 1.0
     drawn = last if last.kept is None else router.log.decision(id=last.kept)

@@ -1,5 +1,4 @@
-"""The encoder that a bundle is written with: a transformer for ONNX Runtime, or the arrays of one that was
-fitted."""
+"""The encoder that a bundle is written with: a transformer for ONNX Runtime, or fitted arrays."""
 
 import json
 from collections.abc import Mapping, Sequence

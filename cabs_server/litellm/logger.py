@@ -33,8 +33,7 @@ OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
 
 
 class Attempt(NamedTuple):
-    """An attempt at a call: its decision, the model that was drawn, `Routed.why` as JSON, and whether its
-    score is wanted."""
+    """An attempt: its decision, the drawn model, `Routed.why` as JSON, whether its score is wanted."""
 
     decision: str
     model: str
@@ -180,8 +179,7 @@ class CabsLogger(CustomLogger):
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
-        """x-cabs-decision for the proxy's clients, by which they score the answer, x-cabs-why and
-        x-cabs-score."""
+        """x-cabs-decision for the proxy's clients, who score the answer by it, x-cabs-why, x-cabs-score."""
         last = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id"))
         if last is not None:
             wanted = {SCORE: WANTED} if last.marked else {}

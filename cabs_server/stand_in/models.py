@@ -66,8 +66,7 @@ def make_prompts(n: int, seed: int = 0) -> list[dict[str, str]]:
 
 
 def make_traces(n: int, seed: int = 0) -> list[dict[str, Any]]:
-    """n traces as Langfuse exports them: a model drawn by rules of thumb, and a thumb on a third of the
-    answers."""
+    """n traces as Langfuse exports them: models by rules of thumb, a thumb on a third of the answers."""
     rng, traces = random.Random(f"traces {seed}"), []
     for i, row in enumerate(make_prompts(n, seed)):
         usual = {"sum": "coder", "json": "coder"}.get(row["kind"], "grand")

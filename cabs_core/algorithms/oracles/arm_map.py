@@ -87,8 +87,7 @@ class ArmMap:
         return own
 
     def trained_scores(self, scores: np.ndarray) -> np.ndarray:
-        """`[n, B]` observed scores of anchors from today's `[n, K]`; a trained arm's own comes before that of
-        an arm like it."""
+        """`[n, B]` observed scores of anchors from today's `[n, K]`; a trained arm's own come first."""
         out = np.tile(scores.mean(axis=1, keepdims=True), (1, self.weights.shape[1]))
         for k in np.argsort(self.weights.max(axis=1), kind="stable"):
             out[:, self.anchors[k]] = scores[:, k]

@@ -5,7 +5,7 @@ tests hold it against torch's.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,9 +49,6 @@ class NetworkShape:
     propagation: int = 64
     features: int = 128
     dropout: float = 0.3
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Shape of every array, by the name that torch gives it."""

@@ -8,7 +8,6 @@ reproducible bit for bit by seed; on CUDA it is reproducible up to rounding (no 
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,9 +34,6 @@ class TrainingLog:
     stopped: str = ""
     device: str = "cpu"
     parameters: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 def residual_slopes(residuals: np.ndarray) -> np.ndarray:

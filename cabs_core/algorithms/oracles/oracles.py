@@ -1,7 +1,7 @@
 """Trained oracles: the chosen head for each purpose, what it was chosen from, and their files."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -260,7 +260,7 @@ class Oracles:
             "chosen": self.chosen,
             "blend": self.blend,
             "predictors": sorted(self.predictors),
-            "network": None if self.network is None else self.network.shape.to_dict(),
+            "network": None if self.network is None else asdict(self.network.shape),
             "metrics": self.metrics,
             "arm_map": None if self.arm_map is None else self.arm_map.to_dict(),
         }

@@ -6,7 +6,7 @@ not those that know the arms best.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Self
 
 import numpy as np
@@ -197,7 +197,7 @@ def _add_network(
     oracles.network = network.freeze()
     head = oracles.network.outputs(learnt.inputs, "features")
     oracles.head_pca = PcaFeatures.fit(head, features.dim)
-    oracles.metrics["training"] = log.to_dict()
+    oracles.metrics["training"] = asdict(log)
 
 
 def _choose(oracles: Oracles, validation: _SplitRows, config: Oracle, features: Features) -> None:

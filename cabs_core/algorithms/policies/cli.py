@@ -1,6 +1,7 @@
 """`cabs policies`: what can be played, and what can be set of it."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -44,5 +45,5 @@ def _described(record: Any) -> dict[str, Any]:
         "presets": list(record.presets),
         "references": list(record.references),
         "tuning": {key: list(values) for key, values in record.tuning.items()},
-        "options": [option.to_dict() for option in policy_options(record.name)],
+        "options": [asdict(option) for option in policy_options(record.name)],
     }

@@ -1,7 +1,7 @@
 """What can be set of a policy, in words: its presets, and every option with default, range and choices."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from cabs_core.algorithms.policies.registry import policy_class
@@ -34,10 +34,6 @@ class PolicyOption:
     range: str
     presets: Mapping[str, Any]
     description: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
 
 
 def policy_options(name: str) -> list[PolicyOption]:

@@ -241,8 +241,7 @@ def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None
 
 @kernel
 def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
-    """out [K] = predicted costs times each arm's ratio of paid to predicted costs, shrunk to 1 by `prior`
-    plays."""
+    """out [K] = predicted costs times each arm's ratio of paid to predicted, shrunk to 1 by `prior` plays."""
     for j in range(costs.size):
         out[j] = costs[j]
         if prior >= 0.0 and paid[0, j] > 0.0 and paid[2, j] > 0.0:
@@ -251,8 +250,7 @@ def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.n
 
 @kernel
 def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, t: int, parts: Parts) -> int:
-    """Draw an arm and fill pmf [K] in work, whose weights are those of the models; base, costs: [K],
-    predictions."""
+    """Draw an arm and fill pmf [K] in work, with the models' weights; base, costs: [K], predictions."""
     constants, work, plays = parts.constants, parts.work, parts.plays
     sd, mean, pmf, part, chances = work.sd, work.mean, work.pmf, work.part, work.chances
     if parts.force and t % 3 == 2:
@@ -292,8 +290,7 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
 
 @kernel
 def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, parts: Parts) -> int:
-    """The arm of a probe, where one is bought and the coin says so, else `arm`; pmf [K] in work counts the
-    coin."""
+    """The arm of a probe, where one is bought and the coin says so, else `arm`; pmf [K] counts the coin."""
     changes, work = parts.changes, parts.work
     pmf, purse = work.pmf, changes.purse
     purse[0] = min(purse[0] + parts.constants.changes, MOST)

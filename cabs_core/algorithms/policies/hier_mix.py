@@ -230,8 +230,7 @@ class HierOptions(PolicyOptions):
 
     @property
     def trusting(self) -> tuple[bool, ...]:
-        """Of the anchored model, the corrections and the cold model: whether it starts from the offline order
-        of arms."""
+        """Of anchored model, corrections and cold model: whether it starts from the offline order of arms."""
         return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
 
     @model_validator(mode="after")
@@ -290,8 +289,7 @@ class HierMix(CompiledPolicy):
         )
 
     def start(self, offline: Offline | None) -> None:
-        """Priors; the scaling of the contexts and the mean prediction of every arm come from the train
-        split."""
+        """Priors; scaling of the contexts and mean prediction of every arm come from the train split."""
         o, k, d = self.settings, len(self.arms), self.dim
         self.scaling = np.stack([np.zeros(d), np.ones(d)])
         level = np.full(k, 0.5)

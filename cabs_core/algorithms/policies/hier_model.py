@@ -227,8 +227,7 @@ def fill_x(z: np.ndarray, x: np.ndarray) -> None:
 def residual_predict(
     m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
 ) -> None:
-    """Fill f, v and u_residual of every available arm under residual model m; base, level: [K], as in
-    `Anchored`."""
+    """Fill f, v, u_residual of available arms under residual model m; base, level [K]: see `Anchored`."""
     f, v, u, x, offset = fit.f, fit.v, fit.u_residual, fit.x, fit.offset
     prior, mean0 = residual.prior[m], residual.mean[m]
     cov_arm, mean_arm = residual.cov_arm[m], residual.mean_arm[m]
@@ -248,8 +247,7 @@ def residual_predict(
 def residual_learn(
     m: int, offset: float, arm: int, score: float, noise: float, residual: Residual, fit: Fit
 ) -> float:
-    """Add an outcome of `arm` at the prompt `fit.x` to residual model m; returns what was predicted for
-    it."""
+    """Add an outcome of `arm` at the prompt `fit.x` to residual model m; returns the prediction for it."""
     x = fit.x
     row, gain = fit.row[: x.size], fit.gain[: x.size]
     prior, mean0 = residual.prior[m], residual.mean[m]
@@ -332,8 +330,7 @@ def anchored_learn(
 def contrast_deviation(
     u: np.ndarray, mask: np.ndarray, best: int, cov0: np.ndarray, sd: np.ndarray, fit: Fit
 ) -> None:
-    """sd [K] of the posterior of (score of arm j - score of arm `best`), after a prediction with rows u on
-    w0."""
+    """sd [K] of the posterior of (score of arm j - that of arm `best`), predicted with rows u on w0."""
     d, v = cov0.shape[0], fit.v
     part = fit.difference[:d]
     for j in range(v.size):

@@ -13,8 +13,7 @@ from cabs_core.base.errors import PolicyError
 
 @dataclass(frozen=True)
 class Condition:
-    """A stress condition: its name in pool files, what it changes, a short title and what it does in
-    words."""
+    """A stress condition: its name in pool files, what it changes, a short title, and it in words."""
 
     name: str
     changes: Literal["nothing", "splits", "labels", "stream"]

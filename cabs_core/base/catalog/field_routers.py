@@ -17,8 +17,7 @@ def static_router(name: str, path: str, title: str, description: str, **more: An
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """All combinations as dicts, for `settings`: the one option of a policy that holds its predictor's
-    options."""
+    """All combinations as dicts, for `settings`: the one option that holds a predictor's options."""
     return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
 
 

@@ -23,8 +23,7 @@ _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 @cache
 def policies() -> Mapping[str, PolicyRecord]:
-    """{name: record} of every policy: built-in ones in the order of reports, then plug-ins
-    (`cabs.policies`)."""
+    """{name: record} of every policy: built-in ones as in reports, then plug-ins (`cabs.policies`)."""
     return records("cabs.policies", BUILT_IN)
 
 
@@ -38,8 +37,7 @@ def families() -> Mapping[str, tuple[str, ...]]:
 
 
 def canonical_name(name: str) -> str:
-    """One text for equal options: `lin_ucb@beta=1@alpha=2.0` -> `lin_ucb@alpha=2@beta=1`; any other text as
-    it is."""
+    """One text for equal options: `lin_ucb@beta=1@alpha=2.0` -> `lin_ucb@alpha=2@beta=1`; others stay."""
     return with_options(*name_and_options(name))
 
 
@@ -57,8 +55,7 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> str:
-    """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options, whatever their
-    order."""
+    """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options."""
     return "@".join([name, *(f"{key}={_option_text(options[key])}" for key in sorted(options))])
 
 
@@ -145,8 +142,7 @@ def random_key(name: str) -> str:
 
 
 def policy_label(name: str) -> str:
-    """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names that are not in the catalog stay as they
-    are."""
+    """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names outside the catalog stay as they are."""
     plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")
     record = policies().get(base)

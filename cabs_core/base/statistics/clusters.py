@@ -50,8 +50,7 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 
 
 def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
-    """`[..., G]` sums of the last axis by cluster, in the order of the clusters' values;
-    None: every value alone."""
+    """`[..., G]` sums of the last axis by cluster, by the clusters' values; None: every value alone."""
     values = np.asarray(values, dtype=np.float64)
     if clusters is None or not values.size:
         return values
@@ -62,8 +61,7 @@ def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
 
 
 def independent(weights: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """How many clusters of equal weight are as good as these: (sum w)^2 / sum w^2 over clusters,
-    Kish 1965; 0 for none."""
+    """How many clusters of equal weight are as good: (sum w)^2 / sum w^2, Kish 1965; 0 for none."""
     sums = cluster_sums(weights, clusters)
     square = float((sums**2).sum())
     return float(sums.sum()) ** 2 / square if square > 0.0 else 0.0

@@ -76,8 +76,7 @@ class Error:
         return _with_variance(self, se, trials - 1.0)
 
     def against(self, independent: Error) -> Error:
-        """Of the difference to the mean of another, independent sample: Welch's;
-        it rests on as many as the smaller one."""
+        """Of the difference to an independent sample's mean: Welch's; it rests on as many as the smaller."""
         lumps = dict.fromkeys(_LUMPS, 0.0)
         fewer = min(self.clusters, independent.clusters)
         return _with_variance(replace(self, **lumps, clusters=fewer), independent.se, independent.df)
@@ -94,8 +93,7 @@ class Error:
 
     @property
     def margin(self) -> float:
-        """Half the width of the usual two-sided 95 % interval, which knows neither skewness
-        nor what was not seen."""
+        """Half the width of the usual two-sided 95 % interval, which knows no skewness and nothing unseen."""
         return float(half_width(self.se, min(self.df, 1e9) + 1.0)) if self.se > 0 else self.se
 
     def reach(
@@ -140,8 +138,7 @@ class Error:
         return (value, value) if math.isnan(low) else (max(low, 0.0), min(high, 1.0))
 
     def p_value(self, difference: float) -> float:
-        """p-value of the two-sided test that the mean is zero:
-        the level at which `interval` ends there; NaN: not known."""
+        """p-value of the two-sided test that the mean is zero: the level at which `interval` ends there."""
         if math.isnan(difference) or math.isnan(self.se):
             return math.nan
         size = abs(difference)
@@ -187,8 +184,7 @@ def half_width(se: ArrayLike, units: ArrayLike) -> np.ndarray:
 
 
 def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:
-    """Standard error of the mean of independent values, std(ddof=1) / sqrt(n);
-    NaN for fewer than two values."""
+    """Standard error of the mean of independent values, std(ddof=1) / sqrt(n); NaN for fewer than two."""
     values = np.asarray(values, dtype=np.float64)
     n = values.shape[axis]
     if n < 2:
@@ -270,8 +266,7 @@ def crossed_error(
 
 
 def two_way_error(se_trials: float, se_queries: float, trials: int, queries: float) -> Error:
-    """Both one-way standard errors of a mean combined; one that is NaN
-    (a single trial or query) is left out."""
+    """Both one-way standard errors of a mean combined; one that is NaN (one trial or query) is left out."""
     known = queries > 1 and not math.isnan(se_queries)
     error = Error(se_queries, queries - 1.0, queries) if known else replace(UNKNOWN, clusters=float(queries))
     return error.with_trials(se_trials, trials)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.base.errors import CabsError
 from cabs_core.base.units import money
-from cabs_core.data.collect.asking import AskingResult, ModelRun, Purse, Tally, ask
+from cabs_core.data.collect.asking import ModelRun, Purse, Tally, ask
 from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys, repriced
 from cabs_core.data.collect.store import AnswerStore, StoredAnswer
@@ -33,8 +33,7 @@ _SCHEMA = pa.schema(
 
 
 class CollectError(CabsError):
-    """A collection could not be completed; the message says how each model is doing. What was answered is
-    kept."""
+    """A collection could not be completed; the message says how each model is doing. Answers are kept."""
 
 
 @dataclass
@@ -45,9 +44,8 @@ class Collected:
         prompts: number of prompts, of `order`, that every model that was asked them has answered.
         observed: `[n, K]` by place in the order, the probability with which each model was asked where it
             was, 0 where not.
-        lanes: how each model did in this run. spent, paid: USD in this run, and in all. perhaps: USD of calls
-            that broke off, counted with the most that they can have cost; in_flight: number of those under
-            way when an earlier run died.
+        lanes: how each model did in this run. spent, paid: USD in this run, and in all. in_flight: calls that
+            were under way when an earlier run died.
         stopped: why it ended before all prompts, if it did; by_budget: that was the budget.
         looks: of strategy `adaptive`, one dict a look at the verdict.
     """
@@ -57,7 +55,6 @@ class Collected:
     lanes: dict[str, ModelRun]
     spent: float
     paid: float
-    perhaps: float
     in_flight: int
     stopped: str = ""
     by_budget: bool = False
@@ -92,34 +89,31 @@ def collect_answers(
         purse = Purse(collect.max_usd, paid + perhaps)
         models, lanes = collection.models, dict[str, ModelRun]()
         shares = collection.shares(store)
-        collected = Collected(0, np.zeros(shares.shape), lanes, 0.0, 0.0, perhaps, in_flight)
+        collected = Collected(0, np.zeros(shares.shape), lanes, 0.0, 0.0, in_flight)
         pauses = parts(collection, purse.most - purse.spent)
         progress = Tally(0)
 
-        def make(first: int, last: int, asked: np.ndarray) -> AskingResult:
+        def make(first: int, last: int, asked: np.ndarray) -> bool:
             def calls(target: AskedModel) -> Iterator[Question]:
                 return collection.calls(target, first, last, asked)
 
-            return ask(calls, models, progress, collect, store, purse, notify, lanes)
+            collected.spent += ask(calls, models, progress, collect, store, purse, notify, lanes)
+            _refuse_failures(collection, models, lanes, purse.refused)
+            return purse.refused
 
         for number, last in enumerate(pauses):
             first = collected.prompts
             asked = collection.draws < shares
             collected.observed = np.where(asked, shares, 0.0)
             progress.total = int(asked[: pauses[-1]].sum())
-            outcome = make(first, last, asked)
-            collected.spent += outcome.spent
-            _refuse_failures(collection, models, lanes, outcome.stopped)
-            if outcome.stopped:
+            if make(first, last, asked):
                 done = first + collection.answered(store, asked, first, last)
                 # a call that was refused while dearer ones were under way may fit now; whether all models
                 # could be asked decides, so that where it ends does not hang on who was drawn
                 while done < last and purse.allows(collection.most(store, done)):
                     for lane in lanes.values():
                         lane.reopen()
-                    again = make(done, done + 1, asked)
-                    collected.spent += again.spent
-                    _refuse_failures(collection, models, lanes, again.stopped)
+                    make(done, done + 1, asked)
                     done += collection.answered(store, asked, done, last)
                 collected.prompts, collected.by_budget = done, True
                 collected.stopped = (
@@ -180,8 +174,7 @@ def parts(collection: Collection, budget: float) -> list[int]:
 
 
 def looks(sample: int, n: int) -> list[int]:
-    """After how many of n prompts strategy `adaptive` looks at the verdict: a sample, and always 1.3 times as
-    many."""
+    """After how many of n prompts strategy `adaptive` looks: a sample, and always 1.3 times as many."""
     ends, size = [], float(min(sample, n))
     while size < n:
         ends.append(int(size))

@@ -1,5 +1,4 @@
-"""Asking models: many calls at a time, each model at its own pace, within a budget, over failures,
-resumable."""
+"""Asking models: many calls at a time, each model at its pace, within a budget, over failures, resumable."""
 
 from __future__ import annotations
 
@@ -174,16 +173,6 @@ class Tally:
         )
 
 
-@dataclass(frozen=True)
-class AskingResult:
-    """What a round of asking did: per model its lane; `spent` in this round, USD; whether the budget stopped
-    it."""
-
-    lanes: dict[str, ModelRun]
-    spent: float
-    stopped: bool
-
-
 def ask(
     calls: Callable[[AskedModel], Iterable[Question]],
     models: Sequence[AskedModel],
@@ -191,18 +180,19 @@ def ask(
     collect: Collect,
     store: AnswerStore,
     purse: Purse,
-    notify: Callable[[str], None] = lambda text: None,
-    lanes: dict[str, ModelRun] | None = None,
-) -> AskingResult:
+    notify: Callable[[str], None],
+    lanes: dict[str, ModelRun],
+) -> float:
     """Make every call that has no answer yet, all models side by side; a model that cannot be asked stops no
-    other.
+    other. What was spent in this round, USD.
 
     Args:
         calls: the calls to one model, in order; they are not all held in memory. progress: is told of every
             call.
-        purse: what may be spent. lanes: states from an earlier round; a model that was given up is not asked.
+        purse: what may be spent; `refused` says whether it stopped a call.
+        lanes: {model: how it is doing}, those of an earlier round or none; a model that was given up is not
+            asked.
     """
-    lanes = {} if lanes is None else lanes
     for target in models:
         lanes.setdefault(target.name, ModelRun(target, collect.limits.get(target.name, Limit())))
     before = purse.spent
@@ -229,7 +219,7 @@ def ask(
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
-    return AskingResult(lanes, purse.spent - before, purse.refused)
+    return purse.spent - before
 
 
 async def _lane(

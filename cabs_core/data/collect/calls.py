@@ -45,8 +45,7 @@ class AskedModel:
         return self.upstream.usd(tokens_in, tokens_out)
 
     def cost_of(self, answer: StoredAnswer) -> float:
-        """What a kept answer costs at today's price, USD; as paid where its provider named the cost or nobody
-        counted."""
+        """What a kept answer costs at today's price, USD; as paid where its provider named the cost."""
         if answer.tokens is None:
             return answer.usd
         cost = 0.0 if self.upstream.free else answer.tokens.cost(self.upstream.price)

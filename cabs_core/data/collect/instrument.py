@@ -59,8 +59,7 @@ def mean(values: np.ndarray, groups: Sequence[str]) -> Sampled:
 
 
 def kappa(a: np.ndarray, b: np.ndarray) -> float:
-    """Cohen's kappa of two verdicts (right where at least 0.5); nan where both never differ from one
-    value."""
+    """Cohen's kappa of two verdicts (right from 0.5 on); nan where both never differ from one value."""
     x, y = a >= 0.5, b >= 0.5
     chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
     return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
@@ -159,8 +158,7 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:
-    """Sentences about measured errors of a judge that limit the use of its scores; corrected for the number
-    of figures."""
+    """Sentences about a judge's measured errors that limit its use; corrected for the number of figures."""
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
     sentences = []

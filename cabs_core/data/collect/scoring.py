@@ -9,7 +9,7 @@ import numpy as np
 from cabs_core.base.errors import DataError
 from cabs_core.base.units import money
 from cabs_core.data.collect.answers import CollectError, described
-from cabs_core.data.collect.asking import Purse, Tally, ask
+from cabs_core.data.collect.asking import ModelRun, Purse, Tally, ask
 from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys
 from cabs_core.data.collect.scorers import judge as judging
@@ -22,8 +22,7 @@ from cabs_core.data.pool_files.collect import Judge, Labels, Scorer, UnitTests
 
 @dataclass(frozen=True)
 class Cell:
-    """One answer to be scored: query and prompt, the row's columns, the model (no scorer sees it), state and
-    text."""
+    """One answer to score: query, prompt, the row's columns, model (no scorer sees it), state and text."""
 
     query: str
     prompt: str
@@ -51,7 +50,6 @@ class Scored:
     preferences: dict[str, list[tuple[int, float, float]]] = field(default_factory=dict)
     spent: float = 0.0
     paid: float = 0.0
-    perhaps: float = 0.0
     unread: dict[str, int] = field(default_factory=dict)
 
 
@@ -140,21 +138,22 @@ def _judge(
         def calls(_: AskedModel) -> Iterator[Question]:
             return (call for _, call, _ in questions)
 
-        outcome = ask(calls, [target], Tally(len(questions)), collection.collect, store, purse, notify)
-    lane = outcome.lanes[target.name]
-    if outcome.stopped or not lane.open or lane.unanswered:
+        lanes: dict[str, ModelRun] = {}
+        scored.spent += ask(
+            calls, [target], Tally(len(questions)), collection.collect, store, purse, notify, lanes
+        )
+    lane = lanes[target.name]
+    if purse.refused or not lane.open or lane.unanswered:
         what = (
             f"its budget ended (max_usd {judge.max_usd:g})"
-            if outcome.stopped
+            if purse.refused
             else "it could not be asked everything"
         )
         raise CollectError(
             f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What "
             "it said is kept; mend it and run it again"
         )
-    scored.spent += outcome.spent
     scored.paid += purse.spent
-    scored.perhaps += perhaps
     replies = store.get(keys)
     unread = 0
     shares: dict[int, list[float]] = {}

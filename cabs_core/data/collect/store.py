@@ -37,8 +37,8 @@ create table if not exists sent (
 );
 create table if not exists received (
     sent integer primary key, key text not null, model text not null, state text not null,
-    final integer not null, text text, sha text, finish text, tokens_in real, tokens_out real,
-    estimated integer not null, usd real, seconds real, at real not null, note text, tokens text
+    final integer not null, text text, sha text, finish text, tokens text,
+    estimated integer not null, usd real, seconds real, at real not null, note text
 );
 create table if not exists shares (
     collection text not null, first integer not null, last integer not null, model text not null,
@@ -81,19 +81,13 @@ class StoredAnswer:
         return self.state in FINAL
 
 
-_COLUMNS = (
-    "key, model, state, text, sha, finish, tokens, tokens_in, tokens_out, estimated, usd, seconds, note"
-)
+_COLUMNS = "key, model, state, text, sha, finish, tokens, estimated, usd, seconds, note"
 
 
 def _answer(row: Sequence[Any]) -> StoredAnswer:
-    """From a row of `_COLUMNS`. One without `tokens` was kept before they were: it costs what was paid."""
-    key, model, state, text, sha, finish, tokens, tokens_in, tokens_out, estimated, usd, seconds, note = row
-    counted = None
-    if tokens is not None:
-        counted = Tokens(**json.loads(tokens))
-    elif tokens_in is not None:
-        counted = Tokens(tokens_in, tokens_out or 0.0, usd=usd)
+    """From a row of `_COLUMNS`."""
+    key, model, state, text, sha, finish, tokens, estimated, usd, seconds, note = row
+    counted = None if tokens is None else Tokens(**json.loads(tokens))
     return StoredAnswer(key, model, state, text, sha, finish, counted, bool(estimated), usd, seconds, note)
 
 
@@ -115,9 +109,6 @@ class AnswerStore:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
             self._db.executescript(_SCHEMA)
-            columns = [row[1] for row in self._db.execute("pragma table_info (received)")]
-            if "tokens" not in columns:  # paid answers are kept whatever they lack
-                self._db.execute("alter table received add column tokens text")
         except sqlite3.Error as error:
             raise StorageError(f"{self.path} cannot be opened as a store of answers: {error}") from None
 
@@ -167,8 +158,6 @@ class AnswerStore:
             "sha": answer.sha,
             "finish": answer.finish,
             "tokens": None if tokens is None else json.dumps(asdict(tokens)),
-            "tokens_in": None if tokens is None else tokens.input,
-            "tokens_out": None if tokens is None else tokens.output,
             "estimated": int(answer.estimated),
             "usd": answer.usd,
             "seconds": answer.seconds,

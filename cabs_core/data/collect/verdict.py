@@ -224,8 +224,7 @@ def keep_text(n: int) -> str:
 
 
 def sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
-    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: what never gained so far may
-    yet."""
+    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: it may yet come."""
     n, mean = len(gap), float(gap.mean())
     reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
     return mean, mean - reach, mean + reach

@@ -22,12 +22,10 @@ class PromptEncoder(Protocol):
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """16 hex characters over all that the embeddings depend on: settings, version, and prompts fitted
-        on."""
+        """16 hex characters of all that the embeddings depend on: settings, version, prompts fitted on."""
 
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
-        """Make the encoder, fitted on the prompts where it learns from them; normalize: vectors have unit
-        length."""
+        """Make the encoder, fitted on the prompts where it learns; normalize: vectors have unit length."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, e]` float32, counts `[n, 2]` int64: tokens read, tokens cut off)."""

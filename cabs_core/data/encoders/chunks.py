@@ -32,8 +32,7 @@ def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list
 
 
 def token_batches(token_lengths: Sequence[int], budget: int) -> list[np.ndarray]:
-    """Indices per batch: sorted by number of tokens (stable), at least one row, else rows x longest row <=
-    `budget` tokens."""
+    """Indices per batch: by number of tokens (stable), at least one row, else rows x longest <= `budget`."""
     lengths = np.asarray(token_lengths)
     order = np.argsort(lengths, kind="stable")
     batches: list[np.ndarray] = []

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -74,19 +74,13 @@ class OnnxEncoder:
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         """Embeddings `[n, e]` float32. A text without any token gives zeros."""
         out = np.zeros((len(texts), self.width), dtype=np.float32)
-        if len(texts) < 8:
-            rows: Any = map(self._vector, texts)
-            for i, row in enumerate(rows):
-                out[i] = row
-            return out
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for i, row in enumerate(pool.map(self._vector, texts)):
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # starts no thread before it is asked for one
+            for i, row in enumerate((map if len(texts) < 8 else pool.map)(self._vector, texts)):
                 out[i] = row
         return out
 
     def tokens(self, text: str) -> list[int]:
-        """Token ids cut to `max_length`, special tokens included; of a long text only so much is read as
-        fills that."""
+        """Token ids cut to `max_length`, special tokens included; a long text is read until it is full."""
         # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
         text = text.encode("utf-8", "replace").decode("utf-8")
         read = CHARACTERS * self.max_length

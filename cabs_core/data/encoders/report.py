@@ -1,7 +1,6 @@
 """What embedding did: counts, device, numeric type, throughput, memory."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,3 @@ class EmbeddingReport:
     peak_memory_mb: float
     oom_halvings: int
     rejected_shards: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON-ready values."""
-        return asdict(self)

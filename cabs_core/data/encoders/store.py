@@ -25,8 +25,7 @@ KEY_BYTES = 32
 
 
 def prompt_key(prompt: str) -> bytes:
-    """SHA-256 of the prompt's UTF-8 text; lone surrogates, which UTF-8 does not allow, are encoded all the
-    same."""
+    """SHA-256 of the prompt's UTF-8 text; lone surrogates, which UTF-8 forbids, are encoded all the same."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()
 
 

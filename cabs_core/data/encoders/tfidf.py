@@ -170,8 +170,7 @@ def runs(text: str) -> np.ndarray:
 
 
 def _document_counts(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(sorted keys of all runs, number of texts that hold each); memory grows with the keys, not with the
-    texts."""
+    """(sorted keys of all runs, number of texts that hold each); memory grows with the keys alone."""
     keys, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
     waiting: list[np.ndarray] = []
 

@@ -238,8 +238,7 @@ class TransformerEncoder:
         return states
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Token states `[n, t, e]` to one vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, None: all
-        are."""
+        """Token states `[n, t, e]` to a vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, or None."""
         if self.files.pooling == "cls":
             vectors = states[:, 0]
         elif mask is None:

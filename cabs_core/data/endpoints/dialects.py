@@ -128,8 +128,7 @@ class AnswerText:
 
 
 def text_of_answer(answer: Mapping[str, Any], dialect: str) -> AnswerText | None:
-    """What a model said in a whole answer of a dialect; None: the answer holds nothing of the kind, or broke
-    off."""
+    """What a model said in a whole answer of a dialect; None: there is none, or it broke off."""
     refusal: Any = None
     if dialect == "messages":
         finish, content = answer.get("stop_reason"), answer.get("content")

@@ -335,8 +335,7 @@ def _routed_by(users: list[str], route_by: str) -> str | None:
 
 
 def _turns(messages: Any) -> Iterator[tuple[str, str, Any]]:
-    """(role, its text, the item) of messages; role 'tool' for answers of tools, '' where there is none, in
-    every dialect."""
+    """(role, its text, the item) of messages of any dialect; 'tool' for answers of tools, '' for none."""
     if isinstance(messages, str):
         yield "user", messages, messages
         return

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
@@ -98,19 +98,12 @@ class Upstream(Strict):
             raise ValueError("expected http:// or https:// without user and password (see key_env)")
         return value.rstrip("/")
 
-    @field_validator("params")
+    @field_validator("params", "drop", "rename")
     @classmethod
-    def _params(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if taken := sorted(set(value) & _REQUESTS):
-            raise ValueError(f"{taken[0]} belongs to the request and cannot be set here")
-        return value
-
-    @field_validator("drop", "rename")
-    @classmethod
-    def _fields(cls, value: Any) -> Any:
-        names = {*value, *value.values()} if isinstance(value, dict) else set(value)
+    def _fields(cls, value: Any, info: ValidationInfo) -> Any:
+        names = {*value, *value.values()} if info.field_name == "rename" else set(value)
         if taken := sorted(names & _REQUESTS):
-            raise ValueError(f"{taken[0]} belongs to every request: it cannot be dropped or renamed")
+            raise ValueError(f"{taken[0]} belongs to the request: it cannot be set, dropped or renamed here")
         return value
 
     @model_validator(mode="after")
@@ -123,8 +116,7 @@ class Upstream(Strict):
 
     @property
     def start(self) -> str | None:
-        """The field of `STARTS` by which it joins a router that does not choose it; None: it does not
-        join."""
+        """The field of `STARTS` by which it joins a router that does not choose it; None: by none."""
         return next((name for name in STARTS if getattr(self, name)), None)
 
     @property
@@ -166,8 +158,7 @@ class Upstream(Strict):
         return (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
 
     def body(self, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-        """A request as this model takes it: fields renamed and dropped, `params` set. name: the router's for
-        the model."""
+        """A request as this model takes it: fields renamed, dropped, `params` set; name: the router's."""
         sent = {
             self.rename.get(field, field): value for field, value in body.items() if field not in self.drop
         }

@@ -146,8 +146,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Bill:
-    """cost in USD, None: not known. tokens: None: none were reported or estimated. estimated: nobody reported
-    them."""
+    """cost in USD, None: not known. tokens: None: neither reported nor estimated. estimated: not reported."""
 
     cost: float | None = None
     tokens: Tokens | None = None
@@ -165,8 +164,7 @@ class Bill:
 
 
 def estimated(tokens_in: float, written: float, most_output: float | None = None) -> Tokens:
-    """Counts where none were reported: of the request, and of so many bytes of text, at most what the request
-    allows."""
+    """Counts where none were reported: of the request, and of so many bytes of text, within its limit."""
     output = float(math.ceil(written / BYTES_A_TOKEN))
     return Tokens(tokens_in, output if most_output is None else min(output, most_output))
 
@@ -240,8 +238,7 @@ def _beside(
 
 
 def _own_cost(usage: Mapping[str, Any]) -> float | None:
-    """USD that the provider says a call cost (OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI); None: it does
-    not."""
+    """USD that a call cost by its provider (OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI), or None."""
     if not _COSTS & usage.keys():
         return None
     cost = usage.get("cost")

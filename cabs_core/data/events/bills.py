@@ -33,8 +33,7 @@ _EPOCH = date(1970, 1, 1)
 
 @dataclass
 class Sum:
-    """Calls of a day and model. tokens: in and out, of calls whose tokens are known; unknown: answered calls
-    without a cost."""
+    """Calls of a day and model. tokens: in and out, where known; unknown: answered calls without a cost."""
 
     usd: float = 0.0
     tokens: float = 0.0
@@ -108,8 +107,7 @@ def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]
 
 
 def by_day(log: EventLog) -> dict[tuple[int, str], Sum]:
-    """{(day since 1970, model): its calls}, of all bundles; USD from sums that rows which were compacted are
-    part of."""
+    """{(day since 1970, model): its calls}, of all bundles; USD from sums that hold compacted rows too."""
 
     def work(run: Any) -> dict[tuple[int, str], Sum]:
         sums: dict[tuple[int, str], Sum] = defaultdict(Sum)

@@ -123,8 +123,7 @@ class EventLog(EventReads):
         self.database.transaction(work, append=True)
 
     def checkpoints(self, bundle: str | Path) -> Path | None:
-        """Folder of checkpoints learnt from this log: beside its file, or for a database beside the bundle.
-        None: nowhere."""
+        """Folder of checkpoints of this log: beside its file, of a database beside the bundle, or None."""
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
         return None if self.place == ":memory:" else learned_folder(self.place)
@@ -247,8 +246,7 @@ class EventLog(EventReads):
         return self.database.transaction(work, append=True)
 
     def lease(self) -> tuple[str, float] | None:
-        """(holder, seconds until it expires: below 0 where it has, above LONGEST_LEASE where a clock was
-        ahead) or None."""
+        """(holder, seconds until it expires: below 0 if it has, above LONGEST_LEASE by a clock) or None."""
 
         def work(run: Run) -> tuple[str, float] | None:
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (_LEASE,)).fetchone()

@@ -107,15 +107,13 @@ class EventReads:
         return [logged_of(row) for row in self._all(sql, (after,))]
 
     def mean_cost(self, decision_id: str) -> float | None:
-        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: none is
-        known."""
+        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: unknown."""
         sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
         (mean,) = self._one(sql, (decision_id, decision_id))
         return None if mean is None else float(mean)
 
     def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
-        """(number of the newest decision, {arm: times that copies of these bundles drew it after
-        `after`})."""
+        """(number of the newest decision, {arm: times that copies of these bundles drew it after it})."""
         marks = ", ".join("?" * len(bundles))
 
         def work(run: Run) -> tuple[int, dict[str, int]]:
@@ -173,8 +171,7 @@ class EventReads:
         return self.database.transaction(work)
 
     def scored(self) -> Iterator[tuple[Logged, Reward]]:
-        """Every decision whose score teaches, with it, in order of the decisions; a part of them in memory at
-        a time."""
+        """Every decision whose score teaches, with it, in order of decisions; a part at a time in memory."""
         sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
             FROM decisions d JOIN bodies b ON b.seq = d.seq JOIN rewards r ON r.decision_id = d.id
             WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0 ORDER BY d.seq"""
@@ -212,8 +209,7 @@ class EventReads:
         return self.database.stream(sql, (bundle,))
 
     def recent_scores(self, bundle: str, arm: str, limit: int) -> list[tuple[str, float, np.ndarray, float]]:
-        """(hash, length, embedding of the prompt, score) of a model's newest draws whose score teaches,
-        newest score first."""
+        """(hash, length, embedding of the prompt, score) of a model's draws that teach, newest first."""
         sql = """SELECT d.prompt_hash, d.prompt_length, b.embedding, r.score FROM rewards r
             JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
             WHERE d.bundle = ? AND d.arm = ? AND d.retracted = 0 AND r.teaches = 1 AND r.retracted = 0
@@ -224,8 +220,7 @@ class EventReads:
         ]
 
     def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
-        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, the most frequent
-        first."""
+        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, by calls."""
         sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
             GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
@@ -252,8 +247,7 @@ class EventReads:
     # -- sums ------------------------------------------------------------------------------------------------
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """(arm, status, number of calls), in order of the arms' names, from the tallies: also what was
-        compacted."""
+        """(arm, status, number of calls), in order of the arms' names, with what was compacted."""
         sql = (
             "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, "
             "status"
@@ -286,8 +280,7 @@ class EventReads:
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
     def totals(self, day: int) -> tuple[int, float]:
-        """(requests that were served, what all calls cost in USD) of those decided on a UTC day, counted from
-        1970."""
+        """(requests that were served, what all calls cost in USD) of a UTC day, counted from 1970."""
         marks = ", ".join("?" * len(SERVED))
         sql = (
             f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "

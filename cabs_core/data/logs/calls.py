@@ -262,8 +262,7 @@ def model_of(value: Any) -> str | None:
 
 
 def moment(value: Any) -> pd.Timestamp | None:
-    """A time in UTC: ISO 8601, or seconds, milliseconds, microseconds or nanoseconds since 1970; None: it is
-    none."""
+    """A time in UTC: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970; None: it is none."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -168,8 +168,7 @@ def _is_there(value: Any) -> bool:
 def of_a_writer(
     path: Path, form: Format, name: str, chosen: Mapping[str, str | None], scores: str | Path | None
 ) -> RawCalls:
-    """Calls of a log as another tool wrote it; chosen: {what: place in a record}, scores: a file of its
-    own."""
+    """Calls of a log as another tool wrote it; chosen: {what: place in a record}, scores: a file of them."""
     records = _records(path)
     entries, loose = form.split([*records, *(_records(Path(scores)) if scores is not None else [])])
     if not entries:

@@ -1,5 +1,4 @@
-"""Helicone: rows of its request API or of an export. Source: the schema `HeliconeRequest` of its OpenAPI
-description."""
+"""Helicone: rows of its request API or of an export. Source: `HeliconeRequest` of its OpenAPI description."""
 
 from typing import Any
 

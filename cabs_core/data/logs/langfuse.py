@@ -22,8 +22,7 @@ _LISTS = frozenset(
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Observations are entries; rows of traces say what their observations leave out; rows of scores are
-    joined to both."""
+    """Observations are entries; rows of traces add what these leave out; rows of scores join both."""
     calls: list[LoggedCall] = []
     loose: list[Score] = []
     traces = {name: r for _, r in records if _is_trace(r) for name in ids(r.get("id"))}
@@ -90,8 +89,7 @@ def _call(number: int, o: Record, trace: Record, trace_id: Any) -> LoggedCall:
 
 
 def _usage(observation: Record) -> dict[str, float]:
-    """Tokens in and out, which Langfuse keeps by kind: `input`, `input_cached_tokens`,
-    `output_reasoning_tokens`."""
+    """Tokens in and out, which Langfuse keeps by kind, such as `input_cached_tokens`."""
     kinds = parsed(observation.get("usageDetails") or observation.get("usage_details"))
     items = kinds.items() if isinstance(kinds, Mapping) else ()
     counts = {name: number for name, v in items if (number := count(v)) is not None}

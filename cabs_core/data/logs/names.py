@@ -13,8 +13,7 @@ _DATE = re.compile(
 
 
 def base_of(name: str) -> str:
-    """A model's name without provider, date of a snapshot, case and blanks. Only for the question whether two
-    look alike."""
+    """A model's name without provider, date, case and blanks: only to ask whether two look alike."""
     base = re.sub(r"[\s_]+", "-", name.strip().casefold()).rpartition("/")[2]
     base = _VENDOR.sub("", _REGION.sub("", base))
     base = _VERSION.sub("", base) or base

@@ -18,8 +18,7 @@ _MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "ll
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Spans are entries; events and log records hold their evaluations and, in some writers, their
-    messages."""
+    """Spans are entries; events and log records hold evaluations and, in some writers, messages."""
     calls: list[LoggedCall] = []
     loose: list[Score] = []
     late: dict[Any, list[Any]] = defaultdict(list)
@@ -91,8 +90,7 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], s
 
 
 def _kind(values: dict[str, Any], span: Record) -> str:
-    """What a span is: by its operation, its kind in OpenInference or OpenLLMetry, else by whether a model is
-    named."""
+    """What a span is: by operation, kind in OpenInference or OpenLLMetry, else whether a model is named."""
     kind = first(
         values, "gen_ai.operation.name", "openinference.span.kind", "llm.request.type", "traceloop.span.kind"
     ) or span.get("span_kind")
@@ -129,8 +127,7 @@ def _attributes(span: Any) -> dict[str, Any]:
 
 
 def _any_value(value: Any) -> Any:
-    """A value of OTLP: {stringValue | boolValue | intValue | doubleValue | arrayValue | kvlistValue |
-    bytesValue: ...}."""
+    """A value of OTLP: {stringValue, intValue, arrayValue, kvlistValue, ...: what it holds}."""
     if not isinstance(value, Mapping):
         return value
     kind, inner = next(iter(value.items()), ("", None))

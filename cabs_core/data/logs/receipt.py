@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from cabs_core.base.errors import counted, listed
 
@@ -58,10 +57,6 @@ class Receipt:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a record."""
-        return asdict(self)
 
 
 def merging(group: dict[str, int]) -> str:

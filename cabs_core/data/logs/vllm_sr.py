@@ -18,8 +18,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
-    """Those about the model that answered; those about a route, a provider or the router say nothing of the
-    answer."""
+    """Those about the model that answered; a route, a provider or the router is not the answer."""
     outcomes = record.get("outcomes") or record.get("outcome") or []
     scores = []
     for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:

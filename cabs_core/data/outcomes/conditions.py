@@ -113,20 +113,15 @@ def corrupted_scores(scores: np.ndarray) -> np.ndarray:
     return out
 
 
-def noisy_scores(scores: np.ndarray, share: float = NOISE, seed: int = 0) -> np.ndarray:
-    """Offline scores `[N, K]` with a random `share` of each arm's labels permuted among the queries.
+def noisy_scores(scores: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Offline scores `[N, K]` with a random `NOISE` of each arm's labels permuted among the queries.
 
     The arms' mean scores stay as they are; what the labels say about the prompts is diluted.
-
-    Raises:
-        DataError: share is not in [0, 1].
     """
-    if not 0.0 <= share <= 1.0:
-        raise DataError(f"noisy_scores: share {share} must be in [0, 1]")
     y = np.array(scores, dtype=np.float64)
     generator = _generator("noisy_oracle", seed)
     for j in range(y.shape[1]):
-        chosen = np.flatnonzero(generator.random(len(y)) < share)
+        chosen = np.flatnonzero(generator.random(len(y)) < NOISE)
         y[chosen, j] = y[generator.permutation(chosen), j]
     return y
 

@@ -84,8 +84,7 @@ def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
 
 
 class _Known:
-    """What is known about a file: its pin, or the record of its first download (one JSON file per
-    repository)."""
+    """What is known about a file: its pin, or the record of its first download (a file per repository)."""
 
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
@@ -210,8 +209,7 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
 
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
-    """Run the download, again after a cut connection or a busy server; failures become a DataError with
-    advice."""
+    """Run the download, again after a cut connection or a busy server; failures become a DataError."""
     from huggingface_hub.errors import (  # noqa: PLC0415  (only where something is downloaded)
         GatedRepoError,
         HfHubHTTPError,

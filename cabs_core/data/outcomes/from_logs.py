@@ -3,7 +3,7 @@ from a log or from a router's event log."""
 
 import json
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pandas as pd
@@ -63,7 +63,7 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
         if values.notna().any():
             frame[name] = values.fillna(_NO_TASK) if name == "task" else values
     raw = RawOutcomes.from_tidy(frame, origin=str(path))
-    return replace(raw, report={**raw.report, "receipt": log.receipt.as_dict()})
+    return replace(raw, report={**raw.report, "receipt": asdict(log.receipt)})
 
 
 def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:

@@ -115,8 +115,7 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
-    """Costs from the table, from prices and constants, or from both (`missing: price`), and where they came
-    from."""
+    """Costs from the table, from prices and constants, or from both (`missing: price`); and which."""
     given = None if raw.costs is None or np.isnan(raw.costs).all() else raw.costs
     if not pool.prices and not pool.cost_per_call:
         return replace(raw, costs=given)

@@ -91,8 +91,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
-    """Outcomes in which scores and costs are 0 until they are predicted where `answered`, bool `[n, K]`, is
-    false."""
+    """Outcomes whose scores and costs are 0 until predicted, where `answered`, bool `[n, K]`, is false."""
     costs = np.asarray(kept.costs)  # some cell is answered
     return kept.as_outcomes(
         scores=np.where(answered, kept.scores, 0.0),
@@ -104,8 +103,7 @@ def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Ou
 
 
 def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
-    """{model: decisions without a score}, of decisions whose model something else is known of, such as a
-    cost."""
+    """{model: decisions without a score}, of decisions of which something else is known, such as a cost."""
     known = np.zeros(scored.shape, dtype=bool)
     for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
         if cells is not None:
@@ -131,8 +129,7 @@ def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
 def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
-    """`[n, K]` predictions of every model within the range of its answers; the penalty by leave-one-out
-    error. 0 of a model without an answer."""
+    """`[n, K]` predictions of every model within the range of its answers, 0 without; leave-one-out penalty."""
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
     predictions = np.zeros(outcomes.shape)

@@ -60,8 +60,7 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def validation_rows(split: np.ndarray) -> np.ndarray:
-    """Rows `[m]` of the validation queries on which heads, settings and routers are chosen, in order: at most
-    `DECIDING`."""
+    """Rows `[m]` of the validation queries that heads and routers are chosen on: up to `DECIDING`."""
     rows = np.flatnonzero(split == "validation")
     if len(rows) > DECIDING:
         rows = np.sort(np.random.default_rng(DECIDING).choice(rows, DECIDING, replace=False))
@@ -69,8 +68,7 @@ def validation_rows(split: np.ndarray) -> np.ndarray:
 
 
 def split_names(recorded: np.ndarray) -> list[str]:
-    """Split names as data record them, in the words of `SPLITS`; a name that means none of these in lower
-    case."""
+    """Split names in data, in the words of `SPLITS`; a name that means none of these in lower case."""
     plain = [name.strip().lower() for name in recorded.tolist()]
     return [_ALIASES.get(name, name) for name in plain]
 

@@ -46,8 +46,7 @@ class QueryTable:
     scores: np.ndarray
 
     def take(self, rows: np.ndarray) -> Self:
-        """The given rows (indices or a boolean mask) of everything that has an entry for each query, in that
-        order."""
+        """The given rows (indices or a boolean mask) of all that has an entry for each query, in order."""
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         arrays: dict[str, Any] = {
@@ -160,8 +159,7 @@ class Outcomes(QueryTable):
 
     @cached_property
     def clusters(self) -> np.ndarray:
-        """`[n]` number of the independent observation that each query belongs to: its prompt with
-        near-copies, or conversation."""
+        """`[n]` number of each query's independent observation: prompt with near-copies, or conversation."""
         return clusters_of(self.copies, self.sessions)
 
     @cached_property
@@ -182,23 +180,20 @@ class Outcomes(QueryTable):
 
     @property
     def drawn(self) -> np.ndarray:
-        """`[n, K]` where answers are real the probability with which they were drawn, 1 if that is not known;
-        0 elsewhere."""
+        """`[n, K]` probability with which real answers were drawn, 1 if that is not known; 0 elsewhere."""
         real = np.ones(self.scores.shape) if self.answered is None else self.answered
         return real if self.propensities is None else np.where(real > 0, self.propensities, 0.0)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) those that the model
-        answered."""
+        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) the model's own."""
         if self.answered is None:
             return self.scores.mean(axis=0), self.costs.mean(axis=0)
         scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
         return scores, costs
 
     def to_frame(self) -> pd.DataFrame:
-        """Tidy table, query-major: query_id, prompt, task, model, score, cost and, where known, tokens,
-        latency."""
+        """Tidy table: query_id, prompt, task, model, score, cost and, where known, tokens, latency."""
         n, k = len(self), len(self.arms)
         rows = np.repeat(np.arange(n), k)
         data: dict[str, Any] = {
@@ -231,8 +226,7 @@ class Outcomes(QueryTable):
         return digest.hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
-        """Write `queries.parquet`, `outcomes.parquet` (tidy, without the prompts) and `meta.json`
-        atomically."""
+        """Write `queries.parquet`, `outcomes.parquet` (tidy, without prompts) and `meta.json` atomically."""
         queries = {
             "query_id": pa.array(self.query_ids.tolist(), pa.string()),
             "prompt": pa.array(self.prompts, pa.string()),

@@ -124,8 +124,7 @@ class UnitTests(_Scorer):
 
 
 class Labels(_Scorer):
-    """Scores by people: a table with query_id (or prompt), model and score; or what `cabs judge sample`
-    wrote, filled in."""
+    """Scores by people: a table with query_id (or prompt), model, score; or a filled-in sheet."""
 
     kind: Literal["labels"]
     path: Text  #: CSV, parquet or JSON lines, relative to the pool file

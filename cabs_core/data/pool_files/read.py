@@ -66,8 +66,7 @@ class PoolFile:
         raise self._error(f"{name} {written!r:.120} is not at {looked}.{hint}")
 
     def mirror_path(self) -> Path | None:
-        """Absolute path of `source.mirror`, the folder read instead of the network; relative: beside the pool
-        file."""
+        """Absolute path of `source.mirror`, read instead of the network; relative: beside the pool file."""
         mirror = self.pool.source.mirror
         return None if mirror is None else self._beside(mirror)
 
@@ -149,8 +148,7 @@ class PoolFile:
 
     @property
     def log_path(self) -> Path:
-        """Where the log of the pool's traffic lies: what the file names (`router.log`), else that of its
-        deployed router."""
+        """Where the log of the pool's traffic lies: `router.log` of the file, else its router's."""
         named = self.pool.router.log
         if named is None:
             return default_log(deployed_folder(self.pool.name))
@@ -200,8 +198,7 @@ class PoolFile:
 
 
 def _hashes(name: str, path: Path) -> dict[str, str]:
-    """{name: SHA-256} of a file, and of what SQLite has not yet moved into it; of the files in a folder or of
-    a pattern."""
+    """{name: SHA-256} of a file with what SQLite holds beside it, or of a folder's or pattern's."""
     if path.is_file():
         ahead = path.with_name(f"{path.name}-wal")
         return {key: hash_file(p) for key, p in ((name, path), (f"{name}-wal", ahead)) if p.is_file()}
@@ -322,8 +319,7 @@ def _once(error: ValidationError) -> list[Any]:
 
 
 def _place(document: plain_yaml.Document, loc: tuple[int | str, ...]) -> plain_yaml.Place:
-    """Where an error of pydantic is in the file: its names of union branches and of keys, all with [, are
-    left out."""
+    """Where an error of pydantic is in the file, without its names of union branches and of keys."""
     place: plain_yaml.Place = ()
     for part in loc:
         if (*place, part) in document.lines or not place or "[" not in str(part):

@@ -288,8 +288,7 @@ _FEW = 0.02
 
 
 def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int) -> str:
-    """Which range the scores seem to have; it names the smallest and the largest,
-    since only people know the range."""
+    """Which range the scores seem to have, by the smallest and largest: only people know the range."""
     known = int((~np.isnan(scores)).sum())
     if wrong <= _FEW * known:
         return (

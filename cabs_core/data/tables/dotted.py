@@ -37,8 +37,7 @@ def _cuts(path: str) -> list[tuple[str, str]]:
 
 
 def column_of(name: str, columns: Collection[str]) -> tuple[str, str] | None:
-    """(column, path within it) that a name means,
-    the column with the longest name first; None: there is none."""
+    """(column, path within it) that a name means, the longest column name first; None: there is none."""
     if name in columns:
         return name, ""
     return next((cut for cut in _cuts(name) if cut[0] in columns), None)

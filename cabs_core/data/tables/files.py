@@ -78,8 +78,7 @@ def opened(path: Path) -> IO[bytes]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[str]:
-    """Yield the suffix of a readable table; errors in the `with` block become a DataError
-    that says what to do."""
+    """Yield the suffix of a readable table; errors in the block become a DataError with advice."""
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         hint = f" ({_HINTS[suffix]})" if suffix in _HINTS else ""

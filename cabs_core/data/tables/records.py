@@ -78,8 +78,7 @@ def _document(path: Path, text: str, first_line: Exception) -> Any:
 
 
 def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
-    """The records of a document: a list, one list within an object, or pandas' orients split,
-    columns, index, list."""
+    """The records of a document: a list, one in an object, or pandas' split, columns, index, list."""
     if isinstance(document, list):
         return document
     if not isinstance(document, Mapping) or not document:

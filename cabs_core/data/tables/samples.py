@@ -160,8 +160,7 @@ def _metrics(record: Mapping[str, Any]) -> list[str]:
 
 
 def _prompt(record: Mapping[str, Any]) -> Any:
-    """What the model was asked: the first argument of the first call,
-    in the forms of old and new versions."""
+    """What the model was asked: the first argument of the first call, in old and new forms."""
     return next(
         (
             v

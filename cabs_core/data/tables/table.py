@@ -47,8 +47,7 @@ class Table(ABC):
         return Place(str(self.path), self.first_row, name, parts=self.parts)
 
     def absent(self, name: str, named_by: str, more: str = "") -> DataError:
-        """The error of a column that is not there: what names it, what there is,
-        and perhaps what was meant."""
+        """The error of a column that is not there: what names it, what there is, what may have been meant."""
         header = ""
         if pd.to_numeric(pd.Series(self.columns), errors="coerce").notna().any():
             header = " These look like values: does the first line hold the names of the columns?"

@@ -61,8 +61,7 @@ class Tables:
         return "" if ordered else "the rows of the models are joined by a key"
 
     def calls(self, name: str) -> pd.DataFrame | str:
-        """Of each model the calls with the smallest and the largest of a number,
-        which decide a check of a range."""
+        """Of each model the calls with the smallest and largest of a number: they decide a check of range."""
         o, values = self.outcomes, getattr(self.outcomes, name)
         if values is None or np.isnan(values).all():
             return f"{name.replace('_', ' ')} are not recorded"
@@ -114,8 +113,7 @@ class Tables:
 
     @property
     def left_out(self) -> pd.DataFrame | str:
-        """One row per model with scores on queries that were left out:
-        its mean there and on those that are kept."""
+        """One row per model with scores on left-out queries: its mean there and on those that are kept."""
         o = self.outcomes
         rows: list[dict[str, Any]] = []
         for model, (n, mean, se, df) in o.report.get("left_out_scores", {}).items():
@@ -213,8 +211,7 @@ class Tables:
 
     @property
     def blocks(self) -> pd.DataFrame:
-        """One row per block of models that correlate within tasks;
-        `blocks_in_all` is 1 unless it is set apart."""
+        """One row per block of models that correlate within tasks; `blocks_in_all`: 1 unless set apart."""
         arms, blocks = self.outcomes.arms, self._blocks
         frame = pd.DataFrame({"models": [", ".join(arms[j] for j in block) for block in blocks.blocks]})
         frame["blocks_in_all"] = [len(frame) if number in blocks.apart else 1 for number in range(len(frame))]
@@ -254,8 +251,7 @@ class Tables:
     # ------------------------------------------------------------------------------------------------- splits
 
     def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
-        """One row: of the groups with more than one query, how many stand in two splits,
-        and the first of these."""
+        """One row: of the groups with several queries, how many stand in two splits, and the first."""
         o = self.outcomes
         frame = pd.DataFrame(
             {"group": group, "split": self.splits, "prompt": o.prompts, "query_id": o.query_ids}

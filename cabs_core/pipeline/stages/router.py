@@ -118,7 +118,7 @@ def build(
         predicted=pool.logged,
         gain=choice.evidence()["mean"],
         megabytes=bundle_size(folder / BUNDLE) / 1e6,
-        latency=latency.to_dict(),
+        latency=vars(latency),
         same=plain(match(folder / BUNDLE, inputs)),
         card=(folder / BUNDLE / "README.md").read_text(encoding="utf-8"),
         budgets=_budgets(pool, inputs, choice, manifest.provenance["spending"]),

@@ -1,2 +1,1 @@
-"""Scores of single answers: by a reference (`text`), by running code (`code`), by a model (`judge`), by
-people (`labels`)."""
+"""Scores of single answers: by a reference (`text`), running `code`, a model (`judge`), people (`labels`)."""

@@ -247,8 +247,7 @@ def _heard(pipe: IO[bytes], most: int, end: float) -> bytes:
 
 
 def _limits(seconds: float, megabytes: int, *, boxed: bool) -> Callable[[], None]:
-    """What the process sets for itself before it starts: time, memory, size of files, processes, no core
-    dumps."""
+    """What the process limits before it starts: time, memory, size of files, processes, core dumps."""
     limits = [
         (resource.RLIMIT_CPU, int(seconds) + 1),
         (resource.RLIMIT_AS, megabytes * _MEGABYTE),
@@ -276,7 +275,6 @@ def _tasks() -> int:
 
 @lru_cache(maxsize=1)
 def _hide_this_process() -> None:
-    """Other processes of the user may not read this one's environment and memory (Linux: it is not
-    dumpable)."""
+    """Other processes of the user may not read this one's environment and memory (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE

@@ -8,8 +8,7 @@ from cabs_core.data.pool_files.collect import UnitTests
 
 
 def passes(code: str, tests: str, *, seconds: float, megabytes: int) -> bool:
-    """Whether the code and then its tests end without an error, run in the tightest box that this machine has
-    (`box`)."""
+    """Whether the code and then its tests end without an error, in the tightest `box` of this machine."""
     return run_in(kind_of_box(), code, tests, seconds, megabytes)
 
 

@@ -51,8 +51,7 @@ def comparing(
 def questions(
     judge: Judge, target: AskedModel, prompt: str, answer: str, second: str, row: dict[str, str]
 ) -> tuple[Question, ...]:
-    """What the judge is asked about an answer: once, or, against another answer, in both orders (this one
-    first, then last)."""
+    """What the judge is asked about an answer: once, or, against another, in both orders (this one first)."""
     if judge.against is None:
         return (grading(judge, target, prompt, answer, row),)
     return (

@@ -1,5 +1,4 @@
-"""Labels by people: a table of scores per query and model, or a filled-in sheet of `cabs judge sample`, which
-names no models."""
+"""Labels by people: scores per query and model, or a filled-in sheet of `cabs judge sample`."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""Scores by a reference: exact, number, choice, regex, contains, json_schema; and a function of the
-user's."""
+"""Scores by a reference: exact, number, choice, regex, contains, json_schema; and a user's function."""
 
 import importlib
 import json
@@ -45,8 +44,7 @@ def plain_text(text: str, *, ignore_case: bool = True) -> str:
 
 
 def last_number(text: str) -> float | None:
-    """The number that an answer gives: after `####`, in `\\boxed{}` or after "answer is", else the last one
-    in it."""
+    """The number of an answer: after `####`, in `\\boxed{}` or after "answer is", else the last one in it."""
     for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
         numbers = _NUMBER.findall(part)
         if not numbers:

@@ -1,5 +1,4 @@
-"""Paths of the parquet copies of published files, named by the SHA-256 of the file that they were made
-from."""
+"""Parquet copies of published files, named by the SHA-256 of the file that they were made from."""
 
 from pathlib import Path
 
@@ -9,6 +8,5 @@ VERSION = 1
 
 
 def converted_path(loader: str, sha256: str) -> Path:
-    """`$CABS_HOME/converted/<loader>-v<version>-<content>.parquet`; raise VERSION when a conversion
-    changes."""
+    """`$CABS_HOME/converted/<loader>-v<VERSION>-<content>.parquet`; another conversion, another VERSION."""
     return cabs_home() / "converted" / f"{loader}-v{VERSION}-{sha256[:16]}.parquet"

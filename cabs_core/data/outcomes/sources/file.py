@@ -71,37 +71,18 @@ def _chosen(
     return chosen
 
 
-def tidy_columns(
-    table: Table,
-    columns: Columns,
-    fields: Mapping[str, str],
-    required: Collection[str],
-    *,
-    once: bool = False,
-) -> tuple[pd.DataFrame, dict[str, str]]:
-    """(the mapped columns by their canonical names, {canonical name: name in the table}).
-
-    Args:
-        fields: {field of columns: canonical name}. required: fields whose column must be there, as those that
-            the pool file names. once: hold repeated texts once.
-
-    Raises:
-        DataError: the table cannot be read, or lacks a column.
-    """
-    chosen = _chosen(table, columns, fields, required)
+def _tidy(
+    table: Table, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
+) -> RawOutcomes:
+    chosen = _chosen(table, columns, _CANONICAL, required)
     for column in columns.judges:
         if not table.has(column):
             raise _absent(table, "judges", column)
         chosen[f"{JUDGE}{column}"] = column
-    repeated = {column for canonical, column in chosen.items() if canonical in _REPEATED}
-    frame = table.read(chosen.values(), repeated if once else ())
-    return pd.DataFrame({canonical: frame[column] for canonical, column in chosen.items()}), chosen
-
-
-def _tidy(
-    table: Table, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
-) -> RawOutcomes:
-    frame, chosen = tidy_columns(table, columns, _CANONICAL, required, once=True)
+    read = table.read(
+        chosen.values(), {column for canonical, column in chosen.items() if canonical in _REPEATED}
+    )
+    frame = pd.DataFrame({canonical: read[column] for canonical, column in chosen.items()})
     frame["prompt"] = prompt_column(frame["prompt"], table.place(chosen["prompt"]))
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:

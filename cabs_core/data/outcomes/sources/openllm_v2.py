@@ -69,8 +69,7 @@ def process_order(n: int, processes: int) -> np.ndarray:
 
 
 def undo_process_order(published: np.ndarray, processes: int) -> np.ndarray:
-    """One task's values `[n]` of one model, from the order of a run on that many processes to document
-    order."""
+    """One task's values `[n]` of a model, from the order of a run on so many processes to document order."""
     documents = np.empty_like(published)
     documents[process_order(len(published), processes)] = published
     return documents

@@ -186,15 +186,15 @@ def test_the_frozen_network_is_torchs_for_any_number_of_rows(n):
 def test_a_network_of_another_shape_is_refused(tmp_path):
     frozen = untrained().freeze()
     frozen.save(tmp_path / "n.safetensors")
-    same = FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict())
+    same = FrozenNetwork.load(tmp_path / "n.safetensors", vars(frozen.shape))
     assert all(np.array_equal(same.weights[name], value) for name, value in frozen.weights.items())
     with pytest.raises(ProvenanceError, match=r"'trunk.0.weight' is \(16, 12\), expected \(16, 13\)"):
-        FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict() | {"inputs": 13})
+        FrozenNetwork.load(tmp_path / "n.safetensors", vars(frozen.shape) | {"inputs": 13})
     with pytest.raises(ProvenanceError, match="'anchor' is missing"):
         FrozenNetwork(frozen.shape, {k: v for k, v in frozen.weights.items() if k != "anchor"})
     (tmp_path / "n.safetensors").write_bytes(b"nothing")
     with pytest.raises(ProvenanceError, match="Train it again"):
-        FrozenNetwork.load(tmp_path / "n.safetensors", frozen.shape.to_dict())
+        FrozenNetwork.load(tmp_path / "n.safetensors", vars(frozen.shape))
 
 
 @pytest.mark.slow

@@ -4,9 +4,6 @@ affordable, and costs what tokens cost today.
 
 from __future__ import annotations
 
-import json
-import sqlite3
-
 import pyarrow.parquet as pq
 import pytest
 from collect_support import Running, write_pool
@@ -81,19 +78,3 @@ def test_a_changed_price_is_said_and_counts(provider: Running, tmp_path, cabs_ho
     today = pq.read_table(again.folder / ANSWERS, columns=["model", "cost"]).to_pandas()
     ratio = today.groupby("model")["cost"].sum() / costs.groupby("model")["cost"].sum()
     assert ratio["grand"] == pytest.approx(2.0) and ratio.drop("grand").tolist() == pytest.approx([1.0] * 3)
-
-
-def test_answers_of_an_older_store_cost_what_was_paid(provider: Running, tmp_path, cabs_home) -> None:
-    pool = write_pool(tmp_path, provider.port, n=40)
-    collection = collection_of(pool)
-    made(pool)
-    with AnswerStore() as store:
-        path = store.path
-    with sqlite3.connect(path) as db:
-        (kept,) = db.execute("select tokens from received limit 1").fetchone()
-        assert json.loads(kept)["input"] > 0
-        db.execute("alter table received drop column tokens")
-    with AnswerStore() as store:
-        call = next(collection.calls(collection.models[0]))
-        answer = store.get([call.key])[call.key]
-        assert answer.tokens.input > 0 and call.target.cost_of(answer) == answer.usd > 0
