@@ -87,8 +87,7 @@ def make_app(
     Args:
         folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
         source: URL that the folder is a copy of, looked at for a new router.
-        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: no key is asked
-            for.
+        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: none is asked for.
         every, checkpoint: seconds, of the keeper.
         fail_closed: 503 where the router itself fails, instead of the fallback model.
         client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.

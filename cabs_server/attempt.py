@@ -1,5 +1,4 @@
-"""One attempt at one model: the request goes out, and what comes back is an answer, a stream, or a reason to
-try another.
+"""One attempt at one model: what comes back is an answer, a stream, or a reason to try another.
 
 What a reply means says `endpoints.replies`. After `account` and `wait` the breaker hears of it at once, and
 after `account` it opens: no call can work. After `retry` (5xx, a timeout, an answer that is none) it hears of

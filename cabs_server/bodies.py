@@ -154,8 +154,7 @@ def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
 
 
 def _narrow(content: bytes | bytearray) -> bytes | bytearray:
-    """Large UTF-8 text of JSON whose few characters outside ASCII are escaped, which else make all others as
-    wide.
+    """Large UTF-8 text of JSON whose few characters outside ASCII are escaped: they would widen all others.
 
     Raises:
         Refused: there are more, and the text would take more than `limits.READING`.

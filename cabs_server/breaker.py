@@ -23,8 +23,7 @@ class Breaker:
     """State of one upstream in this process; used from one thread.
 
     Args:
-        failures: least number of failures that open it, >= 1. window, cooldown: seconds. clock: seconds,
-            monotonic.
+        failures: least failures that open it, >= 1. window, cooldown: seconds. clock: seconds, monotonic.
         longest: most seconds that it stays open without a trial.
 
     Attributes:

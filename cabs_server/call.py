@@ -41,13 +41,11 @@ class Ask:
     """A request to be answered.
 
     Attributes:
-        body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: name of the request in
-            the log.
+        body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: its name in the log.
         caller: name of the key. rho: cost sensitivity; None: the router's. models: those that may answer;
             None: all. ends: when its deadline is, monotonic seconds.
         request: what the body says.
-        size: bytes of the body. scope: what the request has begun, which ends when its answer was sent or
-            could not be.
+        size: bytes of the body. scope: what the request began, which ends with its answer.
         room: what it takes of its key's bytes, given back once a stream has begun.
     """
 
@@ -77,8 +75,7 @@ class Ask:
 
 @dataclass
 class Answer:
-    """What goes back: status, headers, and a body or a stream of it; the model, and the decision, if there
-    was one.
+    """What goes back: status, headers, and a body or a stream of it; the model, and any decision.
 
     failure: what the reply meant where another model should be tried; reason: why, for people.
     """

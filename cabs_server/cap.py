@@ -26,8 +26,7 @@ class Cap:
         usd: of a day, > 0. clock: seconds since 1970.
 
     Attributes:
-        spent: USD on the day, as far as this worker knows. held: {name of a call under way: USD that it may
-            cost}.
+        spent: USD on the day, as far as this worker knows. held: {call under way: USD that it may cost}.
         dearest: {model: USD of its dearest call so far}.
     """
 

@@ -40,8 +40,7 @@ class Connections:
 
     Attributes:
         lines: {model: its line}, of the upstreams file, and of the one before for requests under way.
-        embedders: the same of models of embeddings: asked by name only, so that their breakers keep nobody
-            away.
+        embedders: the same of models of embeddings: asked by name, so breakers keep nobody away.
     """
 
     def __init__(

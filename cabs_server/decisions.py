@@ -150,8 +150,7 @@ async def _owned(request: Request, body: dict[str, Any]) -> Logged:
 async def retract(request: Request) -> Response:
     """POST /v1/feedback/retract: take back the scores that the caller's key gave.
 
-    The policy learns again in the background, once for all that came meanwhile; the answer waits for it a
-    moment.
+    The policy learns again in the background, once for all; the answer waits a moment.
 
     Raises:
         RouterError: a field is unknown.

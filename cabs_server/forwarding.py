@@ -41,15 +41,13 @@ class Forwarder(Connections):
     """Answers requests by calling upstreams for a router.
 
     Args:
-        fail_closed: 503 where the router itself fails, instead of the fallback model. Others: of
-            `Connections`.
+        fail_closed: 503 where the router itself fails, not the fallback model. Others: of `Connections`.
     """
 
     def __init__(self, upstreams: Upstreams, *, fail_closed: bool = False, **shared: Any):
         super().__init__(upstreams, **shared)
         self.fail_closed = fail_closed
-        #: of the router itself: where its log does not answer, requests do not wait for it one after the
-        #: other
+        #: of the router itself: requests do not wait one after the other for a log that does not answer
         self.ours = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
 
     # -- which models ----------------------------------------------------------------------------------------
@@ -78,8 +76,7 @@ class Forwarder(Connections):
         raise Refused(429, text, "insufficient_quota", retry_after=self.cap.seconds_left())
 
     async def _reserve(self, router: Router, ask: Ask, lines: list[Line], begun: ExitStack) -> list[Line]:
-        """Those of the models that may be called, once the dearest of them is reserved; released where
-        `begun` ends.
+        """Those of the models that may be called, the dearest being reserved until `begun` ends.
 
         Raises:
             Refused: the budget of the day is spent, or what is left of it may go to calls under way.
@@ -192,8 +189,7 @@ class Forwarder(Connections):
         """Answer a request by the model that it names; the call is in the log, and is no draw.
 
         Raises:
-            Refused: the model cannot take it or does not hold what it names, or the budget of the day is
-                spent.
+            Refused: the model cannot take it or does not hold what it names, or the day's budget is spent.
         """
         line = (self.embedders if ask.dialect == "embeddings" else self.lines)[model]
         ask.request, _ = await self.holders(router, ask.request, [model], ask.caller, ask.left)
@@ -256,8 +252,7 @@ class Forwarder(Connections):
             self.log(partial(router.finish, late.result().id, status="unused", reason=why))
 
     def _settle(self, failed: list[Answer], *, answered: bool | None) -> None:
-        """Tell the breakers of failures that may have been the request's: they were not if another model
-        answered.
+        """Tell the breakers of failures that may have been the request's: not if another model answered.
 
         Args:
             answered: None: it is not known.
@@ -293,8 +288,7 @@ class Forwarder(Connections):
     # -- counting --------------------------------------------------------------------------------------------
 
     async def count_tokens(self, router: Router, ask: Ask, model: str | None) -> Answer:
-        """The tokens of a request in the messages dialect, as a model counts them; else an estimate, which
-        says so.
+        """The tokens of a request in the messages dialect, as a model counts them, else estimated.
 
         Args:
             model: the one that was named; None: whichever the router has, the fallback first. Nothing is

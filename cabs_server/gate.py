@@ -26,8 +26,7 @@ class _Share:
 
     Attributes:
         bytes: that its requests have. busy: requests that have some and wait for none.
-        growing: requests that have some and wait for more, and how much each has; nobody else gets any before
-            them.
+        growing: requests that have some and wait for more, and how much; they come first.
         waiting: requests that wait.
     """
 

@@ -13,8 +13,7 @@ from cabs_core.router.router import Router
 LEASE_SECONDS = 15.0
 #: seconds after which a bundle or file that could not be used is tried again: what it lacked may be there now
 AGAIN = 5.0
-#: how much longer than it took it rests before it learns the log again: who takes scores back all the time
-#: slows nobody
+#: how much longer than it took it rests before it learns the log again: many retractions slow nobody
 RESTS = 3.0
 logger = logging.getLogger("cabs.serve")
 
@@ -23,16 +22,14 @@ class Keeper:
     """A thread of one worker. `router` is the one to decide with; it changes when a bundle is promoted.
 
     Args:
-        make: a router on the folder as it is now; given encoder and log of the router before it, to share
-            them.
+        make: a router on the folder as it is now; given encoder and log of the one before.
         also: a further file that `make` reads; a router is made again when it changes.
         every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
             only the holder of the lease writes. tick: called at every look, with the router and whether this
             worker holds the lease.
 
     Attributes:
-        waits: why a bundle or file that was put there is not used, in words; None: all that is there is in
-            use.
+        waits: why a bundle or file that lies there is not used, in words; None: all is.
     """
 
     def __init__(

@@ -31,13 +31,11 @@ def run_server(
     After a signal no connection is taken; streams have `grace` seconds to end, then they are cut and logged.
 
     Args:
-        app: makes it. A worker imports its module before it listens to signals, so `ends_at_once` comes in
-            time.
+        app: makes it. A worker imports its module before it listens to signals, so `ends_at_once` is in time.
         metrics: a second address of the same application. options: of `uvicorn.Config`.
 
     Raises:
-        RouterError: the second address cannot be listened on. SystemExit: the first, or the application
-            cannot start.
+        RouterError: the second address cannot be listened on. SystemExit: the first, or no application.
     """
     config = uvicorn.Config(
         app, factory=True, host=host, port=port, workers=workers, timeout_graceful_shutdown=grace, **options

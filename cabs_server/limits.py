@@ -1,5 +1,4 @@
-"""What the server takes of a stranger, of one key and of an upstream, in one place; SECURITY.md prints this
-table.
+"""What the server takes of a stranger, a key and an upstream; SECURITY.md prints this table.
 
 Each is checked before the thing is read, kept or worked on, not after it.
 """
@@ -21,8 +20,7 @@ _MMAP_THRESHOLD = -3
 _OTHER_FILES = 100
 #: bytes of a body, and seconds that it may take to arrive
 BODY, BODY_SECONDS = 20 << 20, 60.0
-#: values in a JSON body (commas and opening brackets outside its texts), and how deep they may lie in each
-#: other
+#: values in a JSON body (commas and opening brackets outside texts), and how deep they may lie
 VALUES, DEPTH = 100_000, 200
 #: bytes in memory of an object or list of a body, and of any value, about: what they take beyond the body
 #: counts for its key
@@ -86,8 +84,7 @@ def prepare_process() -> None:
 def connections() -> int:
     """Connections that this process may hold: fewer than CONNECTIONS where it gets too few descriptors.
 
-    A request needs one for the client and one for the upstream. The soft limit is raised as far as the hard
-    one lets.
+    A request needs one for the client and one for the upstream. The soft limit is raised to the hard one.
     """
     if sys.platform == "win32":
         return CONNECTIONS

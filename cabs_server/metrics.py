@@ -165,8 +165,7 @@ class Counters:
         """An attempt at an upstream ended.
 
         Args:
-            fallback_usd: what the fallback model was expected to cost instead, USD; None: nobody knows, or
-                nobody chose.
+            fallback_usd: what the fallback was expected to cost instead, USD; None: unknown, or nobody chose.
         """
         self.add("upstream_calls_total", model=model, status=status)
         if status in FAILED:

@@ -17,8 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from cabs_core.data.endpoints.dialects import error_body
 from cabs_server import limits
 
-#: seconds after which a body is cut off that the application, which waits for room and then for the body, has
-#: given up
+#: seconds after which a body is cut off: the application, which waits for room and body, has given up
 _BODY_SECONDS = 2 * limits.BODY_SECONDS + 5.0
 _PHRASES = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
 
@@ -35,8 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **keywords: Any):
         super().__init__(*args, **keywords)
-        #: bytes since the last one of a body or the last end of a head; bytes of the request's line and
-        #: fields
+        #: bytes since the last one of a body or the last end of a head; bytes of line and fields
         self.outside, self.fields = 0, 0
         self.in_head, self.over = True, False
         self.timer: asyncio.TimerHandle | None = None

@@ -43,8 +43,7 @@ def serve(
         log_config=log_config(log_format),
         http=BoundedProtocol,
         ws="none",
-        # a worker that does not answer in time is killed with what it was doing: on a busy machine 5 s are
-        # not enough
+        # a worker that does not answer in time is killed: on a busy machine 5 s are not enough
         timeout_worker_healthcheck=60,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
     )

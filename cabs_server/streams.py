@@ -27,8 +27,7 @@ class Events:
             (`include_usage`).
 
     Attributes:
-        id: of the answer. usage: counts as reported, the parts of several events together. done: the end was
-            announced.
+        id: of the answer. usage: counts as reported, of all events together. done: the end was announced.
         error: message of an error event; None: there was none; failure: that event. written: bytes of text so
             far. seen: number of events.
     """

@@ -31,8 +31,7 @@ def secret(variable: str) -> str | None:
 
 
 def refuse_password(place: object, option: str, instead: str) -> None:
-    """Raise RouterError where a place that stands on a command line is a URL with a password, which it does
-    not quote.
+    """Raise RouterError where a place on a command line is a URL with a password, which is not quoted.
 
     Args:
         option: where it stood. instead: what to do.

@@ -1,5 +1,4 @@
-"""A router that people deploy: the policy that won a replay, with everything from a prompt's text to a
-decision.
+"""A router that people deploy: the policy that won a replay, from a prompt's text to a decision.
 
     from cabs_core.router import Router
     router = Router.load("router", log="router.events.sqlite")

@@ -1,5 +1,4 @@
-"""What a budget buys: a replay of a policy in which the pacer chooses rho, to know it before the router is
-deployed.
+"""What a budget buys: a replay in which the pacer chooses rho, before the router is deployed.
 
     rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
 
@@ -137,15 +136,13 @@ def replay_port(
     seed: int = 0,
     pool: str = "",
 ) -> Paced:
-    """PORT under a budget: the first `share` of the requests go to random arms, the others to argmax s - rho
-    c.
+    """PORT under a budget: the first `share` of requests at random, the others by argmax s - rho c.
 
     s are the kNN predictions of the problem, c its predicted costs (the source takes both from neighbours),
     rho is `port_price` on the first requests. Trials see the orders that `replay_budget` sees.
 
     Args:
-        limit: largest price. share: of the requests on which the price is learnt (eps of the source, .025
-            there).
+        limit: largest price. share: of the requests that the price is learnt on (.025 in the source).
 
     Raises:
         RouterError: the problem has no kNN predictions.
@@ -184,8 +181,7 @@ def replay_budget(
     Args:
         rhos: range of rho, low < high; `Pacer` may go above it. start: first rho, at which the policy is
             built; None: the lower end.
-        trials, seed, pool: orders and random streams as in `replay.replay`. options: over the policy's
-            preset.
+        trials, seed, pool: orders and random streams as in `replay.replay`. options: beside the preset.
 
     Raises:
         RouterError: the policy was learnt for one rho, or the target or the range is impossible.
@@ -233,8 +229,7 @@ def replay_budgets(
     (`replay_port`).
 
     Args:
-        curve: what the policy spends by rho (`spending`, on validation): each budget starts at the rho that
-            fits it.
+        curve: what the policy spends by rho (`spending`, on validation): each starts at the rho that fits.
         settings: of `replay_budget`.
     """
     scores, costs = problem.offline_scores.mean(axis=0), problem.offline_costs.mean(axis=0)

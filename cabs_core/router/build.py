@@ -160,8 +160,7 @@ def build_bundle(
 
     Args:
         inputs: folders of the artifacts that `Ingredients.read` reads, or these ingredients.
-        policy: its name; None: as the pool says (`router.policy`), else the best of the pool's on validation
-            at this rho.
+        policy: its name; None: as the pool says (`router.policy`), else its best on validation at this rho.
         rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
         mode: route, shadow or guarded.
         free: arms that cost nothing, beside those of the pool. For other arms a mean cost of 0 is refused,
@@ -298,8 +297,7 @@ def build_bundle(
 
 
 def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[str, Any]]:
-    """What a bundle says of every arm: name, mean score and cost (USD) on the train prompts, whether it is
-    free.
+    """What a bundle says of every arm: name, mean score and cost (USD) on train prompts, and if it is free.
 
     Raises:
         RouterError: an arm costs nothing and is not declared free, or `free` names an unknown arm.

@@ -8,8 +8,7 @@
     encoder/      character statistics, for the encoder that is fitted (tfidf-svd)
     neighbours/   train prompts for explanations, unless they were left out
     seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
-    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: its decisions can still
-                  be scored
+    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: which may still be scored
 
 Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in
 place: what is learnt lies beside it (`learner`).

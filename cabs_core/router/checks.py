@@ -63,8 +63,7 @@ def check_bundle_matches_replay(
     rounds: int | None = None,
     text_rounds: int = 200,
 ) -> Match:
-    """Play a problem through the bundle (text or embedding to decision to update) and compare with its
-    replay.
+    """Play a problem through the bundle (text or embedding to update) and compare with its replay.
 
     Args:
         problem: the problem that the bundle was chosen for, with embeddings; outcomes arrive at once.
@@ -289,8 +288,7 @@ def compare_plays(
 
 
 def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProblem, rho: float) -> np.ndarray:
-    """`[n]` arms of the problem that a bundle plays on these prompts in order, without its exploration
-    floor.
+    """`[n]` arms of the problem that a bundle plays on these prompts in order, without exploring.
 
     Raises:
         RouterError: an arm of the bundle has no outcomes here.

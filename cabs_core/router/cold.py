@@ -54,8 +54,7 @@ def build_cold(
         rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
 
     Raises:
-        RouterError: fewer than two models, or one without a price. EncoderError: the encoder is not to be
-            had.
+        RouterError: fewer than two models, or one without a price. EncoderError: there is no such encoder.
     """
     models = list(upstreams)
     if len(models) < 2:

@@ -17,11 +17,9 @@ class Reach:
     """How far the log reaches for one model.
 
     Attributes:
-        n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2 with w = 1 / p where it
-            answered.
+        n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2, w = 1 / p.
         half_width: of a 95 % interval of its mean score, importance-weighted; None below FEWEST.
-        needed: further scored decisions until FEWEST, at the rate so far; 0: it is reached; None: it has no
-            score yet.
+        needed: further scored decisions until FEWEST, at the rate so far; 0: reached; None: no score yet.
     """
 
     model: str

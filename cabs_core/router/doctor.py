@@ -37,8 +37,7 @@ def examine(
     invoice: str | Path | None = None,
     names: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Report counts and learning curves per arm, decisions without a reward, the holder of the lease, and
-    problems.
+    """Report counts and learning curves per arm, decisions without a reward, the lease, and problems.
 
     The log is read once, row by row: some 50 bytes a scored decision are kept.
 

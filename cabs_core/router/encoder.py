@@ -20,13 +20,11 @@ VALUES, ARRAYS = "fitted.json", "fitted.npz"
 
 
 class TextEncoder:
-    """Embeds prompts as the pool's encoder does, from the arrays or the network in the bundle, on one thread
-    a text.
+    """Embeds prompts as the pool's encoder does, from arrays or network in the bundle, one thread a text.
 
     Args:
         settings: JSON of the pool's `Encoder`.
-        identity: names the embeddings; a router shares its encoder with the next bundle where that has the
-            same.
+        identity: names the embeddings; an encoder is shared with the next bundle of the same.
         folder: of the bundle, which is verified.
 
     Raises:

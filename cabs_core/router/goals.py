@@ -65,8 +65,7 @@ class Wish:
     Attributes:
         name: quality, budget or latency. ratio: relative to what is asked for, so that 1 just fulfils it (a
             budget: spent divided by allowed).
-        sure: one-sided 95 % bound of `ratio`: the lower one, of a budget the upper one; None: nothing is
-            known.
+        sure: one-sided 95 % bound of `ratio`: the lower, of a budget the upper one; None: unknown.
         held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
             None where nobody can say.
     """
@@ -86,8 +85,7 @@ class GoalAnswer:
         goal: as it was asked. policy: of the router, None for a single model. rho: of the router. choice:
             what to call the answer: the model, or the policy.
         confirmed: every wish holds on test with 95 % confidence.
-        score, cost: on test, cost in USD per 1,000 requests. against: the model that it is compared with; its
-            figures.
+        score, cost: on test, cost in USD per 1,000 requests. against: the model compared with; its figures.
         queries, independent: of test, and how many independent observations these are. closest: none was
             likely to be confirmed, and this one is the closest.
         wishes: the conditions on test. sentence: all of it in words.
@@ -125,8 +123,7 @@ def answer_goal(
     """The best candidate for a goal.
 
     Args:
-        policies: deployable ones. rhos: cost sensitivities that they are tried at; the goal's own value is
-            added.
+        policies: deployable ones. rhos: cost sensitivities to try; the goal's own is added.
         validation, test: of a table with gaps, qualities rest on real answers, and where nothing can be known
             they are bounds.
         options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
@@ -199,8 +196,7 @@ def answer_goal(
         bases[first] = alone[first]
 
     def on_test(candidate: _Candidate) -> tuple[tuple[float, float], Performance, str, tuple[Wish, ...]]:
-        """(closeness, outcome, the model compared with, wishes): against that of the bases which asks for
-        most."""
+        """(closeness, outcome, the model compared with, wishes): by the base that asks for most."""
         tail = LEVEL / len(looked_at)
         entries = []
         for name, model in bases.items():

@@ -66,8 +66,7 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
 
 
 class Prediction:
-    """What is expected of every model for one text; what the policy does not read is computed when first
-    asked for.
+    """What is expected of every model for one text; beyond the policy's, computed when first asked for.
 
     Attributes:
         request: what the policy reads; available arms and rho are not set yet.

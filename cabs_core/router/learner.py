@@ -202,8 +202,7 @@ class Learner:
     def trusted(self, z: float) -> bool:
         """Whether the policy beats the fallback by more than z standard errors.
 
-        Live evidence decides once there are 30 rewards of it; until then that of the bundle (validation)
-        does.
+        Live evidence decides once there are 30 rewards of it; until then the bundle's (validation) does.
         """
         live = self.evidence.summary()
         evidence = live if live["n"] >= 30 else self.manifest.evidence

@@ -33,8 +33,7 @@ class LoggedBundle:
     """An open bundle and its log; safe for threads. `Router` is one that decides.
 
     Attributes:
-        options: with the bundle's own where none was given. arms: names of the models. fallback: index of
-            that arm.
+        options: with the bundle's own where none was given. arms: names. fallback: index of that arm.
     """
 
     def __init__(self, bundle: Bundle, options: RouterOptions, log: str | Path | EventLog):
@@ -76,8 +75,7 @@ class LoggedBundle:
         return [] if problem is None else [problem]
 
     def rho_of(self, rho: float | None) -> float:
-        """The cost sensitivity used for a request: the given one, the pacer's or the bundle's, in score
-        units per USD.
+        """The cost sensitivity used for a request: given, the pacer's or the bundle's, in score per USD.
 
         Raises RouterError.
         """
@@ -106,8 +104,7 @@ class LoggedBundle:
         """Record a score in [0, 1] for the answer of a decision, at any time after it.
 
         Args:
-            cost: USD of the call, at most `usage.MOST_USD`; None: what `finish` recorded, else what was
-                expected.
+            cost: USD of the call, at most `usage.MOST_USD`; None: what `finish` recorded, or expected.
             source: who gives the score. Only the first score of a decision teaches; those of other sources
                 are kept in the log.
             key: idempotency key; None: one score per decision and source.
@@ -164,8 +161,7 @@ class LoggedBundle:
         return result
 
     def named(self, *, caller: str | None = None, **name: str) -> Logged:
-        """The newest decision with this `id=`, `response_id=`, `call_id=` or `session=`, of a caller or of
-        all.
+        """The newest decision with this `id=`, `response_id=`, `call_id=` or `session=`, of `caller` or all.
 
         Raises:
             RouterError: there is none.
@@ -207,8 +203,7 @@ class LoggedBundle:
     def finish(
         self, decision_id: str, *, cost: float | None = None, status: str = "answered", **facts: Any
     ) -> None:
-        """Record how the call of a decision ended: status, cost in USD, and facts such as latency and
-        response_id.
+        """Record how the call of a decision ended: status, cost in USD, and facts such as response_id.
 
         A pacer takes the cost into account at once.
 

@@ -27,8 +27,7 @@ class RouterOptions:
         fallback: the arm of shadow and guarded mode; None: the bundle's.
         budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho, from the lowest
             of the pool's grid to twice its range (`Pacer`).
-        seed: of the random streams. None: fresh ones, as several processes need; 'bundle': those of the
-            replay.
+        seed: of the random streams. None: fresh ones, for processes that share; 'bundle': the replay's.
         keep_prompts: log the prompts themselves.
         score_share: share of the drawn decisions that are marked to be scored; None: none is. score_rule:
             which ones (`marks`).
@@ -38,12 +37,10 @@ class RouterOptions:
         cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost
             cache costs nothing.
         sticky, route_by: of `route_conversation`, see `sessions`.
-        learned: folder of checkpoints; None: beside a log that is a file, for one in PostgreSQL beside the
-            bundle.
+        learned: folder of checkpoints; None: beside the log's file, of PostgreSQL beside the bundle.
 
     Raises:
-        RouterError: sticky, route_by or score_rule is none of `STICKY`, `ROUTE_BY`, `RULES`; score_share is
-            no share.
+        RouterError: sticky, route_by or score_rule is none of `STICKY`, `ROUTE_BY`, `RULES`; or score_share.
     """
 
     mode: str | None = None

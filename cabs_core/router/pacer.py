@@ -9,8 +9,7 @@ none is left. What was spent today is read from the log (`follow`), so a restart
 worker changes nothing; the target is one, not a limit: for that see `server.cap`.
 A target below what calls cost at the highest rho cannot be met: `Pacer.problem` says so, before traffic from
 what was replayed, and with traffic from what was spent there.
-The allowance of a call is the target per request, or the part of a target per day that accrued since the call
-before.
+The allowance of a call is the target per request, or what of a day's target accrued since the call before.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from cabs_core.router.options import RouterOptions
 
 #: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
 REACH = 2.0
-#: calls at the highest rho after which their cost is told, and calls after which expectations say nothing
-#: more
+#: calls at the highest rho after which their cost is told, and after which expectations say no more
 TELLING = 30
 
 
@@ -128,8 +126,7 @@ class Pacer:
         """A call cost so much (USD >= 0); returns the rho of the next request.
 
         Args:
-            answered: it answered its request; False: another attempt does, and this one brings no allowance
-                of its own.
+            answered: it answered its request; False: another attempt does, so this brings no allowance.
         """
         self._turn(int(self._clock() // SECONDS_PER_DAY))
         self._day_calls, self._day_spent = self._day_calls + int(answered), self._day_spent + cost

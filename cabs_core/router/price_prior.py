@@ -32,8 +32,7 @@ def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:
 
 
 def prior_scores(prices: np.ndarray) -> np.ndarray:
-    """`[K]` scores that prices (USD) suggest: MEAN at their geometric mean, PER_DECADE more for ten times as
-    much.
+    """`[K]` scores that prices (USD) suggest: MEAN at the geometric mean, PER_DECADE more at ten times it.
 
     A free model counts as a tenth of the cheapest that is not.
     """

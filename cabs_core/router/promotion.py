@@ -1,5 +1,4 @@
-"""Whether a challenger may take the champion's place, replacing a deployed bundle in one step, and taking
-that back.
+"""Whether a challenger may take the champion's place, replacing a bundle in one step, and taking that back.
 
 Promotion is a test of non-inferiority: the challenger must be shown to be no worse than the champion less a
 margin (`router.margin` of the pool file, utility a request). "Not shown to be worse" would promote almost
@@ -25,12 +24,10 @@ _POWER = 1.2816
 
 @dataclass(frozen=True)
 class Comparison:
-    """Challenger minus champion on the same held-out decisions: mean clipped utility, its error, a 95 %
-    interval.
+    """Challenger minus champion on the same held-out decisions: mean clipped utility, error, 95 % interval.
 
     Attributes:
-        queries: decisions compared; of a table independent prompts. margin: loss of utility a request that is
-            accepted.
+        queries: decisions compared; of a table prompts. margin: accepted loss of utility a request.
         promote: low > -margin, and the challenger is not measurably worse. reason: in words.
         needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as
             far as these can tell.
@@ -64,8 +61,7 @@ def judge(
     unknown: tuple[float, float] = (0.0, 0.0),
     how: str = "paired",
 ) -> Comparison:
-    """Compare two routers whose utilities on `queries` decisions differ by `difference` with standard error
-    `se`.
+    """Compare two routers that differ in utility on `queries` decisions by `difference`, standard error `se`.
 
     Args:
         champion, challenger: mean utilities. margin: > 0.
@@ -73,8 +69,7 @@ def judge(
         reach: (below, above) of the interval, where it is not that of the usual error
             (`metrics.Error.reach`).
         collected: prompts or decisions that have to be collected for one of these.
-        least: decisions without which there is no valid interval, so no promotion. how: the estimate, in a
-            word.
+        least: fewest decisions for a valid interval, so for promotion. how: the estimate, in a word.
         unknown: how much smaller and larger the difference may be, whatever number of decisions, for answers
             that are not known.
     """
@@ -127,8 +122,7 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
     A server that watches `folder` sees the old bundle or the new one.
 
     Raises:
-        StorageError: `folder`, or the place of the earlier bundle, holds anything but a router; both stay as
-            they are.
+        StorageError: `folder`, or the place of the earlier bundle, holds anything but a router; both stay.
     """
     candidate, folder = Path(candidate), Path(folder)
     old = previous(folder) if Path(folder).name else folder

@@ -1,5 +1,4 @@
-"""Whether a model's recent scores have left what the bundle expects of it on the same prompts, by more than
-error.
+"""Whether a model's recent scores leave what the bundle expects of it on those prompts, by more than error.
 
 The last RECENT scored draws of each model are compared with the score that the bundle predicts for their
 prompts. Prompts are the units: scores of one prompt are averaged first. As in `checks.compare_with_champion`,

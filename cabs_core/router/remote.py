@@ -36,8 +36,7 @@ def fetch(url: str) -> Path:
     Raises:
         StorageError: the store cannot be read.
         RouterError: there is no router.
-        ProvenanceError: what lies there is damaged, or is being replaced at this moment; an earlier copy
-            stays.
+        ProvenanceError: what lies there is damaged, or just being replaced; an earlier copy stays.
     """
     url, folder = url.rstrip("/"), local_folder(url.rstrip("/"))
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -82,14 +81,12 @@ def fetch_or_keep(url: str) -> Path:
 
 
 def publish(bundle: str | Path, url: str) -> str:
-    """Upload a bundle, the header last, and take away what the one before had beside; returns the bundle's
-    id.
+    """Upload a bundle, the header last, and remove what only the one before had; the bundle's id.
 
     A machine that reads meanwhile keeps its copy, because hashes and header do not fit until the end.
 
     Raises:
-        StorageError: the store cannot be written, its bucket does not exist, or something other than a router
-            lies there.
+        StorageError: the store cannot be written, there is no bucket, or no router lies there.
     """
     url, bundle = url.rstrip("/"), Path(bundle)
     manifest = read_manifest(bundle)

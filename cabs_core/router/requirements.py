@@ -67,8 +67,7 @@ def serving_requirements(policy: str, encoder: str) -> str:
 
 
 def closure(roots: Iterable[str]) -> list[str]:
-    """Names of distributions, sorted: the roots and all that they depend on here, without extras and without
-    this one.
+    """Names of distributions, sorted: the roots and what they depend on here, without extras and this one.
 
     Raises:
         RouterError: one of them is not installed.

@@ -53,15 +53,13 @@ class Routed:
         id: for `feedback` and `explain`. model: the arm to call. propensity: its probability, given the past.
         probabilities: of every model. rho: the cost sensitivity used, score units per USD.
         explored: whether the exploration floor drew the model.
-        chosen: the policy's own choice; `model` may be another one after exploration and in shadow or guarded
-            mode.
+        chosen: the policy's own choice; `model` may differ after exploration, in shadow or guarded mode.
         available: the models that it was drawn from.
         kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
         fixed_cost: what the fallback was expected to cost, USD; of a kept turn for every dollar that the call
             costs. None: nothing predicts costs.
         marked: whether its score is wanted (`marks`); None: nothing is marked.
-        scores, costs: expected for every model; {model: score in [0, 1]} and {model: USD}; empty without a
-            text.
+        scores, costs: expected for every model; {model: score in [0, 1]}, {model: USD}; empty without text.
     """
 
     id: str
@@ -195,8 +193,7 @@ class Router(LoggedBundle):
             call_id: another name for the decision, for `feedback_by`.
             caller: who asks, kept in the log.
             tokens: of the whole request, where more than the text is sent; used where there are `prices`.
-            session: key of its conversation (`request.session_key`), for the log; `route_conversation` keeps
-                models.
+            session: key of its conversation (`request.session_key`), for the log.
 
         Raises:
             RouterError: no text, an unknown model, no model left.
@@ -361,8 +358,7 @@ class Router(LoggedBundle):
     # -- looking inside --------------------------------------------------------------------------------------
 
     def explain(self, decision: Routed | str, neighbours: int = 5) -> dict[str, Any]:
-        """Explain a decision: predicted score, cost, utility and probability per model, and the nearest train
-        prompts.
+        """Explain a decision: score, cost, utility and probability per model, and near train prompts.
 
         Raises:
             RouterError: the decision is not in the log.

@@ -31,8 +31,7 @@ from cabs_core.data.events.rows import FAILED, SERVED, Logged
 from cabs_core.router.heads import Prediction
 from cabs_core.router.router import Routed, Router, expected
 
-#: seconds without a request after which a session is drawn again; providers keep caches for 5 minutes to an
-#: hour
+#: seconds without a request after which a session is drawn again; caches are kept 5 minutes to an hour
 IDLE = 3_600.0
 
 
@@ -45,8 +44,7 @@ def route_conversation(
     call_id: str | None = None,
     caller: str | None = None,
 ) -> Routed:
-    """Decide which model answers a turn: the one that the session has, one that is drawn, or the fallback
-    without text.
+    """Decide which model answers a turn: the session's, one that is drawn, or the fallback without text.
 
     Args:
         available, rho (score units per USD), call_id: as of `Router.route`. caller: who asks, for the log;

@@ -47,8 +47,7 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
 def check_int8(
     folder: Path, settings: dict[str, Any], problem: ReplayProblem, prompts: Sequence[str], rho: float
 ) -> None:
-    """Play the validation problem from int8 vectors and from the stored ones, at most INT8_PROMPTS of its
-    queries.
+    """Play the validation problem from int8 and from stored vectors, INT8_PROMPTS queries at most.
 
     Raises:
         RouterError: mean utility at rho (score units per USD) falls by more than INT8_LOSS.

@@ -1,5 +1,4 @@
-"""The router inside LiteLLM's Router or proxy: one model group, a deployment for each model (extra
-[litellm]).
+"""The router inside LiteLLM's Router or proxy: a group, a deployment for each model (extra [litellm]).
 
     from cabs_server.litellm import CabsLogger
     logger = CabsLogger("router", log="router.events.sqlite")

@@ -290,15 +290,13 @@ class CabsLogger(CustomLogger):
             logger.warning("%s (%d errors so far): %s: %s", what, self.errors, type(error).__name__, error)
 
     async def check(self, router: Any, group: str) -> None:
-        """Self-test at start: every deployment is a model with a price, and a mocked call's events arrive
-        here.
+        """Self-test at start: deployments are models with prices, and a mocked call's events arrive.
 
         Args:
             router: LiteLLM's `Router`; group: name of the model group.
 
         Raises:
-            RouterError: a deployment that is no model of the router, no price, or no event within ten
-                seconds.
+            RouterError: a deployment that is no model of the router, no price, or no event in ten seconds.
         """
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]
@@ -337,8 +335,7 @@ class CabsLogger(CustomLogger):
         )
 
     def add_feedback_endpoint(self) -> None:
-        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for keys it
-        accepts.
+        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for its keys.
 
         call_id is what the proxy returns in `x-litellm-call-id`.
         """
@@ -413,8 +410,7 @@ def _call_facts(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens | None]:
-    """(USD, counts) of a call: what the provider says, else LiteLLM's figure and the output that it leaves
-    out.
+    """(USD, counts) of a call: the provider's, else LiteLLM's with the output that it leaves out.
 
     LiteLLM prices what is called the completion, which does not hold the reasoning of every provider.
     """

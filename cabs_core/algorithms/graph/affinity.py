@@ -1,5 +1,4 @@
-"""Affinity R_ij = 1 - 2 |ybar_i - ybar_j| of arms (paper, appendix "Implementation Details") and graphs from
-it.
+"""Affinity R_ij = 1 - 2 |ybar_i - ybar_j| of arms (paper, "Implementation Details") and graphs from it.
 
 An edge i -> j says that playing i reveals a surrogate for j. Self loops always exist. The paper draws each
 edge with probability sigma((1 - R_ij) / 2) = sigma(|ybar_i - ybar_j|), which is at least 1/2 and larger for

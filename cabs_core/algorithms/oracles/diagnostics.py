@@ -33,8 +33,7 @@ def diagnose(
         heads: per head, and for the contrasts between arms of a query of the accuracy head (which predictors
             of scores are chosen by), the candidates' squared error, and for each the paired difference
             candidate - used with its standard error (positive: the one in use is better).
-        arms: per arm R2 and rank correlation of score and cost, calibration error, and the surrogate figures
-            below.
+        arms: per arm R2, rank correlation of score and cost, calibration error, and the surrogate's.
         calibration: per bin counts, mean prediction and mean score over all arms, and the mean absolute gap.
 
     Surrogate bias b_j is the mean over queries and anchors of surrogate minus score (the paper's Assumption

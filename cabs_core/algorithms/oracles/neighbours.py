@@ -10,8 +10,7 @@ from cabs_core.data.outcomes import validation_rows
 
 @one_blas_thread()
 def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists | None:
-    """Lists of train prompts for the validation and test prompts; None where a search costs no more than
-    reading them.
+    """Lists of train prompts for the other prompts; None where a search costs no more than reading them.
 
     They lie beside the stored embeddings, under the hash of all vectors.
 

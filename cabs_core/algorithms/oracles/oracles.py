@@ -41,8 +41,7 @@ class Oracles:
         predictors: fitted static score predictors by name.
         costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
-        pca, head_pca: contexts of the linear policies, from the embedding and from the network's feature
-            head.
+        pca, head_pca: contexts of the linear policies, from embedding and feature head.
         network: the trained network; None where the pool's `oracle` and `features` need none, or a router's
             policy needs none.
         scaling: what the network's inputs and cost outputs are standardised with.

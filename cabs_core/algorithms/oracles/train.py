@@ -59,8 +59,7 @@ def train_oracles(
         progress: called with (epochs trained, epochs at most).
 
     Raises:
-        DataError: shapes disagree, or the train split has fewer than 8 or the validation split fewer than 2
-            rows.
+        DataError: shapes disagree, or fewer than 8 train or 2 validation rows.
     """
     config, features = config or Oracle(), features or Features()
     if np.ndim(embeddings) != 2 or len(embeddings) != len(outcomes) or len(split) != len(outcomes):

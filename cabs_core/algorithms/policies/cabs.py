@@ -235,8 +235,7 @@ class CabsDRule(PolicyOptions):
 
 
 class CabsDOptions(CabsDRule, ModelOptions):
-    """Settings of `cabs_d_linear`: those of CABS-D, and the regression of every expert that does not set its
-    own.
+    """Settings of `cabs_d_linear`: those of CABS-D, and the regression of experts without their own.
 
     experts: epsilon_greedy, square_cb, lin_ucb, lin_ts and cabs_c.
     """

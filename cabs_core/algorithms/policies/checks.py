@@ -1,5 +1,4 @@
-"""What may reach compiled code: the one layer of checks for requests, outcomes, decisions, saved states and
-replays.
+"""What may reach compiled code: the checks of requests, outcomes, decisions, states and replays.
 
 Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a
 queue of decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns
@@ -76,11 +75,9 @@ def is_distribution(values: np.ndarray) -> bool:
 
 
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
-    """`value` as kernels take it: an ndarray of the field's dtype and shape [...], C-contiguous and
-    writeable.
+    """`value` as kernels take it: of the field's dtype and shape [...], C-contiguous, writeable.
 
-    Real numbers of another kind are converted into a copy. Text, complex numbers, dates and masked arrays are
-    refused.
+    Other real numbers are converted into a copy; text, complex numbers, dates, masked arrays are refused.
 
     Raises:
         PolicyError: naming `where` and `what`, what was expected and what it is.

@@ -92,8 +92,7 @@ def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, n
     """(sum over rows of -sum_a w_a log softmax(scores)_a with w = targets less the row's least, gradient [B,
     K]).
 
-    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], whose largest entry is the arm of largest
-    mean target.
+    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], largest at the arm of largest mean target.
     """
     gradient = np.empty_like(scores)
     return _weighted_log(scores, targets, gradient), gradient
@@ -126,8 +125,7 @@ def fit_linear(
     curvature: np.ndarray,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Weights [e + 1, K] (the last row: constants) of least mean loss over `rows` plus penalty / 2 times
-    their squares.
+    """Weights [e + 1, K] (the last row: constants) of least mean loss over `rows` plus penalty / 2 x squares.
 
     Constants are not penalised. curvature: [e + 1, K], about the second derivative of the mean loss by every
     weight. It sets the units in which steps are taken, not where they end; off the diagonal it should be
@@ -250,8 +248,7 @@ class DrPolicy(DecisionPolicy):
 def doubly_robust(
     points: np.ndarray, outcomes: np.ndarray, answered: np.ndarray, propensities: np.ndarray | None
 ) -> np.ndarray:
-    """q + 1{answered} (outcome - q) / p, [N, K]: unbiased for every cell where p is right (Dudik et al.
-    2011).
+    """q + 1{answered} (outcome - q) / p, [N, K]: unbiased where p is right (Dudik et al. 2011).
 
     Args:
         points: [N, e]. outcomes: [N, K], read where answered, bool [N, K], one an arm's row.

@@ -123,8 +123,7 @@ class Parts(NamedTuple):
     Attributes:
         keys: of the random streams. force: whether arms never played come first, every third round.
         log_weights: [M]. plays: [K]. alarm: [1]. joined: [K], 1 for an arm that came after the train split.
-        paid: [3, K], number of every arm's outcomes, the sum of their costs and of their predicted costs
-            (USD).
+        paid: [3, K], every arm's number of outcomes, sum of costs and of predicted costs (USD).
     """
 
     keys: np.ndarray

@@ -1,8 +1,6 @@
-"""`hier_mix`: Bayesian linear models of the score, one for every simple router that it is judged against, and
-their mixture.
+"""`hier_mix`: Bayesian linear models of the score, one for every simple router, and their mixture.
 
-docs/hier-mix.md has it all in equations; `hier_model` has the models, `hier_loop` the rounds: its `decide`
-and `learn`.
+docs/hier-mix.md has it all in equations; `hier_model` the models, `hier_loop` the rounds.
 
     anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared
                 corrections of its level, slope and dependence on the context, and a small one per arm;
@@ -373,8 +371,7 @@ class HierMix(CompiledPolicy):
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
         """Learn from the realised score of the played arm."""
         memory, k = outcome.memory, len(self.arms)
-        # of the row, the kernel reads the played arm alone: what stands at an arm that was added since plays
-        # no part
+        # of the row, the kernel reads the played arm alone: one added since plays no part
         places = np.arange(k) if outcome.places is None else outcome.places
         row = self._row(memory["z"], memory["base"][places], memory["costs"][places], memory["ease"])
         row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))

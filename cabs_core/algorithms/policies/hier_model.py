@@ -31,8 +31,7 @@ probe costs more than the purse holds, the round saves: a cheaper one would go t
 anyway. So probes cost at most `changes` a round in expected utility. Whether a probe that can be paid is
 played is a fair coin, and the propensity counts it.
 
-K arms, d features, C residual models. Covariances are lower triangles. Kernels take an array out of a tuple
-once.
+K arms, d features, C residual models. Covariances are lower triangles.
 """
 
 from typing import NamedTuple
@@ -51,8 +50,7 @@ STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
 PRIOR = 0.05
 #: probability of a move between two plays of an arm
 HAZARD = 0.001
-#: the move that a probe is chosen for, and the least that is looked for: less is found by exploring near
-#: rivals
+#: the move that a probe is chosen for, and the least looked for: less is found by exploring near rivals
 STEP, LARGE = 0.35, 0.3
 LEAST_GAP = 0.01
 #: of probabilities of the moves
@@ -345,8 +343,7 @@ def contrast_deviation(
 def probe_of(
     values: np.ndarray, predicted: np.ndarray, mask: np.ndarray, chance: np.ndarray, purse: float
 ) -> tuple[int, float]:
-    """(the arm that a probe would play, what it loses by it); (-1, 0) where there is none, or it cannot be
-    paid.
+    """(the arm that a probe would play, what that loses); (-1, 0) where there is none, or none is paid.
 
     values, predicted: [K] expected utility and score of every arm; chance: [K, G].
     """

@@ -165,16 +165,14 @@ class Stream:
 class Lane:
     """One trial: the order of queries, when rewards arrive, and the traces that `run` fills.
 
-    Decisions whose reward is still to come belong to the lane, not to the policy: they are in `pending` or
-    `memory`.
+    Decisions whose reward is to come belong to the lane: they are in `pending` or `memory`.
 
     Attributes:
         order: int64 [T], the row played in each round.
         arrivals: None when every reward comes at the end of its own round, else int64 [A, 2] of (round at
             whose end it arrives, round it belongs to), sorted.
         actions: int64 [T]; propensities: float64 [T].
-        gaps: float64 [T], NaN where no program is solved; uncertified: number of rounds whose solve was not
-            certified.
+        gaps: float64 [T], NaN where none is solved; uncertified: rounds whose solve was not.
         meta_weights: float32 [T, M], or None.
         pending: {round: Decision}, where `decide` and `update` play the lane.
         memory: `kernel_arrays.Memory` with a slot per round, where compiled loops play it.

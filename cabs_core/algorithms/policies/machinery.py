@@ -1,5 +1,4 @@
-"""What the replay and the router call of a policy beside its contract (`base.Policy`), with answers that fit
-most.
+"""What replay and router call of a policy beside its contract (`base.Policy`), with usual answers.
 
 A policy is built here: names, options, random streams and the train split are checked before `start` sees
 them. Its author finds here what `choose` and `learn` may use (`need`, `rho_of`, `mask`, `deltas_for`) and,

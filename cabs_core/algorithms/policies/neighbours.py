@@ -12,8 +12,7 @@
                 from the global ones and see the comparisons of the 20 nearest train prompts. An arm beats
                 another on a prompt where its utility is larger; equal utilities are a draw.
 
-They know only the train split and never learn online. Points are embeddings, or contexts where the problem
-has none.
+They know the train split alone. Points are embeddings, or contexts where the problem has none.
 """
 
 from collections.abc import Mapping

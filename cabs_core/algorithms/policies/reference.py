@@ -40,8 +40,7 @@ def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
 
 
 def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
-    """argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik], which the squares are
-    weighted by.
+    """argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik].
 
     The supremum over theta* has a closed form: v_k = x'theta*_k enters as v_k (1[k = i*] - p_k) less
     (gamma / 4) (p'W)_k (v_k - f_k)^2, so that

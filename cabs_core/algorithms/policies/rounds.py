@@ -86,8 +86,7 @@ def _play(parts: Any, data: Any, rounds: Rounds, start: int, stop: int) -> float
 
 
 def round_loop(decide: Kernel, learn: Kernel) -> Kernel:
-    """The compiled loop of a policy with these kernels: (parts, data, rounds, start, stop) -> solves not
-    certified.
+    """The compiled loop with these kernels: (parts, data, rounds, start, stop) -> uncertified solves.
 
     The kernels become globals of a copy of `_play` that counts as code of their file. numba's cache on disk
     then finds the loop again in every process and drops it when that file, or one that it imports, changes;

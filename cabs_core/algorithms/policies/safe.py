@@ -1,5 +1,4 @@
-"""What a router and a replay hold: a policy with everything from outside checked at its border, whatever its
-algorithm.
+"""What a router and a replay hold: a policy, with what comes from outside checked.
 
 * Every call comes alone: a lock, so that one object may be used from several threads.
 * Nothing unchecked reaches compiled code: requests, decisions, outcomes and arm names pass `checks` first,
@@ -60,8 +59,7 @@ class SafePolicy:
     Attributes:
         algorithm: the policy inside; name: its name, with the preset.
         router: random id of this router, the same after save and load; its decisions carry it.
-        version: number of times an arm was added or removed; since: {arm: version that added it}, for added
-            arms.
+        version: number of arms added or removed; since: {arm: version that added it}.
         learnt: the decisions that were learnt from (`ledger`).
 
     Examples:
@@ -376,8 +374,7 @@ def play_lanes(
     stop: int,
     threads: int = 1,
 ) -> None:
-    """Play rounds start..stop-1 of every lane: in the algorithm's own loop, or call by call where it has
-    none.
+    """Play rounds start..stop-1 of every lane: in the algorithm's loop, or call by call.
 
     Lanes are played over threads (compiled loops hold no GIL); results do not depend on `threads`.
     """

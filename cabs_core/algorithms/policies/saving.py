@@ -1,5 +1,4 @@
-"""Files of a policy: policy.json (who it is) and state.npz (what it has learnt); no pickle, nothing taken on
-trust.
+"""Files of a policy: policy.json (who it is), state.npz (what it has learnt); nothing taken on trust.
 
 A saved policy is read in this order: the header, checked field by field; the shapes and kinds of all arrays,
 which stand in front of their bytes, against what the class expects for these arms, features and options; only

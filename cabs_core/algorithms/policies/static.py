@@ -1,5 +1,4 @@
-"""Policies that never learn online: random, best single arm, the upper bound, and argmax of predicted
-utility.
+"""Policies that never learn online: random, best single arm, upper bound, predicted utility.
 
 Every static router plays argmax of the expected clipped utility of predicted scores and costs
 (`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
@@ -370,8 +369,7 @@ class Predicted(StaticPolicy):
         return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
 
     def fit(self, offline: Offline) -> None:
-        """Fit its predictors on the train split (embeddings and prompt lengths) and attach them, for use
-        online.
+        """Fit its predictors on the train split and attach them, for use online.
 
         Raises:
             PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.

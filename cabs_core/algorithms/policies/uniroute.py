@@ -1,5 +1,4 @@
-"""`uniroute`: UniRoute (Jitkrittum et al. 2025, arXiv 2502.08773), a router whose arms may arrive after it
-was made.
+"""`uniroute`: UniRoute (Jitkrittum et al. 2025, arXiv 2502.08773), a router with arms that arrive later.
 
 An arm is the vector of its errors on clusters of prompts (k-means on the embeddings; the paper's K-means
 instantiation, by the abstract and accounts of its sections 4 and 5): an arm's score on a prompt is expected

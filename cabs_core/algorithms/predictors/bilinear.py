@@ -1,7 +1,6 @@
 """Score predictors whose logit is bilinear in the prompt's embedding and a vector per arm, fitted by Adam.
 
-`mf` is the matrix factorisation of RouteLLM and EmbedLLM, s_m = w.(P_m * (W e + b)), one model with two
-losses:
+`mf` is the matrix factorisation of RouteLLM and EmbedLLM, s_m = w.(P_m * (W e + b)), with two losses:
 
     cross_entropy   two-class cross-entropy of every score, with noise on the embedding and a constant in the
                     classifier (EmbedLLM, arXiv 2410.02223; read in ynulihao/LLMRouterBench,
@@ -16,8 +15,7 @@ losses:
 `mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
 sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.
 
-Adam (Kingma and Ba 2015) with the L2 term in the gradient; the epoch of least loss on the held-out prompts is
-kept.
+Adam (Kingma and Ba 2015), the L2 term in the gradient; the epoch of least held-out loss is kept.
 """
 
 from abc import abstractmethod
@@ -67,8 +65,7 @@ def adam_step(
 
     One pass: half of the training was temporary arrays of numpy's.
 
-    first, second: moments. rate: the learning rate with both corrections of bias; tiny: epsilon with that of
-    the second.
+    first, second: moments. rate: learning rate, both biases corrected; tiny: epsilon with that of the second.
     """
     for i in range(weights.size):
         slope = gradient[i] + decay * weights[i]
@@ -222,8 +219,7 @@ class FactorisationPredictor(_Bilinear):
     Args:
         dim: length of the arms' vectors. loss: 'cross_entropy' or 'pair'.
         noise: standard deviation added to every entry of the (normalised) embedding during training.
-        learning_rate, weight_decay, epochs: of Adam; training ends sooner where the held-out loss does not
-            fall.
+        learning_rate, weight_decay, epochs: of Adam; it ends sooner where the held-out loss rises.
     """
 
     name: ClassVar[str] = "mf"

@@ -99,8 +99,7 @@ class ClusterPredictor(ScorePredictor):
         return extended
 
     def with_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> Self:
-        """One more arm, from its scores `[m]` on m prompts `[m, e]`; a cluster without any has the mean
-        score.
+        """One more arm, from its scores `[m]` on m prompts `[m, e]`; without any: the mean score.
 
         Raises:
             DataError: as in `fit`.

@@ -19,8 +19,7 @@ _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 
 
 class ContextCostPredictor:
-    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: ridge regression per
-    arm.
+    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: a ridge per arm.
 
     `fit` chooses the ridge penalty by leave-one-out error on the train split. Predictions are clipped to
     [0.25, 4] times the arm's mean cost, as in `CostPredictor`.

@@ -16,8 +16,7 @@ from safetensors.numpy import save_file
 
 from cabs_core.base.atomic import atomic_path
 
-#: train prompts above which lists are kept, and neighbours are searched below a bound, which every _STRIDE-th
-#: prompt gives
+#: train prompts above which lists are kept, and searched below a bound that every _STRIDE-th prompt gives
 MANY, _STRIDE = 16_384, 16
 #: length of a list that is kept, and values of a block of distances
 LENGTH, _BLOCK = 200, 2**22

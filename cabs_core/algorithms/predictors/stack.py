@@ -1,5 +1,4 @@
-"""`stack`: an ensemble of static predictors, with weights per arm that are fitted on cross-fitted
-predictions.
+"""`stack`: static predictors, with weights per arm fitted on cross-fitted predictions.
 
 The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On
 these cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are

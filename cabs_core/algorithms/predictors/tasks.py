@@ -1,5 +1,4 @@
-"""`tasks`: the task is predicted from the prompt, and every arm's score is its mean on the tasks by their
-probabilities.
+"""`tasks`: the task is predicted, and an arm's score is its mean on the tasks by their probabilities.
 
 Task labels are known offline only: a multinomial logistic regression on the embedding learns them from the
 train split, and a prompt to be routed is never asked for its own. Means of small tasks are shrunk to the
@@ -17,8 +16,7 @@ from cabs_core.algorithms.predictors.base import Once, ScorePredictor, State, Va
 from cabs_core.algorithms.predictors.features import centred
 from cabs_core.base.errors import DataError, PolicyError
 
-#: train prompts that the logistic regression looks at: more move its probabilities by less than its penalty
-#: does
+#: train prompts that the logistic regression looks at: more move it by less than its penalty
 MOST = 8192
 STEPS = 1000
 #: constant of a task that no row is of

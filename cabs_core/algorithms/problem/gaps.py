@@ -55,8 +55,7 @@ def real_values(
     """Values at a rho, in score units per USD. Without gaps they are what the problem holds.
 
     Args:
-        end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: the other way
-            round.
+        end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: reversed.
         reference: index of the model that others are compared with.
     """
     score, cost, observed = problem.scores, problem.costs, problem.observed

@@ -18,8 +18,7 @@ _META = {"arms": list, "name": str, "pool": str, "metadata": dict, "content_hash
 
 
 def base_array(array: ArrayLike) -> np.ndarray:
-    """The same memory and shape [...] as a base-class ndarray: compiled code does not know memory maps, a
-    subclass."""
+    """The same memory and shape [...] as a base-class ndarray: compiled code knows no memory maps."""
     return np.asarray(array).view(np.ndarray)
 
 

@@ -1,5 +1,4 @@
-"""The replay problem: everything a replay needs as arrays, computed once, so that no encoder or oracle runs
-online.
+"""The replay problem: all that a replay needs as arrays, computed once: no encoder or oracle runs online.
 
 Belongs here: the arrays, their checks, their files. `replay.engine` plays them.
 """
@@ -80,8 +79,7 @@ def _numbers(name: str, value: ArrayLike) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ReplayProblem:
-    """Queries, outcomes and predictions of one split, and the train split that policies may learn from
-    offline.
+    """Queries, outcomes and predictions of one split, and the train split for policies to learn from.
 
     n queries, K arms, d context features, N train queries, e embedding dimensions.
 
@@ -91,17 +89,14 @@ class ReplayProblem:
         contexts: `[n, d]` features of the linear policies.
         scores, costs: `[n, K]` realised scores in [0, 1] and costs in USD >= 0.
         latencies: `[n, K]` seconds, or None.
-        predicted_scores, predicted_costs: `[n, K]` of the accuracy head (also the affinity oracle) and cost
-            head.
+        predicted_scores, predicted_costs: `[n, K]` of the accuracy (also affinity) and cost head.
         surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti):
             the surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
         offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
         embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
-        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 where it is predicted; None: all
-            are measured.
-        offline_propensities: `[N, K]`, of a log: probability of the cell that was played, 0 elsewhere; None:
-            not known.
+        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 predicted; None: all measured.
+        offline_propensities: `[N, K]`, of a log: probability of the cell played, 0 elsewhere; None: unknown.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
@@ -119,8 +114,7 @@ class ReplayProblem:
             share that is computed from offline_scores.
 
     Raises:
-        DataError: shapes disagree, or a value is not finite or out of range; array, place and value are
-            named.
+        DataError: shapes disagree, or a value is not finite or out of range; all are named.
 
     Examples:
         >>> from cabs_core import synthetic_problem

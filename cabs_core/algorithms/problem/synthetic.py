@@ -18,8 +18,7 @@ def synthetic_problem(
     name: str = "test",
     pool: str = "synthetic",
 ) -> ReplayProblem:
-    """A problem in which each arm's probability of success is linear in the features, plus a difficulty of
-    the prompt.
+    """A problem in which an arm's success is linear in the features, plus a difficulty of the prompt.
 
     Args:
         n, K, d: queries, arms, features (d >= 2, the last one constant); offline: train queries.

@@ -116,8 +116,7 @@ def observe(
 ) -> None:
     """Add a row (x, y) of this weight > 0 to a ridge model, in place. gain [d] is scratch.
 
-    With v = x'A^-1 x and u = A^-1 x: A^-1 loses u u' w / (1 + w v), theta gains u w (y - x'theta) / (1 + w
-    v).
+    With v = x'A^-1 x and u = A^-1 x: A^-1 loses u u' w / c, theta gains u w (y - x'theta) / c, c = 1 + w v.
     """
     v = product(inverse, x, gain)
     scale = weight / (1.0 + weight * v)

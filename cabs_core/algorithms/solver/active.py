@@ -1,5 +1,4 @@
-"""The kernel for large K: solve on a few arms, certify the solution for all arms, or add the arms that
-prevent this.
+"""The kernel for large K: solve on a few arms, certify for all, or add the arms that prevent it.
 
 The program restricted to arms A is the same program on the graph among A. Its solution, with zeros for the
 other arms, is a feasible point of the whole program, and the certificate of the whole program there says how
@@ -94,8 +93,7 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
             i = int(X[LIST, a])
             g[j] -= graph[j, i] * lam[i]
         low = min(low, g[j])
-        # From here on the row holds the negative gradient, so that `_join` can take the largest entry of
-        # either row.
+        # From here on the row holds the negative gradient, whose largest entry `_join` takes.
         g[j] = -g[j]
     gap = 0.0
     for a in range(n):
@@ -164,8 +162,7 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
             n = _join(K, X, n, X[H])
         for _ in range(count):
             n = _join(K, X, n, X[GRAD])
-    # Without a certificate the gap is inf, so that the fallback starts anew: the q that belongs to p_out is
-    # not kept.
+    # Without a certificate the gap is inf: the fallback starts anew, for p_out's q is not kept.
     certified = best <= tol * gamma
     ws[DUAL] = HEADER + _inner_size(K) + Q_FULL * K
     ws[GAP] = best / gamma if certified else np.inf

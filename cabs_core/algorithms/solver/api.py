@@ -60,8 +60,7 @@ class ExplorationBatch:
 
 
 def make_workspace(arms: int) -> np.ndarray:
-    """Workspace `[size]` for `solve_kernel` with K = `arms` (compiles the kernels for that K, or loads them
-    from cache).
+    """Workspace `[size]` for `solve_kernel` with K = `arms` (compiles the kernels, or loads them).
 
     One workspace serves one thread at a time. It names code of this process: never save or send it.
     """
@@ -129,8 +128,7 @@ def solve_exploration(
 ) -> ExplorationSolution:
     """The distribution p that minimises F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ], W = G'p.
 
-    When tol cannot be proven, the best point found is returned with `certified=False` and the gap that was
-    proven.
+    When tol cannot be proven, the best point is returned with `certified=False` and the proven gap.
 
     Args:
         losses: f [K], any finite reals.

@@ -99,8 +99,7 @@ def check_arms(arms: object) -> int:
 def check_instances(
     losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, *, batch: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`), or a
-    SolverError.
+    """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`).
 
     Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights
     outside [0, 1] (0 means no edge) and gamma that is not positive and finite.

@@ -93,8 +93,7 @@ class CvxpyParametric:
         # W is a variable of its own: parameter times variable inside a cone would not be DPP.
         W = cp.Variable(arms)
         constraints = [self.p.sum() == 1, u.sum() - u + v <= self.c + t, W == self.G.T @ self.p]
-        # x^2 <= y W as |(2 x, y - W)| <= y + W, one row an arm, all arms in one constraint: the fastest form
-        # for cvxpy.
+        # x^2 <= y W as |(2 x, y - W)| <= y + W, all arms in one constraint: cvxpy's fastest.
         for x, y in ((self.p, u), (self.p - 1, v)):
             sides = [reshape(side, (arms, 1), order="C") for side in (2 * x, y - W)]
             constraints.append(cp.SOC(y + W, hstack(sides), axis=1))

@@ -19,8 +19,7 @@ class EncoderRecord:
         description: one sentence fragment, with its full stop.
         label: how reports write it; empty: its name.
         hub_id: of a transformer: `owner/name` on the model hub.
-        package: of a transformer: import name of a package with its files in `model/`, taken where it is
-            installed.
+        package: of a transformer: import name of a package with its files in `model/`.
         sha256: of a transformer: pin of its first file of weights.
         path: of any other encoder: `module:Class`; the class is a `cabs_core.data.encoders.PromptEncoder`.
         fitted: its class learns from the train split's prompts.

@@ -5,8 +5,7 @@ A package names its record in its `pyproject.toml` and needs no fork:
     [project.entry-points."cabs.policies"]
     toy = "my_package.records:TOY"        # a record, or a tuple of them
 
-A plug-in that cannot be loaded is left out with a warning that names it: it must not take the rest down with
-it.
+A plug-in that cannot be loaded is left out with a warning that names it.
 """
 
 import re

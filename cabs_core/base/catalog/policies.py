@@ -83,11 +83,9 @@ def policy_record(name: str) -> PolicyRecord:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`'cabs_d_linear@literal'` -> `('cabs_d_linear', 'literal')`; without a preset, the policy's default
-    one.
+    """`'cabs_d_linear@literal'` -> `('cabs_d_linear', 'literal')`; without one, the default.
 
-    Options in the name are read and left out (`name_and_options`); whether the policy has them says its
-    class.
+    Options in the name are left out (`name_and_options`); whether they exist says its class.
 
     Raises:
         PolicyError: unknown policy or preset; the known ones are listed.

@@ -44,8 +44,7 @@ class PolicyRecord:
         references: where it comes from.
         experts: policies that it mixes; reports compare it with them.
         bandit: of an upper bound, the policy with the same learner that sees the played arm's reward alone.
-        style: (number of the palette's colour, dash pattern, number of the symbol) in plots; None: made from
-            the name.
+        style: (number of the colour, dash pattern, number of the symbol) in plots; None: from the name.
         headline: whether plots show it from the start.
     """
 

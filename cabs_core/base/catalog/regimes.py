@@ -30,8 +30,7 @@ _PAPER_STEP, _PAPER_END = 50, 1000
 
 
 def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
-    """Regime of a rho on a grid; on the paper's `low` for rho <= 300, `medium` for 300 < rho < 800, else
-    `high`.
+    """Regime of a rho on a grid; on the paper's `low` for rho <= 300, `medium` below 800, else `high`.
 
     Args:
         rho: cost sensitivity, >= 0.

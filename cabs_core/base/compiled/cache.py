@@ -69,8 +69,7 @@ class _Stamp:
     def get_disambiguator(self) -> str:
         """Part of the cache files' names, which contains the stamp, so that changed code uses other files.
 
-        An index of older code may name classes that no longer exist; it could not be read even to see that it
-        is old.
+        An index of older code may name classes that no longer exist; it could not even be read.
         """
         # numba's class, listed after this one, has it
         of_numba = super().get_disambiguator()  # type: ignore[misc]
@@ -93,8 +92,7 @@ LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolde
 
 
 def writable(folder: str) -> str:
-    """A cache folder that can be written: this one, or a copy of it (some 9 MB) in a temporary folder of this
-    process.
+    """A cache folder that can be written: this one, or a copy (some 9 MB) in a temporary folder.
 
     Args:
         folder: of compiled code, empty for none.

@@ -1,6 +1,4 @@
-"""Collecting answers: every prompt to every model, or the cells that decide the matter; and the table of what
-came back.
-"""
+"""Collecting answers: every prompt to every model, or the cells that decide; and the table of what came."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

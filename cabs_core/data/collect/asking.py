@@ -39,8 +39,7 @@ class Purse:
     async def take(self, bound: float) -> bool:
         """Reserve the most that a call can cost; False: it could pass the limit, and nothing is sent.
 
-        A call that would fit but for what is under way waits for that: most calls cost a small part of what
-            they can.
+        A call that would fit but for what is under way waits: most cost a small part of what they can.
         """
         while self.spent + self.reserved + bound > self.most * (1 + 1e-12):
             if not self._under_way or self.spent + bound > self.most * (1 + 1e-12):
@@ -75,8 +74,7 @@ class ModelRun:
 
     Attributes:
         state: ok; or why it was given up (`given up: ...`), or `budget`.
-        asked, answered, again: requests sent, answers, requests repeated. known: answers that were there
-            already.
+        asked, answered, again: requests sent, answers, repeats. known: answers there before.
     """
 
     target: AskedModel
@@ -187,8 +185,7 @@ def ask(
     other. What was spent in this round, USD.
 
     Args:
-        calls: the calls to one model, in order; they are not all held in memory. progress: is told of every
-            call.
+        calls: the calls to one model, in order, not all in memory. progress: hears of every call.
         purse: what may be spent; `refused` says whether it stopped a call.
         lanes: {model: how it is doing}, those of an earlier round or none; a model that was given up is not
             asked.
@@ -201,8 +198,7 @@ def ask(
     async def run() -> None:
         limit = sum(lanes[t.name].limit.concurrency for t in models)
         connector = aiohttp.TCPConnector(limit=max(limit, 1))
-        # no cookies, no proxies of the environment: nothing goes anywhere but to the addresses of the
-        # upstreams
+        # no cookies, no proxies of the environment: nothing goes anywhere but to the upstreams
         async with aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
         ) as client:

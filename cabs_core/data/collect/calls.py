@@ -128,11 +128,9 @@ class Reply:
     """What came back.
 
     Attributes:
-        means: see `endpoints.replies`; `too_long`, `filtered` and `answered` come with an answer, which is
-            final.
+        means: see `endpoints.replies`; `too_long`, `filtered`, `answered` have a final answer.
         wait: seconds that the upstream asks to wait, if it does.
-        billed: there is no answer, but the upstream may charge for it; it then counts with the most that it
-            can cost.
+        billed: there is no answer, but the upstream may charge for it; it counts with the most it can cost.
     """
 
     means: Meaning

@@ -1,5 +1,4 @@
-"""A judge as a measuring instrument: how well it agrees with people, what it favours, and intervals that
-allow for it.
+"""A judge as a measuring instrument: agreement with people, what it favours, and its intervals.
 
     measured = measure(judge, judged, people, ...)         # on the answers that people labelled
 
@@ -66,8 +65,7 @@ def kappa(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
-    """Least-squares slope of the judge's error over the logarithm (base 2) of an answer's length, at equal
-    quality.
+    """Least-squares slope of the judge's error over the log2 of an answer's length, at equal quality.
 
     Args:
         right: bool `[n]`, people's verdict. Lengths and errors are taken from the means of answers with the
@@ -142,12 +140,10 @@ def _gap(error: np.ndarray, own_family: np.ndarray) -> float:
 
 
 def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
-    """Of comparisons in both orders, (query, share when first, share when second): how much the first place
-    is worth.
+    """Of comparisons in both orders, (query, share when first, when second): what the first place is worth.
 
     Returns:
-        first: mean of share when first minus share when second; flips: share of pairs whose winner depends on
-            the order.
+        first: mean of share when first minus share when second; flips: share of pairs that the order decides.
     """
     gaps = np.array([first - second for _, first, second in shares])
     queries = [query for query, _, _ in shares]

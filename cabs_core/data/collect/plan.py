@@ -20,8 +20,7 @@ from cabs_core.data.endpoints.upstreams import Upstream, load_upstreams
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.collect import Collect, Judge
 
-#: output tokens that are expected where no answer of the model is known: this many, or the limit if that is
-#: smaller
+#: output tokens that are expected where no answer of the model is known, within its limit
 EXPECTED = 200.0
 #: characters of a token in dense text (code, digits, other scripts) and in plain prose, for the range
 _DENSE, _PROSE = 2.0, 5.0
@@ -36,8 +35,7 @@ class ModelPlan:
     """One model of a plan.
 
     Attributes:
-        calls: all that are needed; known: of those, answered already. tokens_in, tokens_out: expected, of
-            the rest.
+        calls: all needed; known: of those, answered. tokens_in, tokens_out: expected, of the rest.
         usd, low, high: cost of the rest; high is an answer of full length to each.
         paid, today: what the known answers cost when they were asked, and at today's price.
     """
@@ -60,8 +58,7 @@ class Collection:
     """A collection, ready to be made.
 
     Attributes:
-        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts as they are asked,
-            by seed.
+        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts, by seed.
     """
 
     pool_file: PoolFile
@@ -81,8 +78,7 @@ class Collection:
 
     @cached_property
     def draws(self) -> np.ndarray:
-        """`[n, K]` uniform in [0, 1), by place in the order: a model is asked where its draw is below its
-        share.
+        """`[n, K]` uniform in [0, 1), by place in the order: asked where below the model's share.
 
         A model's draws depend on the seed, its name and the place of the prompt in the table alone, so that
         they stay when models or prompts are added.
@@ -189,8 +185,7 @@ def check_keys(targets: Iterable[AskedModel]) -> None:
 def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
     """What is left to ask, per model, with its cost and a range; judges as well.
 
-    Of strategy `adaptive`, prompts whose part was not begun count as put to all models: it is the most that
-    is asked.
+    Of strategy `adaptive`, prompts whose part was not begun count as put to all: it is the most.
     """
     collect, prompts = collection.collect, collection.prompts
     n_prompts = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))

@@ -38,10 +38,8 @@ class Scored:
     """Scores of N cells.
 
     Attributes:
-        score: `[N]` in [0, 1], nan where no scorer has one. parts: {scorer: `[N]`, nan where it does not
-            apply}.
-        preferences: of judges that compare: (place of the cell, share of wins when its answer came first,
-            when second).
+        score: `[N]` in [0, 1], nan where none is. parts: {scorer: `[N]`, nan where it does not apply}.
+        preferences: of judges that compare: (place of the cell, share of wins when first, when second).
         spent, paid: USD of judging in this run, and in all. unread: {judge: replies that hold no grade}.
     """
 

@@ -1,5 +1,4 @@
-"""What was asked and what came back: SQLite, rows are added and never changed, so that nothing is paid for
-twice.
+"""What was asked and what came back: SQLite, rows are added, never changed: nothing is paid twice.
 
 A row of `sent` is written before a request leaves, one of `received` when it ends. A sent row without an end
 is a call that was under way when a process died: it may have been paid for. A row of `shares` is written

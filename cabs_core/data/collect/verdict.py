@@ -66,8 +66,7 @@ class Look:
 
 
 def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
-    """Half the width of a 1 - level confidence sequence of a mean, at n observations of standard deviation
-    sd.
+    """Half the width of a 1 - level confidence sequence of a mean of n observations, deviation sd.
 
     Args:
         tuned: number of observations at which it is narrowest; chosen before looking.
@@ -164,8 +163,7 @@ def shares_of(matters: np.ndarray, costs: np.ndarray) -> np.ndarray:
     """Probabilities `[K]` of asking each model the next prompts, FLOOR to 1, at least one of them 1.
 
     Args:
-        matters: `[K]`, see `Routed`. costs: `[K]` of a call with its scoring, USD; what is free is always
-            asked.
+        matters: `[K]`, see `Routed`. costs: `[K]` of a scored call, USD; what is free is always asked.
     """
     shares, paid = np.ones(len(costs)), costs > 0
     if paid.any():
@@ -203,8 +201,7 @@ def look(
 
 
 def rising(gain: np.ndarray) -> float:
-    """What a router gains over one that learns from half as many prompts, where as much again would matter;
-    else 0.
+    """What a router gains over one that learns from half as many prompts, else 0.
 
     Args:
         gain: `[n]` of utility. It matters where its mean is beyond one standard error and MARGIN / 4: the

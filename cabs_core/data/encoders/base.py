@@ -13,8 +13,7 @@ from cabs_core.data.pool_files.sections import Encoder
 class PromptEncoder(Protocol):
     """An encoder as a class, named by the `path` of its `EncoderRecord`.
 
-    Equal settings and prompts must give equal bytes, on any number of threads: embeddings are stored by
-    content.
+    Equal settings and prompts must give equal bytes, on any number of threads.
     """
 
     #: how a prompt becomes one vector, for reports

@@ -27,8 +27,7 @@ MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "encoder.json"
 #: largest difference of a float32 vector from torch's; 1e-7 to 3e-7 were measured
 TOLERANCE = 1e-6
 OPSET = 17
-#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut off
-#: anyway
+#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut
 CHARACTERS = 100
 _PROBES = (
     "short",

@@ -106,8 +106,7 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
 
 
 def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
-    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, whatever place it comes
-    from.
+    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, from wherever.
 
     Raises:
         EncoderError: no transformer's folder, no weights, or others than the pin.

@@ -1,5 +1,4 @@
-"""`tfidf-svd`: character statistics instead of a neural encoder, for comparison and for machines without
-weights.
+"""`tfidf-svd`: character statistics, for comparison and for machines without weights.
 
 TF-IDF of runs of one to three characters, reduced by a truncated SVD (Deerwester et al. 1990, latent semantic
 analysis). Characters need no notion of a word, so the encoder works in every script (Cavnar and Trenkle 1994;

@@ -63,8 +63,7 @@ class TransformerEncoder:
         device: 'cpu', 'cuda' or 'cuda:N'.
         dtype: 'float32' or 'bfloat16'.
         batch_tokens: tokens computed at once, padding included; None: what suits the device.
-        model: a network to use instead of the one in `files.folder`. It has no tokenizer: `encode` takes its
-            `TokenIds`.
+        model: a network to use instead of the one in `files.folder`. `encode` takes its `TokenIds`.
     """
 
     def __init__(

@@ -1,5 +1,4 @@
-"""One reading of a reply: what it means for the request, for the model and for the account, whoever the
-provider is.
+"""One reading of a reply: what it means for request, model and account, whoever the provider is.
 
     meaning(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
 

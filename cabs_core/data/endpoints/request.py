@@ -98,8 +98,7 @@ _ROLES = {
 }
 #: kinds of parts by which a tool answers
 _TOOL_RESULTS = ("tool_result", "tool_call_response", "function_response")
-#: fields of parts, tools and messages that a provider keeps the meaning of, as long as they hold a text or a
-#: list
+#: fields of parts, tools and messages whose meaning a provider keeps, where they hold a text or a list
 _HELD = (
     "file_id",
     "file_ids",
@@ -124,8 +123,7 @@ class ChatRequest:
 
     Attributes:
         text: to route by; None: there is none. dialect: see `dialects`.
-        key: the session, hashed; derived: from the texts, so that only a later turn (`continued`) looks it
-            up.
+        key: the session, hashed; derived: from the texts: only a later turn (`continued`) asks.
         previous: id of the response that this request follows.
         continued: the request holds an earlier answer. in_tools: it answers a tool call of the model.
         abilities: what a model must take: some of image, audio, file, video, tools, json_schema.

@@ -128,8 +128,7 @@ class Upstream(Strict):
         """The bill of a call.
 
         Args:
-            usage: as reported. estimate: counts where it holds no sound ones; None: the call then has no
-                bill.
+            usage: as reported. estimate: counts where there are no sound ones; None: there is no bill.
         """
         counted, guessed = tokens_of(usage), False
         if counted is None and estimate is not None:
@@ -145,8 +144,7 @@ class Upstream(Strict):
     def most_usd(self, request: ChatRequest) -> float:
         """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
 
-        Twice the tokens that the request is estimated to have, and as many out as it allows, else
-        `MOST_OUTPUT`.
+        Twice the tokens that it is estimated to have, and as many out as it allows, else `MOST_OUTPUT`.
         """
         if self.free or self.price is None:
             return 0.0

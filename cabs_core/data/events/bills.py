@@ -48,8 +48,7 @@ class Sum:
 
 
 def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
-    """Every call of a bundle: answered, their kept turns and those that named their model; USD of all, and of
-    the parts.
+    """Every call of a bundle: answered, kept turns, those that named a model; USD of all and of the parts.
 
     Sums of the log, so that rows that were compacted or taken back count.
     """
@@ -198,8 +197,7 @@ def compare_invoice(
     """Where log and bill differ by more than TOLERANCE, by day and model.
 
     Args:
-        names: {model of the log: what its provider calls it}, where these differ; models with the same name
-            are one.
+        names: {model of the log: what its provider calls it}, where these differ; equal names are one.
 
     Returns:
         JSON values: usd_log and usd_invoice of the bill's days; rows (every difference: day, model, usd_log,

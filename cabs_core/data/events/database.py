@@ -171,19 +171,16 @@ class Database:
         text = str(error).strip()
         if self.dialect == "sqlite":
             return f"the event log {self.name} cannot be {what}: {text}"
-        # the driver's message of a failed connection quotes the URL, with a mistyped password: known reasons
-        # only
+        # the driver's message of a failed connection quotes the URL, password and all: known reasons only
         message = getattr(getattr(error, "diag", None), "message_primary", None)
         why = message or next((reason for reason in _REASONS if reason in text), type(error).__name__)
         return f"the event log in PostgreSQL cannot be {what}: {why}"
 
     def transaction(self, work: Callable[[Run], T], *, append: bool = False) -> T:
-        """work(run), committed as a whole or undone; done again once where the server had closed the
-        connection.
+        """work(run), committed as a whole or undone; done again once where the connection was closed.
 
         Args:
-            append: it writes; appending transactions happen one after the other, also those of other
-                processes.
+            append: it writes; such transactions happen one after the other, in all processes.
 
         Raises:
             LogError: the database cannot be reached, or refuses (a full disk, say).
@@ -270,8 +267,7 @@ class Database:
             raise LogError(self._failure("synced", error)) from None
 
     def check_disk(self) -> None:
-        """Write and remove _ROOM bytes beside an SQLite file, whose own pages may have room though the disk
-        has none.
+        """Write and remove _ROOM bytes beside an SQLite file, whose pages may have room, not the disk.
 
         Raises:
             LogError: they cannot be written.

@@ -76,8 +76,7 @@ class EventReads:
         """The newest decision with this id, response_id, call_id or session; None: there is none.
 
         Args:
-            caller: only among those that it asked for: names that clients choose are theirs alone. None:
-                everybody's.
+            caller: only among its own: names that clients choose are theirs alone. None: everybody's.
         """
         ((column, value),) = where.items()
         assert column in NAMED
@@ -180,8 +179,7 @@ class EventReads:
             yield logged_of(row[width:]), reward_of(row[:width])
 
     def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
-        """The newest decisions whose score is wanted and has not come, at most `limit`; caller: as of
-        `decision`.
+        """The newest `limit` decisions whose wanted score has not come; caller: as of `decision`.
 
         By time and not by what they would teach: scores that come for the first of a queue must be a fair
         sample of the marked decisions.
@@ -195,8 +193,7 @@ class EventReads:
         return [logged_of(row) for row in self._all(f"{sql} ORDER BY d.seq DESC LIMIT {int(limit)}", values)]
 
     def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
-        """(arm, status, ts, rho, whether it was drawn, score, cost, weight) of a bundle's calls, in order; a
-        few in memory.
+        """(arm, status, ts, rho, whether it was drawn, score, cost, weight) of a bundle's calls, in order.
 
         score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
         weight: 1 / probability that this arm was played and its score wanted; 0: the score is not wanted.

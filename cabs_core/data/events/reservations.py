@@ -1,5 +1,4 @@
-"""One count of a day's budget for all who share a log: what the day has cost, and what calls under way may
-cost at most.
+"""One count of a day's budget for all who share a log: its cost, and what calls under way may cost.
 
 A call is reserved before it is made, in one transaction, while both together are below the budget. So the day
 ends at most one call above it, whoever asks and from wherever, as long as no call costs more than was

@@ -111,15 +111,13 @@ TYPES = {
 }
 #: facts that come with the end of a call
 ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "reason")
-#: statuses of a call that served its request: to the end, or until the client left. Others were attempts of
-#: it
+#: statuses of a call that served its request: to the end, or until the client left. Others were attempts
 SERVED = ("answered", "broken")
 #: statuses of calls that a model left without an answer
 FAILED = ("error", "timeout")
 #: statuses of decisions that no answer follows
 ANSWERLESS = (*FAILED, "refused", "unused")
-#: columns by which rows are looked up, and the longest name that they hold as it is: PostgreSQL's index takes
-#: 2,704 bytes
+#: columns by which rows are looked up, and the longest name as it is: PostgreSQL's index takes 2,704 bytes
 NAMED = frozenset({"id", "call_id", "response_id", "session", "kept"})
 LONGEST_NAME = 512
 COLUMNS = ", ".join([*(f"d.{c}" for c in DECISIONS), *(f"b.{c}" for c in BODIES if c != "seq")])

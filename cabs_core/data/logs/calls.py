@@ -71,12 +71,10 @@ class Format:
 
     Attributes:
         split: makes calls and loose scores of records.
-        kind, chats: what an entry is, and the words for one that answers a prompt; without a word it is taken
-            for one.
+        kind, chats: what an entry is, and the words for one that answers a prompt, as do those without.
         status, errors: an HTTP status or a word; anything at `errors` means that it failed.
         cached, health: whether a cache answered; names and tags that a health check bears.
-        model: who answered. prompt: what was asked; `bodies` are those of its paths that hold JSON which may
-            be cut.
+        model: who answered. prompt: what was asked; `bodies`: its paths to JSON that may be cut.
         also: what `split` reads.
         usage: what the provider reported of tokens, in its names; '' is the entry itself. Where there is
             none, input_tokens, output_tokens and tokens are as the writer counts.

@@ -1,8 +1,6 @@
-"""Langfuse: traces with observations (API), rows of its export from the pages, and files of the scheduled
-blob export.
+"""Langfuse: traces with observations (API), rows of its pages' export, files of the blob export.
 
-Sources: Langfuse's API, `observation-stream.ts` of its worker, and "Blob storage export field reference",
-October 2026.
+Sources: Langfuse's API, `observation-stream.ts` of its worker, "Blob storage export field reference", 2026.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,4 @@
-"""OpenTelemetry: spans by the GenAI conventions or by OpenInference (`llm.*`), as OTLP JSON or one span a
-record.
+"""OpenTelemetry: spans by GenAI conventions or OpenInference (`llm.*`), OTLP JSON or a span a record.
 
 Sources: the GenAI semantic conventions 1.44, and OpenInference's `semantic_conventions.md`, `llm_spans.md`
 and `annotations.md`.

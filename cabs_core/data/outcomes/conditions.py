@@ -100,8 +100,7 @@ def routed_outcomes(
 
 
 def corrupted_scores(scores: np.ndarray) -> np.ndarray:
-    """Offline scores `[N, K]` with the arms' labels exchanged so that the best arm gets the worst one's, and
-    so on.
+    """Offline scores `[N, K]` with the arms' labels exchanged: the best arm gets the worst one's, and so on.
 
     Arms are ranked by mean score; the arm of rank k receives the column of rank K - 1 - k. Everything learnt
     offline from them is wrong, while every column remains a real one.
@@ -138,8 +137,7 @@ def shifted_splits(
 
     Args:
         tasks: text `[n]`.
-        prompts: text `[n]`; rows with the same prompt get the same split, test if one of them is in a test
-            task.
+        prompts: text `[n]`; rows of a prompt get one split, test if one is in a test task.
         test_tasks: tasks of the test split; empty: a random half of the tasks (seeded).
         validation: share of the remaining prompts used for validation.
 

@@ -6,8 +6,7 @@ Two texts are near-duplicates where nothing but case, white space, numbers and t
 where 95 % of their runs of three words are the same: one word in about 120. Time grows with the length of all
 texts.
 
-Source: MinHash with bands, Broder 1997, and Leskovec, Rajaraman and Ullman, Mining of Massive Datasets,
-chapter 3.
+Source: MinHash with bands, Broder 1997, and Leskovec, Rajaraman and Ullman, Massive Datasets, chapter 3.
 """
 
 import re
@@ -35,8 +34,7 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal texts
     are always one.
 
-    A group of more than `TEMPLATE_SHARE` of all prompts (and more than `TEMPLATE_LEAST`) falls apart into its
-    texts.
+    A group of more than `TEMPLATE_SHARE` of the prompts (and `TEMPLATE_LEAST`) falls apart.
     """
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     group = _linked(texts.tolist())

@@ -219,8 +219,7 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
         RevisionNotFoundError,
     )
 
-    # base error of the HTTP library of the hub's client (httpx, or httpx2 since version 2), which is no
-    # OSError
+    # base error of the hub client's HTTP library (httpx, or httpx2 since version 2), which is no OSError
     transport_error: type[Exception] = HfHubHTTPError.__bases__[0]
     for attempt in range(_ATTEMPTS):
         try:

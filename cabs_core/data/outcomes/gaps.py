@@ -26,8 +26,7 @@ from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files import ModelPool
 
-#: family-wise rate at which gaps that are at random are taken for others: that costs width of intervals, not
-#: truth
+#: family-wise rate at which gaps at random are taken for others: that costs width, not truth
 _RATE = 0.05
 #: smaller differences of mean scores change no decision, whatever p says: one right answer in a hundred
 _MATTERS = 0.01

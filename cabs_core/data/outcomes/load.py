@@ -19,8 +19,7 @@ from cabs_core.data.pool_files import ModelPool, PoolFile
 
 
 def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
-    """Outcomes of a pool, from whatever source it names; `inputs`: of a collected one, the folders of answers
-    and scores.
+    """Outcomes of a pool, from its source; `inputs`: of a collected one, the folders of answers and scores.
 
     Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or
     complete incomplete queries, rescale costs, later versions of models. `Outcomes.report` says what was
@@ -136,8 +135,7 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
 
 
 def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
-    """`[n, K]` USD = (input tokens x input price + output tokens x output price) / 1e6, or the constant per
-    call.
+    """`[n, K]` USD = (tokens in x price + tokens out x price) / 1e6, or the constant per call.
 
     nan where a token count that its price needs is missing: a missing cost is never taken as 0.
 

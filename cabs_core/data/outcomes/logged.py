@@ -1,5 +1,4 @@
-"""A log as an outcome table: one model answered each prompt, and what the others would have earned is
-predicted.
+"""A log as an outcome table: one model answered each prompt, the others' outcomes are predicted.
 
     outcomes = completed(raw, pool)        # answered: which cells are real; propensities: how they were drawn
 
@@ -35,8 +34,7 @@ _PENALTIES = np.logspace(-2, 3, 11)
 def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """The scored decisions of a log as outcomes, with predictions for the models that did not answer.
 
-    Decisions without a score or a cost, and those for models that are not in the pool, are left out and
-    counted.
+    Decisions without a score or a cost, and those for models not in the pool, are left out and counted.
 
     Args:
         raw: one decision a query; only the cell of the model that answered is not nan.

@@ -230,8 +230,7 @@ class RawOutcomes(QueryTable):
         return Outcomes(**{**shared, **changes})
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
-        """Drop the queries for which some model has no score or no cost (or refuse them) and return
-        `Outcomes`.
+        """Drop (or refuse) the queries for which some model has no score or no cost.
 
         A missing cost is never taken as 0.
 

@@ -114,8 +114,7 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _by_hash(outcomes: Outcomes, unique: np.ndarray, text: np.ndarray, split: Split) -> np.ndarray:
-    """Split code of each row by a hash of what its group keeps when the table grows; the fractions are met on
-    average.
+    """Split code of each row by a hash of what its group keeps when the table grows; fractions on average.
 
     That is the conversation; else the form that copies have in common (`copies.normal`), but the text itself
     where much of the traffic has the form. Groups with several of them go by the first in alphabetical order.

@@ -78,8 +78,7 @@ class Outcomes(QueryTable):
         source_splits: `[n]` strings, the split of the data source, or None.
         sessions: `[n]` strings, of a table that has them: the conversation of each query, '' where it is not
             known; else None.
-        later_scores, later_costs, later_latencies: `[n, K]` what the arms' later versions score, cost and
-            take, or None.
+        later_scores, later_costs, later_latencies: `[n, K]` of the arms' later versions, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
             0 where score and cost are predictions (or the answer counts as wrong); else None.
         propensities: `[n, K]` of a log that has them, and of a table whose cells were drawn: the probability
@@ -164,8 +163,7 @@ class Outcomes(QueryTable):
 
     @cached_property
     def split_groups(self) -> np.ndarray:
-        """`[n]` number of the group of queries that goes to one split: clusters, as far as no prompt text is
-        torn apart.
+        """`[n]` number of the group that goes to one split: clusters, no prompt text torn apart.
 
         That of the group's first text in alphabetical order, so without conversations it is `copies`.
         """

@@ -149,8 +149,7 @@ class Judge(_Scorer):
     max_usd: Usd  #: most that judging may cost in all
     reference: Text | None = None  #: column of the prompts that the judge is shown as the right answer
     levels: int = Field(2, ge=2, le=100)  #: grades from 0 to levels - 1; the score is grade / (levels - 1)
-    #: a model of the pool: the judge compares each answer with its answer, in both orders; a win is 1, a tie
-    #: 0.5
+    #: a model of the pool: each answer is compared with its, in both orders; a win is 1, a tie 0.5
     against: Text | None = None
     max_tokens: int = Field(256, ge=1, le=100_000)
     labels: Text | None = None  #: labels of people that measure it: a filled-in `cabs judge sample`
@@ -190,8 +189,7 @@ class Collect(Strict):
     """How a table of outcomes is collected: prompts from `source.path`, models from `models`."""
 
     upstreams: Text  #: where each model is called, the file of `cabs serve`; relative to the pool file
-    #: most that the answers may cost in all, those of earlier runs included. Nothing is sent that could pass
-    #: it
+    #: most that the answers may cost in all, in all runs. Nothing is sent that could pass it
     max_usd: Usd
     scores: tuple[Scorer, ...] = Field(min_length=1, max_length=20)
     #: fields of the request, such as temperature; max_tokens or max_completion_tokens

@@ -70,8 +70,7 @@ class ModelPool(Strict):
     rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=MOST_USD)]] = Field({})
     #: multiply all costs by one factor so that the mean over queries and models is this
     rescale_grand_mean_cost: float | None = Field(None, gt=0, le=MOST_USD)
-    #: queries for which some model has no score or no cost: left out, predicted, refused, or priced and then
-    #: left out
+    #: queries for which some model has no score or no cost: left out, predicted, refused, or priced first
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
     #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
     goal: Goal | None = None

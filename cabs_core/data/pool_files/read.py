@@ -41,8 +41,7 @@ class PoolFile:
     document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
     def table_path(self) -> Path:
-        """Absolute path of the outcome table that the pool's source reads: a file, a folder, or a pattern of
-        files.
+        """Absolute path of the outcome table that the source reads: a file, folder, or pattern.
 
         A relative path is looked for in CABS_DATA_DIR, then beside the pool file.
 
@@ -71,8 +70,7 @@ class PoolFile:
         return None if mirror is None else self._beside(mirror)
 
     def beside(self, written: str, name: str) -> Path:
-        """Absolute path of a file that the pool file names; relative: beside it. name: the field, for
-        messages.
+        """Absolute path of a file that the pool file names, relative to it. name: the field, for messages.
 
         Raises:
             PoolError: there is no such file.
@@ -181,8 +179,7 @@ class PoolFile:
         return _hashes("log", self.log_path) | scores
 
     def external_files(self) -> dict[str, str]:
-        """{name: SHA-256} of the files outside the project that the pool's source reads: a table, or a
-        mirror.
+        """{name: SHA-256} of the files that the pool's source reads: a table, or a mirror.
 
         Raises:
             PoolError: the table is not there.

@@ -87,11 +87,9 @@ LogFormat = Literal["table", "litellm", "langfuse", "openai", "otel", "openinfer
 class Source(Strict):
     """Where the outcomes come from."""
 
-    #: a source of `cabs_core.base.catalog.sources`, such as file, logs or collect, or one that another
-    #: package brings
+    #: a source of `cabs_core.base.catalog.sources`, such as file, logs or collect, or a plug-in's
     kind: Annotated[str, AfterValidator(_known_source)]
-    #: file, logs: the table (or event log); collect: the prompts; relative to CABS_DATA_DIR or to the pool
-    #: file
+    #: file, logs: the table (or log); collect: the prompts; relative to CABS_DATA_DIR or the pool file
     path: Text | None = None
     layout: Literal["tidy", "wide"] = "tidy"
     format: LogFormat = "table"  #: logs, and prompts of collect: the tool that wrote the log
@@ -100,8 +98,7 @@ class Source(Strict):
     scores: Text | None = None  #: format langfuse: a file of scores that stand apart from the calls
     #: remote sources: a local folder with the files, read instead; relative: beside the pool file
     mirror: Text | None = None
-    #: logs: what drew the models learnt on the way, and rows are in the order of time: intervals then hold at
-    #: any time
+    #: logs: what drew the models learnt, and rows are in order of time: intervals hold at any time
     adaptive: bool = False
     published_order: bool = False  #: openllm_v2: keep the misaligned published row order
     queries: int = Field(1500, ge=50, le=200_000)  #: synthetic: number of prompts
@@ -195,8 +192,7 @@ class Replay(Strict):
     order_seed: int = Field(0, ge=0, le=SEED)
     #: instead of rhos: what one right answer is worth in USD; each value is the rho 1 / value
     answer_value_usd: tuple[Annotated[float, Field(gt=0)], ...] = Field((), max_length=1000, exclude=True)
-    #: 1 / rho is the dollar value of one right answer; a list, `paper`, or in a pool file `auto`, from the
-    #: table's costs
+    #: 1 / rho is the dollar value of one right answer; a list, `paper`, or `auto`, from the table's costs
     rhos: tuple[float, ...] = Field(None, validate_default=True)  # the validator puts the default
     #: rho_1 of the utility: weight of the latency in seconds
     latency_weight: float = Field(0.0, ge=0, le=1e6)

@@ -1,7 +1,6 @@
 """The pools there are: finding, adding and retiring their files.
 
-Nothing is imported before it is used, so that `cabs --help` and the shell's completion of other words stay
-quick.
+Nothing is imported before it is used: `cabs --help` and the shell's completion stay quick.
 """
 
 import importlib

@@ -66,9 +66,7 @@ def active_pool(name: str) -> PoolFile:
 
 @dataclass(frozen=True)
 class Added:
-    """A pool file that was copied into the pool folder; `changes`: in words, what differs from the file it
-    replaced.
-    """
+    """A pool file that was copied into the pool folder; `changes`: what differs from the file before."""
 
     pool_file: PoolFile
     verb: str

@@ -345,9 +345,7 @@ class Tables:
 
     @property
     def length_drift(self) -> pd.DataFrame | str:
-        """One row: Kolmogorov-Smirnov test of prompt lengths, train against test; a cluster of rows counts
-        once.
-        """
+        """One row: Kolmogorov-Smirnov test of prompt lengths, train against test, by clusters."""
         first, lengths = self._first_of_cluster, self.outcomes.prompt_lengths
         train, test = (lengths[first][self.splits[first] == split] for split in ("train", "test"))
         if not len(train) or not len(test):

@@ -46,8 +46,7 @@ class EpsilonGreedyOptions(BanditOptions):
 
 
 class SquareCBOptions(BanditOptions):
-    """Inverse-gap weighting: p_j = 1 / (mu + gamma_t (f_b - f_j)) for all arms but the best, b, which has the
-    rest.
+    """Inverse-gap weighting: p_j = 1 / (mu + gamma_t (f_b - f_j)) but for the best, b, which has the rest.
 
     f_j = x'theta_j clipped to [0, 1]; gamma_t = gamma t^gamma_power, t = 1, 2, ...; the paper's constant is 4
     with power 0. mu: None: the number of arms. Kernel: `experts.square_cb`. Source: Foster and Rakhlin,
@@ -71,8 +70,7 @@ class LinUCBOptions(BanditOptions):
 
 
 class LinTSOptions(BanditOptions):
-    """Linear Thompson sampling: argmax of draws from N(x'theta_j, v^2 x'A_j^-1 x), independent for disjoint
-    arms.
+    """Linear Thompson sampling: argmax of draws from N(x'theta_j, v^2 x'A_j^-1 x).
 
     Kernels: `experts.lin_ts`; `thompson.best_probabilities` for propensity `integral`. Source: Agrawal and
     Goyal, Thompson sampling for contextual bandits with linear payoffs, ICML 2013.

@@ -1,7 +1,6 @@
 """Policies of one or more experts with models of their own: what the linear and the neural ones share.
 
-A subclass says which experts it has (`expert_list`) and how they are mixed (`mixture`), and holds their
-models.
+A subclass has the experts (`expert_list`), how they are mixed (`mixture`), and their models.
 """
 
 from collections.abc import Iterable, Mapping

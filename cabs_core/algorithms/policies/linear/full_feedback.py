@@ -1,5 +1,4 @@
-"""lin_ucb_full: linear models that see every arm's reward after each round (paper: "LinUCB with full
-feedback").
+"""lin_ucb_full: linear models that see every arm's reward (paper: "LinUCB with full feedback").
 
 All arms see the same rows, so they share one matrix. There is nothing to explore and alpha is 0 by default,
 as in the paper. It cannot be deployed as a router: it shows what is lost by bandit feedback.

@@ -1,7 +1,6 @@
 """Options and arrays of the linear and neural policies: what their kernels read, learn and remember.
 
-K arms, d features, M experts, L copies of the IX grid, and S memory slots (one per decision whose reward may
-still come).
+K arms, d features, M experts, L copies of the IX grid, and S memory slots (decisions whose reward may come).
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,4 @@
-"""Linear policies in Python: options become rules, state lives in arrays, kernels of `experts` play the
-rounds.
+"""Linear policies in Python: options become rules, kernels of `experts` play the rounds on arrays.
 
 `ExpertPolicy` holds what linear and neural policies share. Here is what all linear policies share: decide,
 update, replay, files, arms that come and go, warm starts.
@@ -23,8 +22,7 @@ from cabs_core.base.errors import PolicyError
 
 
 class LinearPolicy(ExpertPolicy, CompiledPolicy):
-    """Base of the linear policies: M experts with a ridge model per arm, mixed by exponential weights if M >
-    1.
+    """Base of the linear policies: M experts with ridge models, by exponential weights if M > 1.
 
     Attributes:
         shares: whether the arms of any expert still share one matrix.

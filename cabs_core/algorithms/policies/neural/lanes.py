@@ -1,5 +1,4 @@
-"""Rounds of the neural policies: lanes in lockstep, networks in torch, decisions by the linear policies'
-kernels.
+"""Rounds of the neural policies: lanes in lockstep, networks in torch, linear kernels.
 
 The compiled loop (`rounds`) plays one lane after the other; here the networks of all lanes predict and train
 in one batch, which a compiled loop could not ask for.
@@ -179,8 +178,7 @@ _NETS = ("flat", "start", "first", "second", "steps")
 class NeuralLanes:
     """The state of L lanes (one online policy is one lane) and the rounds that they play together.
 
-    rules: of any lane; keys uint64 [L, purposes, 2]; model: an axis of lanes, then as for a ridge of one
-    feature.
+    rules: of any lane; keys uint64 [L, purposes, 2]; model: lanes, then as for one feature.
     """
 
     def __init__(
@@ -305,8 +303,7 @@ class NeuralLanes:
     ) -> None:
         """Every lane plays a round; results in `arms`, `chances`, `traces` and the memory slots [L].
 
-        x [L, d]; data: a row for every lane, with contexts of a single feature, 1; active bool [L, K]; rounds
-        int64 [L].
+        x [L, d]; data: a row a lane, with one feature, 1; active bool [L, K]; rounds int64 [L].
         """
         inputs, hidden = self._forward(x)
         self._seen = (inputs, hidden)

@@ -301,8 +301,7 @@ def _play(
 class NeuralUCBOptions(NeuralOptions):
     """Settings of `neural_ucb`.
 
-    alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. The default, .1, was chosen on validation
-    data.
+    alpha: weight of the width sqrt(lambda phi'A^-1 phi); 0: greedy. .1 was chosen on validation.
     """
 
     alpha: float = Field(0.1, ge=0)
@@ -311,8 +310,7 @@ class NeuralUCBOptions(NeuralOptions):
 class NeuralUCB(NeuralPolicy):
     """`neural_ucb` (Zhou et al. 2020): argmax of prediction plus alpha times the width.
 
-    `neural_ucb_full` learns from every arm's reward and has alpha 0, as in the paper: an upper bound, not a
-    router.
+    `neural_ucb_full` learns from every arm's reward, with alpha 0 as in the paper: an upper bound.
     """
 
     Settings: ClassVar = NeuralUCBOptions

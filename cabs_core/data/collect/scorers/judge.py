@@ -1,5 +1,4 @@
-"""A model as judge: grades one answer by a rubric, or compares two in both orders. It is never told who
-answered.
+"""A model as judge: grades one answer by a rubric, or compares two in both orders. It does not know whose.
 
 What it is shown is JSON, so that no text of an answer can pass for part of the question.
 """

@@ -34,8 +34,7 @@ MATRIX = (
 QUESTIONS = "data_QA.json"
 _LARGEST_QUESTIONS = 2 << 30
 
-#: per model: processes of its evaluation run, USD per 1M input tokens, mean input tokens that the paper
-#: implies
+#: per model: processes of its evaluation run, USD per 1M input tokens, mean tokens that the paper implies
 RUNS: dict[str, tuple[int, float, float]] = {
     "01-ai/Yi-34B-Chat": (1, 0.8, 796.9),
     "NousResearch/Nous-Hermes-2-Mixtral-8x7B-DPO": (4, 0.6, 821.0),
@@ -148,8 +147,7 @@ def read(source: Source) -> RawOutcomes:
 
 
 def convert(pickle_path: Path, target: Path) -> None:
-    """Write the matrix as parquet: one row per (task, published position), one column per model, without
-    IFEval.
+    """Write the matrix as parquet: a row per (task, position), a column per model, without IFEval.
 
     Raises:
         DataError: the pickle is refused, or does not hold the expected matrix.

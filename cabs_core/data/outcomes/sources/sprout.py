@@ -1,5 +1,4 @@
-"""SPROUT (CARROT, Somerstep et al. 2025): about 44,000 prompts, 13 models, judged scores, recorded token
-counts.
+"""SPROUT (CARROT, Somerstep et al. 2025): 44,000 prompts, 13 models, judged scores, token counts.
 
 Costs are tokens x list prices (USD per 1M tokens). The source's own train / validation / test split is kept.
 """
@@ -53,8 +52,7 @@ def read(source: Source) -> RawOutcomes:
     """Download (or take from the mirror) the five files, verify them, read only the columns needed.
 
     Raises:
-        DataError: see `cabs_core.data.outcomes.download.fetch`; or a file lacks a column or holds a wrong
-            value.
+        DataError: see `cabs_core.data.outcomes.download.fetch`; or a column is absent or a value wrong.
     """
     parts, records = [], []
     for split, names in FILES.items():
