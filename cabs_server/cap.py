@@ -1,5 +1,4 @@
-"""A hard limit on the cost of a UTC day, beside the pacer's target: at most one call above it, with any
-number of workers.
+"""A hard limit on the cost of a UTC day, beside the pacer's target: at most one call above it.
 
 The count is in the log (`reservations`), so restarts, promotions and other workers change nothing. Where the
 log cannot be reached, this worker goes on by its own count. A clock that goes back stays on the day that had

@@ -27,8 +27,7 @@ VALUES, DEPTH = 100_000, 200
 OBJECT, VALUE = 200, 60
 #: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BYTES_BY_KEY`
 SMALL_BODY = 64 << 10
-#: characters outside ASCII of a large body that are escaped before it is read: one alone makes every
-#: character four bytes
+#: characters outside ASCII of a large body that are escaped before it is read: one makes all four bytes
 ESCAPED = 10_000
 #: bytes of one text beyond which it has to be ASCII without \\u, as base64 is: one wide character makes all
 #: four bytes
@@ -71,8 +70,7 @@ def give_back_memory() -> None:
 def prepare_process() -> None:
     """Have threads take turns more often, and large blocks go back to the system as soon as they are freed.
 
-    glibc raises the size from which it does so with every large block that is freed, so bodies would stay
-    with the process.
+    glibc raises the size from which it does so with every large block that is freed, so bodies would stay.
     """
     sys.setswitchinterval(SWITCH)
     if sys.platform == "linux":

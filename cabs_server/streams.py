@@ -23,8 +23,7 @@ class Events:
     """Reads a stream event by event.
 
     Args:
-        dialect: see `dialects`. hide_usage: take out what was asked for on the router's account
-            (`include_usage`).
+        dialect: see `dialects`. hide_usage: take out what the router asked for (`include_usage`).
 
     Attributes:
         id: of the answer. usage: counts as reported, of all events together. done: the end was announced.

@@ -2,8 +2,7 @@
 
 When BLAS splits a product over threads, the order of its sums changes, so the last digits depend on the
 number of threads, and a policy's actions depend on those digits. Whatever ends in an artifact is therefore
-computed under these limits. Both work as context managers and as decorators, and limit the whole process, not
-only the calling thread.
+computed under these limits. Both work as context managers and as decorators, and limit the whole process.
 """
 
 import sys

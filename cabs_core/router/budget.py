@@ -225,8 +225,7 @@ def replay_budgets(
     """One row per target: `Paced.row`, and what the best single model within the target would give.
 
     `alone` is the model of largest mean train score among those whose mean train cost is at most the target;
-    `score alone` is its mean score on the problem. `score port` and `off port`: what PORT reaches and misses
-    (`replay_port`).
+    `score alone` is its mean score on the problem. `score port` and `off port`: of PORT (`replay_port`).
 
     Args:
         curve: what the policy spends by rho (`spending`, on validation): each starts at the rho that fits.

@@ -50,8 +50,7 @@ class Manifest:
         fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
         epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.
         encoder: settings; identity: hash of weights, tokenizer and settings.
-        evidence: paired difference of the policy to the fallback on validation: mean, se, n; empty where the
-            pool is a log.
+        evidence: paired difference of the policy to the fallback on validation: mean, se, n; empty for a log.
         provenance: hashes of what it was made from, replay settings, versions.
         id: hash of all files and settings; a bundle made again from the same inputs has the same id.
     """
@@ -121,8 +120,7 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
     """The manifest of a bundle, after comparing every file with its hash.
 
     Raises:
-        ProvenanceError: no bundle, another format, or a file that is missing, altered or not listed; it is
-            named.
+        ProvenanceError: no bundle, another format, or a named file that is missing, altered or not listed.
     """
     folder = Path(folder)
     path = folder / HEADER

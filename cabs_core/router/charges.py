@@ -107,8 +107,7 @@ class Prices:
         cached: {name: (USD per one million tokens in, the same when cached or None)}.
 
     Attributes:
-        savings: `[K]` USD that a token in costs less when the provider has cached it; 0 where no price is
-            known.
+        savings: `[K]` USD that a token in costs less when cached; 0 without a price.
     """
 
     def __init__(
@@ -143,8 +142,7 @@ class Prices:
         """The expected cost of a request; None: neither the policy nor a price asks for costs.
 
         Args:
-            predicted: cost `[K]` that the bundle's predictor gives for the prompt's text; None: the policy
-                reads none.
+            predicted: cost `[K]` that the bundle's predictor gives for the prompt's text; None: none is read.
             text_tokens: of that text. tokens: of the whole request; None: those of the text.
             factors: `[K]` of `Charges`.
         """

@@ -129,8 +129,7 @@ def play_bundle(
     rewards at once.
 
     What the requests predict is computed for some prompts together: of many train prompts, a search of
-    neighbours for one costs as much as for dozens. `_difference` and the prompts played from their texts see
-    what one alone gives.
+    neighbours for one costs as much as for dozens. `_difference` and prompts played from texts see one alone.
     """
     lengths = problem.prompt_lengths
     assert lengths is not None
@@ -229,8 +228,7 @@ def compare_with_champion(
     """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
 
     Of a table with gaps, both learn from real answers alone, and the difference is estimated from these
-    (`problem.gaps`). Where missing answers cannot be known, the interval holds whatever they would be:
-    utilities of 0 to 1.
+    (`problem.gaps`). Where missing answers cannot be known, the interval holds whatever they would be.
 
     Args:
         prompts: of the problem's queries, held out: seen by neither.

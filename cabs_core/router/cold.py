@@ -48,8 +48,7 @@ def build_cold(
     """Write a bundle of models that nothing is known of but their prices.
 
     Args:
-        rho: score units per USD. upstreams: {model: its endpoint, with its price}. name: of the pool that the
-            bundle says it is of.
+        rho: score units per USD. upstreams: {model: its endpoint, with its price}. name: of its pool.
         encoder: as in a pool file. policy: None: the one that starts from a prior.
         rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
 

@@ -1,5 +1,4 @@
-"""Champion and challenger on a log: the doubly robust difference of two routers, as they stand,
-on held-out decisions.
+"""Champion and challenger on a log: the doubly robust difference of two routers on held-out decisions.
 
 rho is in score units per USD.
 """

@@ -124,8 +124,7 @@ def answer_goal(
 
     Args:
         policies: deployable ones. rhos: cost sensitivities to try; the goal's own is added.
-        validation, test: of a table with gaps, qualities rest on real answers, and where nothing can be known
-            they are bounds.
+        validation, test: of a table with gaps, qualities rest on real answers, or are bounds.
         options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
 
     Raises:

@@ -105,8 +105,7 @@ class LoggedBundle:
 
         Args:
             cost: USD of the call, at most `usage.MOST_USD`; None: what `finish` recorded, or expected.
-            source: who gives the score. Only the first score of a decision teaches; those of other sources
-                are kept in the log.
+            source: who gives the score. Only the first score of a decision teaches; others are kept.
             key: idempotency key; None: one score per decision and source.
 
         Returns:

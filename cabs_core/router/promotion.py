@@ -29,8 +29,7 @@ class Comparison:
     Attributes:
         queries: decisions compared; of a table prompts. margin: accepted loss of utility a request.
         promote: low > -margin, and the challenger is not measurably worse. reason: in words.
-        needed: decisions from which a challenger that is just as good is promoted in nine of ten cases; as
-            far as these can tell.
+        needed: decisions from which a challenger that is just as good is promoted in nine of ten cases.
     """
 
     queries: int
@@ -70,8 +69,7 @@ def judge(
             (`metrics.Error.reach`).
         collected: prompts or decisions that have to be collected for one of these.
         least: fewest decisions for a valid interval, so for promotion. how: the estimate, in a word.
-        unknown: how much smaller and larger the difference may be, whatever number of decisions, for answers
-            that are not known.
+        unknown: how much smaller and larger the difference may be, for answers that are not known.
     """
     below, above = reach or (half_width(float(queries)) * se,) * 2
     low, high = difference - unknown[0] - below, difference + unknown[1] + above

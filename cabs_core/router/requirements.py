@@ -1,5 +1,4 @@
-"""What a machine that only serves a bundle installs: the list that is written into the bundle as
-requirements.txt.
+"""What a machine that only serves a bundle installs: the bundle's requirements.txt.
 
 A list and not an extra, because an extra can only add to the dependencies of a distribution, and those of
 this one make the whole project. Every package is named with the version that made the bundle, with all that

@@ -4,8 +4,7 @@
     decision = router.route("prompt text")            # .id .model .propensity .scores .costs
     router.feedback(decision.id, score=1.0)           # now, later, twice, or never
 
-Every decision is in the event log before it is returned. What happens to it afterwards, and what is learnt of
-it, is in `logged`.
+Every decision is in the event log before it is returned. What happens to it afterwards is in `logged`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,7 @@ two conversations. A request without text goes to the session's model, else to t
 model is predicted to be better by more than the lost cache costs, or nothing was asked for `IDLE` seconds.
 `tools`: it stays within a tool loop only. `off`: every request is a draw. No setting but `off` switches
 inside a tool loop. A turn that keeps its model is no draw, so it has no propensity; one that may switch is
-drawn among all models, whatever the policy says, and when that happens depends on predictions alone, so
-propensities stay exact.
+drawn among all models, when predictions alone say so: propensities stay exact.
 
 With s the predicted score, c the expected cost of the whole request in USD, C the tokens that the model i of
 the session has read before, and d_i what one of them costs less when it is cached: another model is drawn

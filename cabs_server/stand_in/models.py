@@ -2,8 +2,7 @@
 upstreams file, a log, labels.
 
 What is answered follows from the text of the question, so two runs agree. A model is right with its
-probability for the kind of the prompt. The judge is wrong in a share of cases, and takes long wrong answers
-for right more often.
+probability for the kind of the prompt. The judge is wrong in a share of cases, and likes long wrong answers.
 """
 
 import csv

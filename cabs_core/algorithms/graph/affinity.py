@@ -2,8 +2,7 @@
 
 An edge i -> j says that playing i reveals a surrogate for j. Self loops always exist. The paper draws each
 edge with probability sigma((1 - R_ij) / 2) = sigma(|ybar_i - ybar_j|), which is at least 1/2 and larger for
-arms that differ. The paper's text around this formula suggests the opposite, so the other readings are
-options.
+arms that differ. The paper's text around this formula suggests the opposite, the others are options.
 """
 
 import numpy as np

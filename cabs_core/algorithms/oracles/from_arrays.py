@@ -38,17 +38,13 @@ def problems_from_arrays(
     Args:
         scores: [n, K] in [0, 1]; costs: [n, K] in USD, >= 0: of every model on every query.
         embeddings: [n, e] of the prompts, of any encoder. Oracles and static predictors learn from them; the
-            policies' contexts are their first `dim` principal components on the train split, scaled, and a
-            constant.
+            policies' contexts are their first `dim` principal components on the train split and a constant.
         contexts: [n, d] features for the policies, used as they are in place of components (add a constant
-            column if you want one). Without embeddings, oracles learn from them too. At least one of the two
-            must be given.
+            column if you want one). Without embeddings, oracles learn from them too. Give at least one.
         arms: names of the K models; default model-0, model-1, ...
-        prompts: n texts. Without them every row is a prompt of its own, and nothing learns from a prompt's
-            length.
+        prompts: n texts. Without them every row is a prompt of its own, without a length.
         tasks: n names, for conditions that shift between tasks; default: one task.
-        split: n of train, validation and test; default: drawn by `seed` with these `fractions`, whole prompts
-            together.
+        split: n of train, validation and test; default: drawn by `seed` with these `fractions`, by prompts.
         dim: number of components; oracle: ridge, network or auto, as `oracle.kind` of a pool file; name: of
             the pool, which the replays' random streams depend on.
 

@@ -24,8 +24,7 @@ Presets. `literal`: the algorithms word for word with the published constants. `
 same algorithms with the departures that make them work. `tuned`: the settings that were best on validation
 data. Two more show how a reading changes the published ranking (docs/paper.md). `published`: the arm of the
 largest probability is played, models learn plain targets, all other constants are the printed ones.
-`lin_ucb_expert` (CABS-D): `literal` with LinUCB as the standard expert, which the paper's text names besides
-SquareCB.
+`lin_ucb_expert` (CABS-D): `literal` with LinUCB as the standard expert, which the paper names as well.
 
 Readings where the paper is silent, in all presets: predictions are clipped to [0, 1] before the program;
 importance weights use CABS-C's own p, also inside CABS-D; a weight 1/p counts at most 1/min_probability; the

@@ -2,8 +2,7 @@
 
 Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a
 queue of decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns
-it ready for kernels or raises PolicyError saying what it is instead. Checking a sound array takes a fraction
-of a microsecond.
+it ready for kernels or raises PolicyError saying what it is instead. It takes under a microsecond.
 
 Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision and whether it was learnt
 (`base`, `ledger`), files (`saving`).

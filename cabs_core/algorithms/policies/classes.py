@@ -1,8 +1,7 @@
 """Policies as classes: `LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)` is `build_policy("lin_ucb", ...)`.
 
 One class a record of the catalog, made when it is asked for: a `SafePolicy` around the class that implements
-the policy, with the record's description and the options' names, defaults and ranges as its signature and
-docstring.
+the policy, with the record's description and the options as docstring and signature.
 """
 
 import inspect

@@ -13,12 +13,10 @@ choice itself.
               regression where the log does not say). Where every arm was measured the targets are the
               utilities: cost-sensitive classification. Read: the abstract and accounts of its two surrogates
               of the regret. This is the one by classification, as a log loss weighted by utility, which is
-              convex; the regret of a softmax is not, and ended at one arm for all prompts on two tables of
-              three.
+              convex; the regret of a softmax is not, and ended at one arm on two tables of three.
 
 Both are fitted for one rho by L-BFGS, on the principal axes of the points, every weight in the unit in which
-the loss bends about as much as in any other; the L2 penalty is the one of largest mean target on a held-out
-tenth.
+the loss bends about as much as in any other; the L2 penalty is best on a held-out tenth.
 """
 
 from abc import abstractmethod

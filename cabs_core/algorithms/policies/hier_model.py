@@ -159,8 +159,7 @@ def power_prior(
     offline: Offline, scaling: np.ndarray, prior: np.ndarray, weight: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """(ridge [K, d + 1], precision [d + 1] that the train split adds) of a Bayesian regression of every arm's
-    score on x = [1, z], with prior variances [d + 1] around the arm's mean score and `weight` for every train
-    row.
+    score on x = [1, z], with prior variances [d + 1] around the arm's mean score and `weight` a train row.
 
     The contexts are principal components of the train split, so X'X is diagonal; what is off its diagonal in
     contexts of another kind counts for the coefficients and not for the precision.

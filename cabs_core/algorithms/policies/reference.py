@@ -1,8 +1,7 @@
 """Algorithms 1 and 2 of the paper, line by line, in plain NumPy and in the paper's symbols. Read this first.
 
 The compiled policies are held against it (`tests/core/algorithms/policies/test_cabs_reference.py`): preset
-`literal` of `cabs_c_linear` and `cabs_d_linear` is what stands here. Lines are counted as printed, `Input`
-being line 1.
+`literal` of `cabs_c_linear` and `cabs_d_linear` is what stands here. Lines are as printed, from `Input`.
 
     x [d] context; R, A, E [K, K] affinity, sampled graph and its expectation E[A]; theta [K, d] estimates;
     p, q [K] distributions over arms; i the played arm, r its reward; s [K] surrogate rewards; N(i) = {j: A_ij

@@ -30,8 +30,7 @@ class Rounds(NamedTuple):
     """What the loop reads of a stream and a lane, and the traces that it fills (`lanes`).
 
     immediate: every reward comes at the end of its own round, in slot 0; otherwise slots are rounds. offset:
-    the policy's decisions before round 0. arrivals is empty where `immediate`; meta_weights may have no
-    columns.
+    the policy's decisions before round 0. arrivals is empty where `immediate`; meta_weights may be empty.
     """
 
     order: np.ndarray

@@ -178,7 +178,6 @@ class SafePolicy:
 
         Raises:
             PolicyError: a decision of another router, or one that was altered; an outcome out of range.
-                Nothing has changed then.
         """
         with self._lock:
             self._check_made_here(decision)

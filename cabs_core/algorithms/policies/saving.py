@@ -2,8 +2,7 @@
 
 A saved policy is read in this order: the header, checked field by field; the shapes and kinds of all arrays,
 which stand in front of their bytes, against what the class expects for these arms, features and options; only
-then the arrays themselves, checked for range and finiteness. So a damaged or foreign file is refused before
-it takes memory.
+then the arrays themselves, checked for range and finiteness. A damaged or foreign file is refused at once.
 """
 
 import json

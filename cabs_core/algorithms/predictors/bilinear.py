@@ -9,8 +9,7 @@
     pair            -log sigmoid(s_win - s_lose) for every two arms of a prompt with different scores, P_m of
                     unit length, no constants (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
                     `routers/matrix_factorization`). This loss ranks arms but does not calibrate s, so the
-                    predicted score is sigmoid(u (s - mean of s over the arms) + v), with u, v fitted on the
-                    train split.
+                    predicted score is sigmoid(u (s - mean of s over the arms) + v), u, v fitted on train.
 
 `mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
 sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.

@@ -1,7 +1,6 @@
 """Expected cost of a call, by arm: from the prompt's length alone, or from its length and its embedding.
 
-The length tells what input tokens cost; how long an answer becomes depends on the kind of question, which the
-embedding shows.
+The length tells what input tokens cost; an answer's length depends on the question.
 """
 
 from collections.abc import Mapping

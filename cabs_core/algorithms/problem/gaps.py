@@ -1,5 +1,4 @@
-"""What answers are worth in a table with gaps: estimates that rest on the real cells, and bounds where
-nothing can be known.
+"""What answers are worth in a table with gaps: estimates that rest on the real cells, and bounds elsewhere.
 
     cells = real_values(problem, rho)                       # mean over queries: doubly robust
     low = real_values(problem, rho, "low", reference=2)     # the worst for a router, compared with model 2
@@ -11,8 +10,7 @@ Predictions are the oracles', which know the train split alone. Where gaps are n
 (`metadata["unknown"]`), a missing answer counts as wrong; for the bounds it is wrong in every model but the
 reference and right in that, or the other way round.
 
-Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds without
-assumptions, Manski 1990.
+Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds, Manski 1990.
 """
 
 from dataclasses import dataclass

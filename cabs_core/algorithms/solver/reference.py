@@ -1,8 +1,7 @@
 """The exploration program by a general convex solver: what our kernels are tested and timed against.
 
 Clarabel is called through cvxpy, in the paper's form and with parameters. Its answers are not taken as the
-truth: at gamma of 100 and above Clarabel often stops early, so every answer is evaluated with
-`program.objective`.
+truth: at gamma of 100 and above Clarabel often stops early, so `program.objective` evaluates it.
 """
 
 import warnings

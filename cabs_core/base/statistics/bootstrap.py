@@ -34,8 +34,7 @@ def bootstrap_ratio(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> np.ndarray:
-    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries,
-    for what has no formula.
+    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries.
 
     Args:
         numerators: [..., n], one value a query (a mean: the values themselves).

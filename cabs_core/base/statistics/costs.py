@@ -39,8 +39,7 @@ def cost_error(
     the dearest call did. Simulated: `benchmarks.money_worlds`.
 
     Args:
-        error: as the draws show it. costs: `[n]` USD that were paid, of a difference for both: one may hide
-            the other's tail.
+        error: as the draws show it. costs: `[n]` USD that were paid, of a difference for both.
         dearest: USD of the dearest call of all models that may be asked, other splits included.
         mean: of a mean cost, itself: a call that was not seen costs 0 at least; None: of a difference.
     """

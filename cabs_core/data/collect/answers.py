@@ -40,8 +40,7 @@ class Collected:
 
     Attributes:
         prompts: number of prompts, of `order`, that every model that was asked them has answered.
-        observed: `[n, K]` by place in the order, the probability with which each model was asked where it
-            was, 0 where not.
+        observed: `[n, K]` by place in the order, the probability with which each model was asked, or 0.
         lanes: how each model did in this run. spent, paid: USD in this run, and in all. in_flight: calls that
             were under way when an earlier run died.
         stopped: why it ended before all prompts, if it did; by_budget: that was the budget.

@@ -199,8 +199,7 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
 
 
 def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:
-    """A sentence where another model would have the best mean score if refused answers were left out, else
-    ''.
+    """A sentence where another model would be best if refused answers were left out, else ''.
 
     Args:
         models: K names. scores: `[n, K]`, 0 where refused, nan where not asked. refused: bool `[n, K]`.

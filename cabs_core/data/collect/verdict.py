@@ -136,8 +136,7 @@ def routed(
     ]
     router, single, models, picks = np.zeros(n), np.zeros(n), np.zeros((n, k)), np.zeros(k)
     for folding in range(FOLDINGS):
-        # another stream than the order of the prompts: with the same one the folds would be the rows of the
-        # table, every fifth in each
+        # another stream than the order of the prompts: else every fifth row of the table would be a fold
         fold = np.random.default_rng([seed, folding]).permutation(n) % FOLDS
         for f in range(FOLDS):
             train, test = np.flatnonzero(fold != f), np.flatnonzero(fold == f)

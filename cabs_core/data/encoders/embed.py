@@ -44,8 +44,7 @@ def embed_prompts(
         store: folder of the embedding store, shared by all encoders and pools.
         device: 'auto' (CUDA where there is one), 'cpu', 'cuda' or 'cuda:N'.
         fit_prompts: prompts that a fitted encoder (`tfidf-svd`) learns from: the train split's. None:
-            `prompts` themselves, which lets the test prompts' words (never their scores) into the features.
-            Others ignore it.
+            `prompts` themselves, which lets the test prompts' words (never scores) into the features.
         progress: called with (prompts embedded, prompts to embed) after every stored shard.
 
     Returns:

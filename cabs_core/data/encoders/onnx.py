@@ -1,8 +1,7 @@
 """A transformer encoder on ONNX Runtime: what a router serves with, where torch is not installed.
 
 `export` writes network and pooling as one graph, with the tokenizer beside it, and compares the vectors with
-torch's; `OnnxEncoder` reads them. int8: weights per channel, activations when they arrive (onnxruntime's
-dynamic quantisation).
+torch's; `OnnxEncoder` reads them. int8: weights per channel, activations when they arrive.
 """
 
 from __future__ import annotations

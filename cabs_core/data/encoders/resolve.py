@@ -55,8 +55,7 @@ def resolve(encoder: Encoder) -> EncoderFiles:
     """Find the files of a transformer encoder: local folder, offline package, or model hub (and its cache).
 
     Raises:
-        EncoderError: not found, no network, no weights that can be read safely, or a checksum that is not
-            the pinned one.
+        EncoderError: not found, no network, no weights that can be read safely, or not the pinned checksum.
     """
     name = encoder.name
     record = encoder_record(name) or EncoderRecord(name, "", hub_id=name)

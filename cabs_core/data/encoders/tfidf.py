@@ -40,8 +40,7 @@ class TfidfEncoder:
     """TF-IDF of characters with truncated SVD, fitted on creation.
 
     Args:
-        fit_prompts: the train split's prompts; order and repetition do not matter. Of more than `FIT` a
-            sample is taken.
+        fit_prompts: the train split's prompts; in any order. Of more than `FIT`, a sample.
         normalize: scale to unit length (a prompt without characters stays zero).
 
     Raises:
@@ -154,8 +153,7 @@ class TfidfEncoder:
 
 
 def runs(text: str) -> np.ndarray:
-    """`[runs]` uint64 keys of all runs of 1 to `LONGEST` characters of a text in lower case, without white
-    space at its ends.
+    """`[runs]` uint64 keys of all runs of 1 to `LONGEST` characters of a text, lower case and stripped.
 
     A key holds the code points plus one, 21 bits each, so different runs have different keys.
     """

@@ -93,8 +93,7 @@ def request_of(
     """A request of texts in a dialect.
 
     Args:
-        messages: of the chat dialect: system, user, assistant. params: fields beside them, in the names of
-            the chat dialect.
+        messages: of the chat dialect: system, user, assistant. params: other fields, by their names in chat.
     """
     rest, most = dict(params), None
     if dialect in ("messages", "responses", "completions"):

@@ -255,8 +255,7 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
     """Read and check the file for a router's models.
 
     Raises:
-        RouterError: the file cannot be read or is invalid, a model has no endpoint, or an API key is not in
-            the environment.
+        RouterError: the file cannot be read or is invalid, or an endpoint or API key is absent.
     """
     path = Path(path)
     upstreams = load_upstreams(path)

@@ -84,8 +84,7 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
 
 
 def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]:
-    """(answered calls that were routed, cost of them and of their failed attempts, expected cost of the
-    fallback), USD.
+    """(answered calls that were routed, cost with failed attempts, expected cost of the fallback), USD.
 
     A turn that kept its model has no expectation of its own: the fallback's is what it cost, times the ratio
     that was expected when its model was drawn. Calls without any expectation, and those that named their

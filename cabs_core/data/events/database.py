@@ -24,8 +24,7 @@ from cabs_core.base.errors import LogError, RouterError
 T = TypeVar("T")
 #: run(sql, values) -> cursor; placeholders are ?
 Run = Callable[..., Any]
-#: seconds after a failed attempt to connect in which no other is made: callers fail at once instead of
-#: waiting in turn
+#: seconds after a failed attempt to connect in which no other is made: callers fail at once
 PAUSE = 0.25
 #: seconds that connecting may take, where the URL does not say
 CONNECT = 3
@@ -50,8 +49,7 @@ _APPEND_LOCK = 0x6361_6273
 _ROWS = 5_000
 #: bytes that a disk must have room for: some ten decisions
 _ROOM = 64 << 10
-#: pages of SQLite's write-ahead log after which an appending transaction itself moves them into the file,
-#: where nobody calls `sync`
+#: pages of SQLite's write-ahead log after which an appending transaction moves them into the file itself
 _PAGES = 10_000
 
 

@@ -226,8 +226,7 @@ class EventLog(EventReads):
     # -- lease -----------------------------------------------------------------------------------------------
 
     def take_lease(self, holder: str, seconds: float) -> bool:
-        """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another holder's
-        has not expired.
+        """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another's holds.
 
         One that ends later than any lease can was taken while a clock was ahead: it holds nobody off. Hosts
         that share a database ask its clock, not their own.

@@ -1,8 +1,7 @@
 """One count of a day's budget for all who share a log: its cost, and what calls under way may cost.
 
 A call is reserved before it is made, in one transaction, while both together are below the budget. So the day
-ends at most one call above it, whoever asks and from wherever, as long as no call costs more than was
-reserved for it.
+ends at most one call above it, whoever asks and from wherever, if none costs more than reserved.
 """
 
 from collections.abc import Iterable

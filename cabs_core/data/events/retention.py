@@ -18,8 +18,7 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
     """Take scores of a decision (or of a turn that kept it) back, or the decision itself.
 
     What is learnt from the log and estimated by it is then that of a log which never held them. The rows
-    stay, marked, until they are compacted; what the calls cost stays counted. The same source may score the
-    decision again.
+    stay, marked, until they are compacted; what the calls cost stays counted. It may be scored again.
 
     Args:
         source: only its scores. row: the decision as well, with the turns that kept its model.

@@ -1,7 +1,6 @@
 """OpenTelemetry: spans by GenAI conventions or OpenInference (`llm.*`), OTLP JSON or a span a record.
 
-Sources: the GenAI semantic conventions 1.44, and OpenInference's `semantic_conventions.md`, `llm_spans.md`
-and `annotations.md`.
+Sources: the GenAI semantic conventions 1.44, and OpenInference's conventions, spans and annotations.
 """
 
 from collections import defaultdict

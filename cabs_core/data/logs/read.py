@@ -23,8 +23,7 @@ class Log:
 
     Attributes:
         frame: one row a call: prompt and model (texts), score in [0, 1], cost in USD, propensity in [0, 1],
-            session and task (texts), time (UTC), tokens. What is not known is NaN, NaT or None; a call
-            without a score stays.
+            session and task (texts), time (UTC), tokens. What is not known is NaN, NaT or None.
         details: of the same rows: record (its number in the file, from 1), input_tokens, output_tokens,
             split, pmf (as it stands there).
         receipt: what was kept, what was left out and why.

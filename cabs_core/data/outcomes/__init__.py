@@ -2,8 +2,7 @@
 
 `Outcomes` is the table (dense arrays), `load_outcomes(pool_file)` reads it from any source and applies the
 pool's options, `make_splits(outcomes, pool.split)` assigns train / validation / test by whole prompts,
-`published_means(benchmark, arms)` gives the paper's averages. `split_under` and `outcomes_under` do the same
-under a stress condition.
+`published_means(benchmark, arms)` gives the paper's averages. `split_under`, `outcomes_under`: under stress.
 """
 
 from cabs_core.data.outcomes.conditions import outcomes_under, split_under

@@ -75,8 +75,7 @@ def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none
 def routed_outcomes(
     outcomes: Outcomes, split: np.ndarray, seed: int = 0
 ) -> tuple[Outcomes, np.ndarray | None]:
-    """(outcomes, times `[n]`): half of the test queries at time 1, answered by the models' later versions,
-    all others at 0.
+    """(outcomes, times `[n]`): half of the test queries at time 1, by models' later versions, others at 0.
 
     The half is random and depends on the seed and the number of test queries; times are None where no model
     has a later version.

@@ -34,8 +34,7 @@ _FOLDS = 5
 
 
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Complete outcomes with predictions where a score or a cost is missing; the other way than
-    `RawOutcomes.complete`.
+    """Complete outcomes with predictions where a score or a cost is missing; unlike `RawOutcomes.complete`.
 
     Queries without any answer are left out and counted; where cells were drawn (`raw.propensities`), those
     with one that was asked and has no score. `report["gaps"]` holds for each model with gaps how many cells

@@ -76,8 +76,7 @@ class Outcomes(QueryTable):
         input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
-        sessions: `[n]` strings, of a table that has them: the conversation of each query, '' where it is not
-            known; else None.
+        sessions: `[n]` strings, of a table that has them: each query's conversation or ''; else None.
         later_scores, later_costs, later_latencies: `[n, K]` of the arms' later versions, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
             0 where score and cost are predictions (or the answer counts as wrong); else None.

@@ -52,8 +52,7 @@ class Columns(Strict):
     latency: Text | None = None  #: seconds per call, >= 0; milliseconds where the column's name says ms
     #: logs: probability with which the model was drawn; an absent column: it is estimated
     propensity: Text | None = "propensity"
-    #: the conversation of a query, one independent observation; an absent column or an empty value: the
-    #: query stands alone
+    #: the conversation of a query, one independent observation; absent or empty: the query stands alone
     session: Text | None = "session"
     split: Text | None = None  #: used by split kind 'column': train, validation or test
 

@@ -39,8 +39,7 @@ _NAME = re.compile(r"samples_(?P<task>.+?)(?:_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)
 
 
 class Samples(Table):
-    """One row per document and model, joined by task and document: query_id, prompt, task, model,
-    score and what a line has.
+    """One row per document and model, joined by task and document: query_id, prompt, task, model, score, ...
 
     `score` is the only metric there is; where there are several, a metric is asked for by its name,
     as `acc_norm`, or with its filter, as `exact_match,flexible-extract`.

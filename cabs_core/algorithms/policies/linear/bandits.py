@@ -50,8 +50,7 @@ class SquareCBOptions(BanditOptions):
 
     f_j = x'theta_j clipped to [0, 1]; gamma_t = gamma t^gamma_power, t = 1, 2, ...; the paper's constant is 4
     with power 0. mu: None: the number of arms. Kernel: `experts.square_cb`. Source: Foster and Rakhlin,
-    Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020; the paper's
-    appendix.
+    Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020; the paper.
     """
 
     gamma: float = Field(64.0, gt=0)

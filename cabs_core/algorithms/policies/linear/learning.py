@@ -127,8 +127,7 @@ def learn_meta(
     """Exponential weights of Algorithm 2 over (expert, copy) with implicit exploration gamma_IX 2^g.
 
     doubly_robust: expected loss of an expert's p under the predicted utilities, corrected by the importance
-    weighted error of the prediction for the played arm; as little biased as the realised loss, far less
-    noisy.
+    weighted error of the prediction for the played arm; as little biased as the realised one, less noisy.
     """
     experts, mixture, deltas = rules.experts, rules.mixture, s.deltas
     pmfs, q, baseline = memory.pmfs[slot], memory.mixture[slot], memory.baseline[slot]

@@ -333,8 +333,7 @@ class NeuralLanes:
         """Lanes with due [L] learn the outcome of one of their decisions, then train.
 
         x, data: as for `decide`, of the decisions that were made; arms [L] were played; everything: the
-        targets of all arms are observed (NaN: not); again: whether x may differ from that of the last
-        `decide`.
+        targets of all arms are observed (NaN: not); again: whether x is not `decide`'s.
         """
         inputs, hidden = self._forward(x) if again or self._seen is None else self._seen
         self._seen = None

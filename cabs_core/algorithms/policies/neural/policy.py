@@ -3,8 +3,7 @@
 One network per policy (per expert in CABS-D) maps the context to the utility of every arm: 64 hidden ReLU
 units, Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After every reward the network
 takes `updates` Adam steps on minibatches of all rows seen so far. Exploration bonuses use the last layer's
-features (the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020) and its
-last-layer form.
+features (the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020).
 
 In replay the trials advance in lockstep as batched torch tensors (`lanes`); online use is one lane of the
 same code. Results are those of the CPU in float64; on a GPU sums are in another order, so runs agree closely

@@ -41,8 +41,7 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
         score_range: the worst and the best score that can be given.
 
     Raises:
-        DataError: a column is absent, a score is outside the range, a label stands there twice with two
-            scores, or there is none.
+        DataError: a column is absent, a score is outside the range, a label has two scores, or there is none.
     """
     table = open_table(path)
     names = table.columns
