@@ -8,6 +8,7 @@ from cabs_core.data.endpoints.upstreams import Upstreams, read_upstreams
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import held_out_text, read_manifest
 from cabs_core.router.router import Router
+from cabs_server.callers import is_local
 
 
 def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
@@ -26,14 +27,10 @@ def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
             lines.append(f"models.{name}.price.cached is not given: cached input counts half of input")
         if upstream.price is not None and (doubt := upstream.price.doubt(f"models.{name}.price")):
             lines.append(doubt)
-        if upstream.url.startswith("http://") and upstream.key_env and not _local(upstream.url):
+        scheme, _, host, *_ = upstream.url.split("/")
+        if scheme == "http:" and upstream.key_env and not is_local(host):
             lines.append(f"models.{name}.url is http://: its key travels unencrypted")
     return lines
-
-
-def _local(url: str) -> bool:
-    host = url.split("/")[2].rpartition("@")[2]
-    return host.startswith(("127.", "localhost", "[::1]"))
 
 
 def prices_of(upstreams: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, listed
+from cabs_core.data.events.log import prompt_hash
 from cabs_core.data.outcomes.from_logs import EVENT_LOGS, event_frame, log_of_pool
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.tables import Table, open_table, prompt_column, text_column
@@ -79,9 +79,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     values_of = {f: text_column(frame[c], f, table.place(c)).tolist() for f, c in needed.items()}
     columns_of = {c: ["" if pd.isna(v) else str(v) for v in frame[c]] for c in extra}
     texts = values_of["prompt"]
-    ids = values_of.get("query_id") or [
-        hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts
-    ]
+    ids = values_of.get("query_id") or [prompt_hash(t)[:16] for t in texts]
     prompts = Prompts(
         ids,
         texts,
@@ -116,7 +114,7 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
     else:
         texts = log_of_pool(pool_file, scored=False).frame["prompt"].tolist()
     texts = list(dict.fromkeys(texts))
-    ids = [hashlib.sha256(t.encode("utf-8", "surrogatepass")).hexdigest()[:16] for t in texts]
+    ids = [prompt_hash(t)[:16] for t in texts]
     return Prompts(ids, texts, ["all"] * len(texts), None, [{} for _ in texts])
 
 

@@ -1,6 +1,5 @@
 """A user's own outcome table, tidy or wide, its columns mapped in the pool."""
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, listed
+from cabs_core.data.events.log import prompt_hash
 from cabs_core.data.outcomes.raw import JUDGE, RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.sections import Columns
@@ -87,7 +87,7 @@ def _tidy(
     ids_from_text = "query_id" not in frame.columns
     if ids_from_text:
         codes, texts = pd.factorize(frame["prompt"])
-        frame["query_id"] = pd.Categorical.from_codes(codes, [_text_id(text) for text in texts])
+        frame["query_id"] = pd.Categorical.from_codes(codes, [prompt_hash(text)[:16] for text in texts])
     return RawOutcomes.from_tidy(
         frame,
         origin=str(table.path),
@@ -183,16 +183,12 @@ def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[
     return models, partly if patterns["score"] != _MODEL else []
 
 
-def _text_id(prompt: str) -> str:
-    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
 def _text_ids(prompts: list[str]) -> list[str]:
     """Identity from the text; the second row with the same text gets '.2' and so on."""
     seen: Counter[str] = Counter()
     ids = []
     for prompt in prompts:
-        base = _text_id(prompt)
+        base = prompt_hash(prompt)[:16]
         seen[base] += 1
         ids.append(base if seen[base] == 1 else f"{base}.{seen[base]}")
     return ids
