@@ -50,8 +50,6 @@ class Forwarder(Connections):
         #: of the router itself: requests do not wait one after the other for a log that does not answer
         self.ours = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
 
-    # -- which models ----------------------------------------------------------------------------------------
-
     def fit(self, ask: Ask, models: Iterable[str]) -> list[Line]:
         """Those of the models that can take a request, by the upstreams file.
 
@@ -132,8 +130,6 @@ class Forwarder(Connections):
             logger.error("who holds %s is not known: %s", request.held[0], error)
             text = "the log, which knows the upstream that holds it, does not answer; try again"
             raise Refused(503, f"{request.held[0]}: {text}", "internal_error", 1) from None
-
-    # -- a request -------------------------------------------------------------------------------------------
 
     async def routed(self, router: Router, ask: Ask) -> Answer:
         """Answer a request by the model that the router chooses, or that its conversation has.
@@ -284,8 +280,6 @@ class Forwarder(Connections):
             answer.body = json.dumps(error_body(text, "upstream_error", ask.dialect, answer.status)).encode()
             answer.headers |= JSON
         return answer
-
-    # -- counting --------------------------------------------------------------------------------------------
 
     async def count_tokens(self, router: Router, ask: Ask, model: str | None) -> Answer:
         """The tokens of a request in the messages dialect, as a model counts them, else estimated.

@@ -68,8 +68,6 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.in_head and self.timer is None:
             self.start_timer(limits.HEAD_SECONDS)
 
-    # -- callbacks of the parser -----------------------------------------------------------------------------
-
     def on_message_begin(self) -> None:
         """A request begins."""
         if len(self.pipeline) >= limits.AHEAD:
@@ -121,8 +119,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def busy(self) -> bool:
         """Whether an answer is under way."""
         return self.cycle is not None and not self.cycle.response_complete
-
-    # -- ends ------------------------------------------------------------------------------------------------
 
     def await_head(self, *, started: bool) -> None:
         """The next bytes are a head; started: its time runs."""

@@ -90,8 +90,6 @@ class LoggedBundle:
             )
         return float(rho)
 
-    # -- what happened ---------------------------------------------------------------------------------------
-
     def feedback(
         self,
         decision_id: str,
@@ -267,8 +265,6 @@ class LoggedBundle:
             with self._lock:
                 self.pacer.follow(day, calls, spent)
         return day, spent
-
-    # -- what is learnt --------------------------------------------------------------------------------------
 
     @property
     def outdated(self) -> bool:

@@ -168,8 +168,6 @@ class Router(LoggedBundle):
         """
         return cls(folder, RouterOptions(**options), log=log, encoder=encoder)
 
-    # -- deciding --------------------------------------------------------------------------------------------
-
     def route(
         self,
         text: str | Prediction,
@@ -354,8 +352,6 @@ class Router(LoggedBundle):
         with self._lock:
             self._recent.clear()
 
-    # -- looking inside --------------------------------------------------------------------------------------
-
     def explain(self, decision: Routed | str, neighbours: int = 5) -> dict[str, Any]:
         """Explain a decision: score, cost, utility and probability per model, and near train prompts.
 
@@ -390,8 +386,6 @@ class Router(LoggedBundle):
         nearest = [] if near is None else near.nearest(logged.embedding, neighbours)
         about = {"id": logged.id, "model": logged.arm, "rho": logged.rho, "mode": logged.mode}
         return {**about, "models": rows, "neighbours": nearest}
-
-    # -- files -----------------------------------------------------------------------------------------------
 
     def save(self, folder: str | Path) -> Path:
         """Write a new bundle with the learnt state, and with a copy of the log where the log is in memory."""

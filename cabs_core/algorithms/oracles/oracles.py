@@ -72,7 +72,6 @@ class Oracles:
         for predictor in self.predictors.values():
             predictor.use(lists)
 
-    # ---- predictions ----------------------------------------------------------------------------------
     def predict_scores(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
@@ -235,7 +234,6 @@ class Oracles:
             out = np.clip(mean + out * self.scaling["cost_scale"], 0.25 * mean, 4.0 * mean)
         return out
 
-    # ---- files ----------------------------------------------------------------------------------------
     def save(self, folder: str | Path) -> Path:
         """Write everything into `folder` (replaced as a whole): oracles.json, README.md (the model card),
         network.safetensors, arrays.safetensors and one folder per static predictor."""

@@ -257,9 +257,6 @@ def check_variances(where: str, name: str, matrices: np.ndarray) -> None:
         raise PolicyError(f"{where}: {name} has a negative variance on its diagonal")
 
 
-# -- requests and outcomes -----------------------------------------------------------------------------------
-
-
 def available(where: str, value: Any, arms: int) -> np.ndarray:
     """bool [K] of available arms, at least one; None: all of them."""
     if value is None:

@@ -252,8 +252,6 @@ class PolicyMachinery:
     def resized(self) -> None:
         """Allocate scratch arrays anew after arms were added or removed."""
 
-    # -- files -----------------------------------------------------------------------------------------------
-
     def optional_layouts(self) -> Sequence[dict[str, checks.Field]]:
         """Groups of arrays that a state has as a whole or not at all."""
         return ()

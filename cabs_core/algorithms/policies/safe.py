@@ -118,8 +118,6 @@ class SafePolicy:
             "save(folder) and load_policy(folder)"
         )
 
-    # -- decisions and their rewards -------------------------------------------------------------------------
-
     def decide(self, request: Request) -> Decision:
         """Choose an arm for a request.
 
@@ -244,8 +242,6 @@ class SafePolicy:
             self.algorithm.set_state(*copy.algorithm.state())
             self.algorithm.round = later
 
-    # -- arms that come and go -------------------------------------------------------------------------------
-
     def add_arm(
         self,
         name: str,
@@ -322,8 +318,6 @@ class SafePolicy:
             dtype=np.int64,
         )
 
-    # -- files -----------------------------------------------------------------------------------------------
-
     def save(self, folder: str | Path) -> Path:
         """Write policy.json and state.npz, and what files the algorithm adds, into `folder` (replaced as a
         whole); no pickle.
@@ -333,8 +327,6 @@ class SafePolicy:
         """
         with self._lock:
             return saving.save(self, folder)
-
-    # -- replay ----------------------------------------------------------------------------------------------
 
     def play(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
         """Play rounds start..stop-1 of a lane by `decide` and `update`: the reference of every loop."""

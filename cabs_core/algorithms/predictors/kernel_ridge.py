@@ -84,7 +84,6 @@ class KernelPredictor(ScorePredictor):
         if hasattr(self, "knn_"):
             self.knn_.use(lists)
 
-    # ---- features -------------------------------------------------------------------------------------
     def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         z = np.clip((np.log1p(lengths) - self.log_center_) / self.log_scale_, -4.0, 4.0)
         extra = self.length_scale * np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)
@@ -101,7 +100,6 @@ class KernelPredictor(ScorePredictor):
     def _set_marks(self, marks: np.ndarray) -> None:
         self.marks_, self.marks_square_ = marks, (marks**2).sum(1)
 
-    # ---- fit ------------------------------------------------------------------------------------------
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
@@ -186,7 +184,6 @@ class KernelPredictor(ScorePredictor):
         self.weights_ = 0.5 * (self.fixed_ + stacked)
         self.share_ = 0.5 * share[count:]
 
-    # ---- predict --------------------------------------------------------------------------------------
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         out = np.empty((len(x), len(self.mean_)))
         for start in range(0, len(x), 2048):
@@ -201,7 +198,6 @@ class KernelPredictor(ScorePredictor):
     def width(self) -> int:
         return self.ridge_.width
 
-    # ---- files ----------------------------------------------------------------------------------------
     def state(self) -> State:
         ridge, ridge_settings = self.ridge_.state()
         knn, knn_settings = self.knn_.state()

@@ -276,8 +276,6 @@ class ReplayProblem:
             object.__setattr__(self, "_fits", fits)
         return fits
 
-    # -- views -----------------------------------------------------------------------------------------------
-
     def rows(self, index: Any) -> ReplayProblem:
         """The same problem with only these query rows (an index or mask over n)."""
         changed: dict[str, Any] = {}
@@ -311,8 +309,6 @@ class ReplayProblem:
         return replace(
             self, contexts=x, offline_contexts=offline, metadata={**self.metadata, "contexts": "own"}
         )
-
-    # -- files -----------------------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, np.ndarray]:
         """{name of the file: array} of everything that is saved."""

@@ -144,7 +144,6 @@ class EmbeddingStore:
         with FileLock(self.folder / ".lock"):
             yield
 
-    # ---- plans ----------------------------------------------------------------------------------------
     def open_plan(self, keys: list[bytes]) -> tuple[Path, list[bytes]]:
         """(plan file, prompts to embed) of a request: those missing when this request was first made.
 

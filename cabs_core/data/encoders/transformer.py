@@ -92,7 +92,6 @@ class TransformerEncoder:
         self.batch_tokens = batch_tokens or (CUDA_TOKENS if self.device.type == "cuda" else CPU_TOKENS)
         self._rows_that_fit = 1 << 30
 
-    # ---- loading --------------------------------------------------------------------------------------
     def _load(self) -> Any:
         from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415  (seconds, not always needed)
         from transformers.utils import logging  # noqa: PLC0415  (seconds, not always needed)
@@ -130,7 +129,6 @@ class TransformerEncoder:
             limits.append(positions - padding)
         return max(2, int(min(limits)))
 
-    # ---- tokens ---------------------------------------------------------------------------------------
     def tokenize(self, texts: list[str]) -> TokenIds:
         """Token ids cut to `max_length`, special tokens included, and how many were cut off."""
         # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
@@ -155,7 +153,6 @@ class TransformerEncoder:
                 dropped[i] = len(self.tokenizer(texts[i], verbose=False)["input_ids"]) - len(ids[i])
         return TokenIds(ids, dropped)
 
-    # ---- forward --------------------------------------------------------------------------------------
     def encode(self, tokens: TokenIds) -> np.ndarray:
         """Embeddings `[n, e]` float32. Prompts without any token give zeros."""
         lengths = tokens.lengths

@@ -128,8 +128,6 @@ class EventLog(EventReads):
             return learned_folder(default_log(bundle)) / self.id[:16]
         return None if self.place == ":memory:" else learned_folder(self.place)
 
-    # -- decisions -------------------------------------------------------------------------------------------
-
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
         """Append decisions (columns of `decisions` and `bodies`; arrays as arrays). All of them or none.
 
@@ -177,8 +175,6 @@ class EventLog(EventReads):
 
         self.database.transaction(work, append=True)
 
-    # -- rewards ---------------------------------------------------------------------------------------------
-
     def add_reward(
         self, decision_id: str, score: float, cost: float, source: str, key: str, *, turn: str | None = None
     ) -> str:
@@ -223,8 +219,6 @@ class EventLog(EventReads):
 
         return self.database.transaction(work, append=True)
 
-    # -- lease -----------------------------------------------------------------------------------------------
-
     def take_lease(self, holder: str, seconds: float) -> bool:
         """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another's holds.
 
@@ -259,8 +253,6 @@ class EventLog(EventReads):
             return time.time()
         return float(run("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
 
-    # -- whether it works, and what a server says of itself --------------------------------------------------
-
     def check(self) -> None:
         """Write something that changes nothing. Raises LogError: the log cannot be written now."""
         self.note("checked", f"{time.time():.0f}")
@@ -273,8 +265,6 @@ class EventLog(EventReads):
             "excluded.value"
         )
         self.database.transaction(lambda run: run(sql, (name, value)), append=True)
-
-    # -- all of it -------------------------------------------------------------------------------------------
 
     def copy_to(self, path: str | Path) -> Path:
         """Write the whole log into a new SQLite file."""

@@ -70,8 +70,6 @@ class EventReads:
         row = self._one("SELECT value FROM about WHERE name = ?", (name,))
         return str(row[0]) if row else None
 
-    # -- decisions -------------------------------------------------------------------------------------------
-
     def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
         """The newest decision with this id, response_id, call_id or session; None: there is none.
 
@@ -133,8 +131,6 @@ class EventReads:
             return last, counts
 
         return self.database.transaction(work)
-
-    # -- rewards ---------------------------------------------------------------------------------------------
 
     def rewards(self, after: int = 0, limit: int = -1) -> list[Reward]:
         """Rewards numbered above `after`, in order, without those taken back."""
@@ -240,8 +236,6 @@ class EventReads:
         sql = "SELECT rho FROM decisions WHERE bundle = ? AND kept IS NULL ORDER BY seq DESC LIMIT 1"
         row = self._one(sql, (bundle,))
         return float(row[0]) if row else None
-
-    # -- sums ------------------------------------------------------------------------------------------------
 
     def counts(self) -> list[tuple[str, str, int]]:
         """(arm, status, number of calls), in order of the arms' names, with what was compacted."""

@@ -248,8 +248,6 @@ class Tables:
             }
         )
 
-    # ------------------------------------------------------------------------------------------------- splits
-
     def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
         """One row: of the groups with several queries, how many stand in two splits, and the first."""
         o = self.outcomes

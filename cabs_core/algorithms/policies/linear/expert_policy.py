@@ -77,8 +77,6 @@ class ExpertPolicy(Policy):
         """How they are mixed."""
         return kernel_arrays.Mixture()
 
-    # -- state -----------------------------------------------------------------------------------------------
-
     @property
     def target(self) -> str:
         """What the models learn: 'utility' (at the policy's rho) or 'score'."""
@@ -136,8 +134,6 @@ class ExpertPolicy(Policy):
     def _width(self) -> int:
         """Number of features that the kernels see."""
         return self.dim
-
-    # -- online ----------------------------------------------------------------------------------------------
 
     def _inputs(self, request: Request) -> Inputs:
         """The parts of a request that these experts need; PolicyError where one is missing."""
@@ -219,8 +215,6 @@ class ExpertPolicy(Policy):
         lane.uncertified += int(uncertified)
         if lane.meta_weights is not None:
             lane.meta_weights[t] = weights
-
-    # -- replay ----------------------------------------------------------------------------------------------
 
     def data(self, stream: Stream) -> kernel_arrays.LinearData:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""

@@ -156,8 +156,6 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         }
         self.model = old._replace(**parts)
 
-    # -- online ----------------------------------------------------------------------------------------------
-
     def choose(self, request: Request) -> Choice:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""
         inputs = self._inputs(request)
@@ -188,8 +186,6 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         x, lower = decision.memory["context"], np.tril(self.model.inverse[0, arm])
         variance = float(x @ (lower + np.tril(lower, -1).T) @ x)
         return float(scale * math.sqrt(max(variance, 0.0)))
-
-    # -- replay ----------------------------------------------------------------------------------------------
 
     def parts(self, lane: Lane | None = None) -> kernel_arrays.LinearParts:
         """Rules, models and scratch; the memory of a lane whose rewards are late is the lane's."""

@@ -167,8 +167,6 @@ class NeuralPolicy(ExpertPolicy):
             state[name] = np.ascontiguousarray(new)
         self.core = self._lanes([state], self.keys[None], len(keep) + added)
 
-    # -- online ----------------------------------------------------------------------------------------------
-
     def choose(self, request: Request) -> Choice:
         """One round; the decision remembers context and probabilities for its update."""
         inputs, core = self._inputs(request), self.core
@@ -198,8 +196,6 @@ class NeuralPolicy(ExpertPolicy):
             np.zeros(1, dtype=np.int64),
             self.full_feedback,
         )
-
-    # -- replay ----------------------------------------------------------------------------------------------
 
     @classmethod
     def run_lanes(
