@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -143,9 +143,6 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
         raise ProvenanceError(
             f"{path}: format {data.get('format')!r}, this version reads format {FORMAT}: {what}"
         )
-    names = {item.name for item in fields(Manifest)}
-    if unknown := sorted(set(data) - names):
-        raise ProvenanceError(f"{path}: unknown entries {unknown}: export the router again")
     try:
         manifest = Manifest(**data)
     except TypeError as error:

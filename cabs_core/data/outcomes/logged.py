@@ -127,7 +127,7 @@ def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
 def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
-    """`[n, K]` predictions of every model within the range of its answers, 0 without; leave-one-out penalty."""
+    """`[n, K]` predictions within the range of a model's answers (0 if none); penalty by leave-one-out."""
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
     predictions = np.zeros(outcomes.shape)
