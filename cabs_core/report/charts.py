@@ -117,15 +117,18 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         "score. Up and to the left is better; the cost axis is logarithmic.",
         alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} "
         f"models and {len(drawn)} policies.{says}",
-        chart=_frontier_chart(frame, models, styles, visible),
+        chart=frontier_chart(frame, models, styles, visible),
         table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
         legend=legend,
     )
 
 
-def _frontier_chart(
+def frontier_chart(
     frame: pd.DataFrame, models: pd.DataFrame | None, styles: dict[str, Style], visible: set[str]
 ) -> alt.LayerChart | alt.FacetChart:
+    """Routers by rho (series, rho, x in USD, y and its interval low, high) and models (model, cost, score,
+    low, high, front).
+    """
     layers: list[alt.Chart] = []
     x_title, y_title = "USD per 1,000 requests (log scale)", "mean score (0 to 1)"
     costs = frame["x"].tolist()
@@ -133,10 +136,13 @@ def _frontier_chart(
         costs += models["cost"].tolist()
     log = all(c > 0 for c in costs)
     scale = cost_scale(costs or [1.0], log)
+    names_at = max(costs, default=1.0) * (1.4 if log else 1.06)
     if models is not None:
         named = models.rename(columns={"model": "name", "cost": "x", "score": "y"})
         named["short"] = [short(n, 24) for n in named["name"]]
-        layers += points(named.sort_values("x"), x_title=x_title, y_title=y_title, scale=scale)
+        layers += points(
+            named.sort_values("x"), x_title=x_title, y_title=y_title, scale=scale, names_end=names_at
+        )
     x = alt.X("x:Q", title=x_title, scale=scale, axis=alt.Axis(format="$~g", tickCount=5))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=6))
     base = alt.Chart(frame.round(6)).transform_filter("indexof(hidden, datum.series) < 0")
@@ -149,14 +155,15 @@ def _frontier_chart(
             x=x, y=y, color=colour, shape=shape, tooltip=read
         ),
     ]
-    scores = [*frame["y"], *([] if models is None else models["score"])]
+    drawn = frame if models is None else pd.concat([frame, models.rename(columns={"score": "y"})])
+    scores = drawn[["y", "low", "high"]].to_numpy(dtype=float)
     # names stand in a column right of all points, joined to the ends of their lines
     ends = frame.sort_values("x").groupby("series", sort=False).tail(1)[["series", "x", "y"]]
     places = end_labels(
-        ends.assign(x=max(costs, default=1.0) * (1.4 if log else 1.06)),
+        ends.assign(x=names_at),
         visible,
         420,
-        span=1.15 * float(np.ptp(scores)) if scores else 1.0,
+        span=1.15 * float(np.nanmax(scores) - np.nanmin(scores)) if len(scores) else 1.0,
     )
     places = places.merge(ends.rename(columns={"x": "end_x", "y": "end_y"}), on="series")
     named = alt.Chart(places).transform_filter("indexof(hidden, datum.series) < 0 && !narrow")

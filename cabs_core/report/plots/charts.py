@@ -159,16 +159,18 @@ def points(
     x_title: str,
     y_title: str,
     scale: alt.Scale | None = None,
+    names_end: float = math.inf,
 ) -> list[alt.Chart]:
     """Labelled points as layers, which need the parameter `NARROW`; x is logarithmic unless some x is 0.
 
     frame: columns name, short (the label), x, y, front (bool: dark, named on narrow screens too), optionally
     low, high.
-    A broken line joins the points of the front. `scale`: of the x axis, where other layers share it.
+    A broken line joins the points of the front. `scale`: of the x axis, where other layers share it;
+    `names_end`: x right of which these have their names.
     """
     frame = _rounded(frame)
     log = bool((frame["x"] > 0).all())
-    frame["label_x"], frame["label_y"] = _label_places(frame, log, 400)
+    frame["label_x"], frame["label_y"] = _label_places(frame, log, 400, names_end)
     x = alt.X(
         "x:Q",
         title=x_title,
@@ -340,6 +342,8 @@ def end_labels(
 ) -> pd.DataFrame:
     """Places for the names at the ends of lines, 15 pixels apart where they would cover each other.
 
+    Names of lines that are not shown at first take what the others leave free.
+
     frame: columns series, x, y, and one for each choice; a row for each of `series` and choices comes back.
     `span`: what the height of the chart shows; default the range of the lines that are shown.
     """
@@ -353,11 +357,11 @@ def end_labels(
         inside = own_lines[own_lines["series"].isin(shown)]
         values = inside[[c for c in ("y", "low", "high") if c in inside]].to_numpy(dtype=float)
         seen = span or (float(np.nanmax(values) - np.nanmin(values)) if values.size else 1.0)
+        gap = 15 * (seen or 1.0) / height
         named = group[group["series"].isin(shown)].sort_values("y")
-        parts.append(
-            named.assign(y=moved_apart(named["y"].to_numpy(dtype=float), 15 * (seen or 1.0) / height))
-        )
-        parts.append(group[~group["series"].isin(shown)])
+        named = named.assign(y=moved_apart(named["y"].to_numpy(dtype=float), gap))
+        later = group[~group["series"].isin(shown)].sort_values("y")
+        parts += [named, later.assign(y=_left_free(named["y"].tolist(), later["y"].tolist(), gap))]
     return _rounded(pd.concat(parts)[["series", "x", "y", *by]])
 
 
@@ -367,7 +371,20 @@ def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
     return isotonic_regression(values - steps).x + steps if len(values) else steps
 
 
-def _label_places(frame: pd.DataFrame, log: bool, height: int) -> tuple[list[float], list[float]]:
+def _left_free(taken: list[float], values: list[float], gap: float) -> list[float]:
+    """The values, each at the nearest place that is `gap` from all those taken, and from each other."""
+    taken, places = list(taken), []
+    for value in values:
+        near = [value, *(t + side * gap for t in taken for side in (-1, 1))]
+        free = [p for p in near if all(abs(p - t) >= gap * (1 - 1e-9) for t in taken)]
+        places.append(min(free, key=lambda p: abs(p - value)))
+        taken.append(places[-1])
+    return places
+
+
+def _label_places(
+    frame: pd.DataFrame, log: bool, height: int, names_end: float
+) -> tuple[list[float], list[float]]:
     """Where each name stands beside its point, in data units, so that names do not cover each other."""
     u = np.log(frame["x"].to_numpy(dtype=float)) if log else frame["x"].to_numpy(dtype=float)
     v = frame["y"].to_numpy(dtype=float)
@@ -377,6 +394,7 @@ def _label_places(frame: pd.DataFrame, log: bool, height: int) -> tuple[list[flo
         else (0.0, float(u.max()) or 1.0)
     )
     per_x = ((high - low) or 1.0) / 560
+    end = min(high / per_x + 40, (math.log(names_end) if log else names_end) / per_x)
     per_y = (float(v.max() - v.min()) or 1.0) * 1.15 / height
     taken = [(a / per_x - 6, b / per_y - 6, a / per_x + 6, b / per_y + 6) for a, b in zip(u, v, strict=True)]
     xs, ys = list(u), list(v)
@@ -387,7 +405,7 @@ def _label_places(frame: pd.DataFrame, log: bool, height: int) -> tuple[list[flo
         for dy in (0, 12, -12, 24, -24, 36, -36, 48, -48):
             for x0 in (cx + 9, cx - 9 - long):
                 box = (x0, cy + dy - 7, x0 + long, cy + dy + 7)
-                if box[0] < low / per_x - 4 or box[2] > high / per_x + 40:
+                if box[0] < low / per_x - 4 or box[2] > end:
                     continue
                 if all(box[2] < t[0] or box[0] > t[2] or box[3] < t[1] or box[1] > t[3] for t in taken):
                     best = best or (x0, cy + dy, box)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.report.charts import frontier_chart
 from cabs_core.report.plots import Figure, FigureTable, bars, heatmap, histogram, intervals, lines, points
 from cabs_core.report.plots.charts import NARROW, moved_apart, short
 from cabs_core.report.plots.theme import COLOURS, SHAPES, Style, default_styles
@@ -123,3 +124,18 @@ def test_more_rows_than_altair_draws_unasked():
     frame = pd.DataFrame({"x": np.arange(6000.0), "y": np.arange(6000.0)})
     spec = json.loads(figure(alt.Chart(frame).mark_point().encode(x="x", y="y")).spec())
     assert len(next(iter(spec["datasets"].values()))) == 6000
+
+
+def test_names_at_the_ends_of_lines_never_cover_each_other():
+    """Whatever the intervals make of the axis, and whichever lines the reader ticks."""
+    names = [f"p{i}" for i in range(9)]
+    ends = pd.DataFrame({"series": names, "x": 1.0, "y": [0.70 + 0.002 * (i // 2) for i in range(9)]})
+    frame = pd.concat([ends.assign(x=x, rho=x, low=0.5, high=0.9) for x in (0.1, 1.0)])
+    models = pd.DataFrame({"model": ["m" * 24, "b"], "cost": [2.0, 0.1], "score": [0.7, 0.4], "front": True})
+    models["low"], models["high"] = 0.1, 1.0
+    spec = frontier_chart(frame, models, default_styles(names), set(names[::3])).to_dict()
+    rows = [row for data in spec["datasets"].values() for row in data]
+    places = sorted(row["y"] for row in rows if "end_y" in row)
+    assert len(places) == 9 and np.diff(places).min() >= 15 * 0.9 / 420 * 0.999
+    (name,) = [row for row in rows if row.get("short", "").startswith("m")]
+    assert name["label_x"] < name["x"], "a name of a model stands left of the column of names"
