@@ -127,7 +127,7 @@ def _refused(
     call: Call, response: aiohttp.ClientResponse, means: Meaning, content: bytes, data: Any
 ) -> Answer:
     """A reply that is no answer."""
-    status, wait = response.status, retry_after(response.headers)
+    status, wait = response.status, retry_after(response.headers, data)
     reason = f"HTTP {status}"
     if means is Meaning.CALLER and call.ask.request.held and lost_state(data):
         means = Meaning.MODEL_REFUSES_FIELD  # another provider may hold what this one does not know

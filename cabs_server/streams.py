@@ -12,7 +12,7 @@ from cabs_server import limits
 _WRITTEN = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"'
 )
-_EMPTY_LINE = re.compile(rb"\r?\n\r?\n")
+_EMPTY_LINE = re.compile(rb"\r?\n\r?\n|\r\r")
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
     rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
@@ -74,7 +74,8 @@ class Events:
         return self._read(event) if event.strip() else event
 
     def _read(self, event: bytes) -> bytes:
-        data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+        lines = event.splitlines()
+        data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
         if not data:
             return event
         self.seen += 1
@@ -82,22 +83,26 @@ class Events:
             self.done = True
             return event
         self.written += written_in(data)
-        if self.id is not None and not _SIGNALS.search(data):
+        failed = any(line.startswith(b"event:") and line[6:].strip() == b"error" for line in lines)
+        if self.id is not None and not failed and not _SIGNALS.search(data):
             return event
         try:
             parsed = json.loads(data)
         except (ValueError, RecursionError):
-            return event
+            parsed = {"message": data.decode("utf-8", "replace")} if failed else None
+        if isinstance(parsed, list):  # as Google writes its errors
+            parsed = parsed[0] if parsed else None
         if not isinstance(parsed, dict):
             return event
-        self._note(parsed)
+        self._note(parsed, failed)
         if not self.hide_usage or b'"usage"' not in data:
             return event
         if parsed.get("choices") == [] and isinstance(parsed.get("usage"), dict):
             return b""
         return _NO_USAGE.sub(b"", event) if parsed.get("usage", 0) is None else event
 
-    def _note(self, parsed: dict[str, Any]) -> None:
+    def _note(self, parsed: dict[str, Any], failed: bool) -> None:
+        """The facts of an event; failed: its name is `error`."""
         inner = next((parsed[k] for k in ("message", "response") if isinstance(parsed.get(k), dict)), parsed)
         if self.id is None and isinstance(name := inner.get("id"), str) and name:
             self.id = name
@@ -110,7 +115,8 @@ class Events:
                 self.usage = so_far | {k: v for k, v in usage.items() if v or (v == 0 and not so_far.get(k))}
         kind = parsed.get("type")
         wrong = parsed.get("error") or (inner.get("error") if inner is not parsed else None)
-        if wrong or kind in ("error", "response.failed"):
+        failed = failed or kind in ("error", "response.failed") or parsed.get("object") == "error"
+        if wrong or failed:
             text = wrong.get("message") if isinstance(wrong, dict) else wrong or parsed.get("message")
             self.error = f"{text or 'an error without a message'!s:.200}"
             self.failure = {"error": wrong or parsed}

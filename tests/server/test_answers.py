@@ -109,6 +109,22 @@ def test_a_stream_whose_last_choice_says_that_it_broke_off_has_failed(finish):
     assert answer_of({"choices": [{"finish_reason": finish}]}, "chat")[1] == events.error
 
 
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'data: {"object": "error", "message": "boom", "code": 500}',
+        b'data: [{"error": {"code": 503, "message": "boom"}}]',
+        b'event: error\ndata: {"message": "boom"}',
+        b"event: error\r\ndata: boom\r",
+    ],
+)
+def test_errors_inside_a_stream_are_heard_in_whichever_form(event):
+    """Of vLLM, of Google, and of whoever names the event and nothing in it."""
+    events = Events("chat")
+    events.feed(b'data: {"id": "c1", "choices": [{"delta": {"content": "Par"}}]}\n\n' + event + b"\n\n")
+    assert events.error == "boom" and not events.done
+
+
 def test_a_request_has_a_deadline(place, write_upstreams):
     write_upstreams({m: {"model": "hangs"} for m in MODELS}, deadline=0.5)
     with client(place) as c:

@@ -521,7 +521,7 @@ def test_a_large_answer_is_sent_as_its_client_takes_it():
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(body)
 
 
-@given(st.lists(st.tuples(texts, st.sampled_from(["\n\n", "\r\n\r\n"])), max_size=6), st.data())
+@given(st.lists(st.tuples(texts, st.sampled_from(["\n\n", "\r\n\r\n", "\r\r"])), max_size=6), st.data())
 def test_events_are_the_same_in_any_pieces(events, data):
     wire = "".join(f"data: {json.dumps(text)}{end}" for text, end in events).encode() + b"data: [DONE]"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))

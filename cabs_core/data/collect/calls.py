@@ -166,7 +166,7 @@ def read_reply(
         return Reply(means, unasked(call, _ENDS[means], note, seconds), note)
     if means in _ADVICE:
         note = f"{_ADVICE[means]} ({note})"
-    return Reply(means, note=note, wait=retry_after(headers), billed=200 <= status < 300)
+    return Reply(means, note=note, wait=retry_after(headers, data), billed=200 <= status < 300)
 
 
 def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> StoredAnswer:

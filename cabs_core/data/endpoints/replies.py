@@ -19,6 +19,8 @@ from cabs_core.base.units import SECONDS_PER_DAY
 
 #: most seconds that an upstream may ask to wait
 LONGEST_WAIT = SECONDS_PER_DAY
+#: headers that say how long, and their units in seconds
+_WAITS = (("retry-after-ms", 1e-3), ("x-ms-retry-after-ms", 1e-3), ("retry-after", 1.0))
 
 
 class Meaning(StrEnum):
@@ -53,6 +55,8 @@ def _any(*words: str) -> re.Pattern[str]:
     return re.compile("|".join(words), re.IGNORECASE)
 
 
+#: asked too fast, told in words that long prompts have as well
+_TOO_FAST = _any(r"throttlingexception", r"please wait before trying again")
 #: a range of output tokens, told in words that long prompts have as well
 _OUTPUT_RANGE = _any(
     r"max_(?:completion_|output_)?tokens\W{0,2} must be (?:less|at most|between|in|<)",
@@ -74,13 +78,18 @@ _OWN_RULES = _any(
     r"reasoning_content\b.{0,40}(?:missing|must be passed back)",
     r"expected `?thinking`?.{0,80}but found",
     r"roles must alternate",
-    r"expected last role",
+    r"should alternate with",
+    r"multiturn requests alternate",
+    r"(?:expected last role|last message must have role)",
     r"function (?:call|response) turn comes immediately after",
     r"value must be a string",
     r"invalid type: sequence, expected a string",
 )
+#: what the model wrote is no call of a tool, or no JSON as asked; another's may be
+_ILL_WRITTEN = _any(r"tool_use_failed", r"json_validate_failed")
 #: a limit of output tokens
 _OUTPUT_LIMIT = _any(
+    r"model output limit was reached",
     r"max(?:imum)?_?(?:completion_|output_|new_)?tokens\W.{0,40}(?:too large|"
     r"> ?\d+, which is the maximum allowed)",
     r"maximum allowed number of output tokens",
@@ -128,6 +137,9 @@ _FILTERED = _any(
     r"data_?inspection_?failed",
     r"content exists risk",
     r"inappropriate content",
+    r"invalid_prompt",
+    r"prompt was blocked",
+    r"blocked token",
     r"prohibited_content",
     r"blocked (?:by|due to) .{0,30}(?:safety|filter|polic)",
     r"guardrail(?!.{0,60}(?:not exist|not found|invalid))",
@@ -160,6 +172,7 @@ _KEY = _any(
     r"invalid[ _](?:x-)?api[ _-]?key",
     r"(?:x-)?api[ _-]?key (?:not valid|expired|is invalid|not found)",
     r"api_key_invalid",
+    r"api_key client option must be set",
     r"incorrect api key",
     r"invalid_authentication",
     r"authentication_error",
@@ -179,6 +192,8 @@ _NO_MODEL = _any(
     r"deploymentnotfound",
     r"unknown_model",
     r"model_not_available",
+    r"supported api model names are",
+    r"llm provider not provided",
     r"no such model",
     r"(?:unknown|unavailable|invalid) model",
     r"model not (?:exist|found)",
@@ -201,7 +216,8 @@ _REFUSES = _any(
     r"extraneous key",
     r"(?:does not|doesn.t|do not|don.t|cannot|can.t) (?:yet )?support(?!ed values)",
     r"\b(?:not (?:yet |currently )?supported|is unsupported|supported (?:range is|only when))\b",
-    r"unsupported media type",
+    r"unsupported (?:media|mime) type",
+    r"unsupported image",
     r"only (?:supports|takes|accepts|allows|\S+ is allowed|be set to)",
     r"enabled only for",
     r"(?:does not|only) works? (?:with|in) (?:the specified|thinking)",
@@ -233,7 +249,7 @@ _BUSY = _any(
     r"rate[ _]limit",
     r"too many requests",
     r"at capacity",
-    r"capacity exceeded",
+    r"capacity[ _]exceeded",
     r"servicequotaexceeded",
     r"model ?not ?ready",
     r"too many connections",
@@ -257,8 +273,10 @@ _LOST_STATE = _any(
 #: in this order: a prompt that is too long is told of in words that limits of output have as well, a filter
 #: in those of a refusal
 _WORDS = (
+    (_TOO_FAST, Meaning.WAIT),
     (_OUTPUT_RANGE, Meaning.MODEL_REFUSES_FIELD),
     (_OWN_RULES, Meaning.MODEL_REFUSES_FIELD),
+    (_ILL_WRITTEN, Meaning.MODEL_REFUSES_FIELD),
     (_TOO_LONG, Meaning.TOO_LONG),
     (_OUTPUT_LIMIT, Meaning.MODEL_REFUSES_FIELD),
     (_FILTERED, Meaning.FILTERED),
@@ -296,10 +314,10 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
     if status == 403:
         return Meaning.FILTERED if _FILTERED.search(words) else Meaning.ACCOUNT
     if status == 429:
-        return _of_429(words, headers)
+        return _of_429(words, retry_after(headers, data))
     if status >= 500:
         away = status == 529 or (status == 503 and _AWAY.search(words) is not None)
-        if _BUSY.search(words) or away or retry_after(headers) is not None:
+        if _BUSY.search(words) or away or retry_after(headers, data) is not None:
             return Meaning.WAIT
         means = _by_words(words, Meaning.RETRY)
         return means if means in REFUSALS else Meaning.RETRY
@@ -319,11 +337,11 @@ def _by_words(words: str, otherwise: Meaning) -> Meaning:
     return next((means for pattern, means in _WORDS if pattern.search(words)), otherwise)
 
 
-def _of_429(words: str, headers: Mapping[str, str]) -> Meaning:
+def _of_429(words: str, wait: float | None) -> Meaning:
     if re.search(r"request too large|too large for", words, re.IGNORECASE):
         return Meaning.TOO_LONG  # larger than what a minute allows: waiting changes nothing
     if _CREDIT.search(words):
-        waits = "resource_exhausted" in words.casefold() or retry_after(headers) is not None
+        waits = "resource_exhausted" in words.casefold() or wait is not None
         certain = "insufficient_quota" in words or "exceeded_current_quota" in words
         return Meaning.WAIT if waits and not certain else Meaning.ACCOUNT
     return Meaning.WAIT
@@ -392,10 +410,13 @@ def error_of(data: Any) -> tuple[str, str]:
     return code, " ".join((text or "").split())
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of `Retry-After`, a number or a date, or of `retry-after-ms`; None: there is no sound one."""
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = _header(headers, name)
+def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:
+    """Seconds of `Retry-After`, a number or a date, of `retry-after-ms`, or of the `RetryInfo` in an error of
+    Google's; None: there is no sound one. data: the JSON of the reply.
+    """
+    given = [(_header(headers, name), unit) for name, unit in _WAITS]
+    given += [(str(d["retryDelay"]).removesuffix("s"), 1.0) for d in _details(data) if "retryDelay" in d]
+    for value, unit in given:
         if value is None:
             continue
         try:
@@ -408,6 +429,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         if math.isfinite(seconds):
             return min(max(seconds, 0.0), LONGEST_WAIT)
     return None
+
+
+def _details(data: Any) -> list[Mapping[str, Any]]:
+    """What Google's errors say beside their message."""
+    error = _error_in(data[0] if isinstance(data, list) and data else data)
+    details = error.get("details") if isinstance(error, Mapping) else None
+    return [d for d in details if isinstance(d, Mapping)] if isinstance(details, list) else []
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:

@@ -7,9 +7,10 @@ input what came from the cache or was written to it; where a total is given it d
 cache stands beside the input or in it.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pydantic import Field
@@ -22,6 +23,7 @@ from cabs_core.data.pool_files.sections import Price
 MOST_TOKENS = 100_000_000
 #: USD; a bill of one call above it is no bill
 MOST_USD = 10_000.0
+_MOST_STEPS = 100
 #: names that providers give a count, in the order in which they are looked for
 INPUT = (
     "prompt_tokens",  # OpenAI and nearly everyone
@@ -178,6 +180,7 @@ def tokens_of(usage: Any) -> Tokens | None:
     """
     if not isinstance(usage, Mapping):
         return None
+    more = [t for part in _apart(usage) if (t := tokens_of(part)) is not None]
     if billed := _part(usage, _BILLED):
         usage = {**usage, **billed}
     counts = _counts(usage)
@@ -213,7 +216,22 @@ def tokens_of(usage: Any) -> Tokens | None:
     reasoning = min(reasoning, output)
     spoken = min(_first(out, _AUDIO) or 0.0, output - reasoning)
     hour = min(by_life.get("ephemeral_1h_input_tokens", 0.0), written)
-    return Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage), hour)
+    counted = Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage), hour)
+    return functools.reduce(_both, more, counted)
+
+
+def _apart(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What was counted beside the rest: Anthropic's summaries of a long conversation."""
+    steps = usage.get("iterations")
+    steps = steps if isinstance(steps, list) else []
+    parts = (s for s in steps[:_MOST_STEPS] if isinstance(s, Mapping) and s.get("type") == "compaction")
+    return [{**part, "iterations": None} for part in parts]
+
+
+def _both(one: Tokens, other: Tokens) -> Tokens:
+    """The tokens of both; the bill of the first."""
+    sums = {f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(Tokens) if f.name != "usd"}
+    return replace(one, **sums)
 
 
 def _beside(

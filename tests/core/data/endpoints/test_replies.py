@@ -41,6 +41,11 @@ def test_headers_say_it_too():
     assert retry_after({"Retry-After": "7"}) == 7 and retry_after({"retry-after-ms": "500"}) == 0.5
     assert retry_after({"retry-after": "soon"}) is None and retry_after({"retry-after": "nan"}) is None
     assert retry_after({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}) == 0.0
+    google = [
+        {"error": {"code": 429, "details": [{"reason": "x"}, {"@type": "RetryInfo", "retryDelay": "34.5s"}]}}
+    ]
+    assert retry_after({}, google) == 34.5 and retry_after({"Retry-After": "7"}, google) == 7
+    assert retry_after({}, [{"error": {"details": [{"retryDelay": {}}, "x"]}}]) is None
 
 
 @pytest.mark.parametrize(
