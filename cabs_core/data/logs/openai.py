@@ -25,7 +25,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
             views: tuple[Record, ...] = ({**_flat(r), "status_code": "pending"}, r)
         else:
             views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
-        calls.append(LoggedCall(number, views, scores=feedback(r)))
+        calls.append(LoggedCall(number, views, scores=feedback(r) or feedback(views[0]["request"])))
     return calls, []
 
 

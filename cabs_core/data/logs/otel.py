@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cabs_core.data.endpoints.usage import FIELDS
 from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, upwards
 from cabs_core.data.tables.dotted import at, first, objects, parsed
 
@@ -225,6 +226,7 @@ FORMAT = Format(
             "annotations evaluations"
         ).split(),
         *_MESSAGES,
+        *(f"gen_ai.usage.{name}" for name in FIELDS),
     ),
     time=("startTimeUnixNano", "start_time", "startTime", "start_time_unix_nano"),
 )
