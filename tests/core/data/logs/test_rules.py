@@ -565,7 +565,7 @@ def test_a_verdict_that_nobody_knows_is_named(tmp_path):
 
 
 def test_counts_of_gemini_and_scores_of_a_batch_are_found(tmp_path: Path) -> None:
-    """Where the provider's own fields stand inside the writer's, and in the half of a batch that was asked."""
+    """Where the provider's fields stand inside the writer's, and in the half of a batch that was asked."""
     gemini = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
     call = ANSWERED["helicone"] | {"response_body": {"model": "m", "usageMetadata": gemini}}
     log = read(tmp_path, "helicone", call)
@@ -577,4 +577,4 @@ def test_counts_of_gemini_and_scores_of_a_batch_are_found(tmp_path: Path) -> Non
     assert scores(read(tmp_path, "openai", asked, answered)) == [1.0]
     tokens = {"gen_ai__usage__input_tokens": 10, "gen_ai__usage__output_tokens": 5}
     log = read(tmp_path, "otel", spans(span(1, gen_ai__operation__name="chat", **tokens)))
-    assert log.frame["tokens"].tolist() == [15] and log.receipt.columns_unused == []
+    assert log.frame["tokens"].tolist() == [15] and log.receipt.columns_unused == ["service"]
