@@ -134,7 +134,7 @@ def routing_table(
     model_of = np.append(chosen, default)  # index -1: no row
     cells, played = real_values(p, rho), evidence.played(router)
     utility = cells.utility
-    every, r = np.arange(p.n), played.at(rho)
+    every, r, dearest = np.arange(p.n), played.at(rho), 1000.0 * p.dearest_calls
     clusters = np.arange(p.n) if p.clusters is None else p.clusters
     found = []
     for g, name in enumerate(names):
@@ -155,7 +155,8 @@ def routing_table(
                     1000.0 * cells.cost[here, model],
                     clusters[here],
                     _seen(asked, model),
-                    1000.0 * p.dearest_calls[model],
+                    dearest[model],
+                    p.priced,
                 ),
                 None if model == default else _mean(gain, clusters[here], _seen(asked, model, default)),
                 _examples(outcomes, points, near, centers[g]) if examples else (),
@@ -228,13 +229,15 @@ def _error(values: np.ndarray, clusters: np.ndarray, seen: float, unit: float = 
     return replace(error, clusters=error.clusters * seen)
 
 
-def _mean(values: np.ndarray, clusters: np.ndarray, seen: float, dearest: float | None = None) -> Bounded:
-    """A mean with its interval, of costs if the dearest one is given; NaN where there is no value."""
+def _mean(
+    values: np.ndarray, clusters: np.ndarray, seen: float, dearest: float | None = None, calls: float = 0.0
+) -> Bounded:
+    """A mean with its interval, of costs if the dearest of so many calls is given; NaN without values."""
     if not len(values):
         return Bounded(math.nan)
     mean, error = float(values.mean()), _error(values, clusters, seen, float(dearest is None))
     if dearest is not None:
-        error = cost_error(error, values, clusters, dearest=dearest, mean=mean)
+        error = cost_error(error, values, clusters, dearest=dearest, calls=calls, mean=mean)
     return estimate(mean, error, 1)
 
 

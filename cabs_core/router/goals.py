@@ -47,7 +47,8 @@ class Performance:
         score, cost, quick: `[trials, n]` by query: scores, USD, and 1.0 where the answer came within the
             goal's latency (ones without such a goal).
         clusters: `[n]` of the queries, or None. seen: how much of them it was seen on (`metrics.seen_share`).
-        dearest: USD of the dearest call of the models that it may ask, all splits together.
+        dearest: USD of the dearest call of the models that it may ask, all splits together. calls: how many
+            independent observations it is the dearest of.
     """
 
     score: np.ndarray
@@ -56,6 +57,7 @@ class Performance:
     clusters: np.ndarray | None
     seen: float
     dearest: float
+    calls: float
 
 
 @dataclass(frozen=True)
@@ -146,16 +148,17 @@ def answer_goal(
     candidates += [(policy, float(rho), policy) for policy in dict.fromkeys(policies) for rho in rhos]
     trained = validation.arms[int(validation.offline_scores.mean(axis=0).argmax())]
     reference = trained if goal.of is None or best_of_all else goal.of
-    calls = np.maximum(validation.dearest_calls, test.dearest_calls)
+    dearest_calls = np.maximum(validation.dearest_calls, test.dearest_calls)
+    known = validation.independent + test.priced
 
     def outcome(problem: ReplayProblem, candidate: _Candidate, reference: str = reference) -> Performance:
         policy, rho, name = candidate
         rows = np.arange(problem.n)[None]
         if policy is None or rho is None:
             arm = problem.arms.index(name)
-            order, actions, dearest = rows, np.full((1, problem.n), arm), float(calls[arm])
+            order, actions, dearest = rows, np.full((1, problem.n), arm), float(dearest_calls[arm])
         else:
-            dearest = float(calls.max())
+            dearest = float(dearest_calls.max())
             played = replay(problem, policy, rho, trials, seed, options=(options or {}).get(policy))
             place = np.argsort(played.order, axis=1)
             order = rows.repeat(len(place), axis=0)
@@ -166,7 +169,8 @@ def answer_goal(
         cells = real_values(problem, 0.0, "low", problem.arms.index(reference))
         seen = seen_share(np.eye(problem.K)[actions].sum(axis=0), problem.observed)
         costs = cells.cost[order, actions]
-        return Performance(cells.score[order, actions], costs, quick, problem.clusters, seen, dearest)
+        score = cells.score[order, actions]
+        return Performance(score, costs, quick, problem.clusters, seen, dearest, known)
 
     base = outcome(validation, (None, None, reference))
     ratio = test.independent / validation.independent
@@ -260,8 +264,9 @@ def _gaps(goal: Goal, got: Performance, base: Performance) -> list[_Gap]:
     if goal.budget_per_month is not None and goal.requests_per_month is not None:
         allowed = goal.budget_per_month / goal.requests_per_month
         by = allowed - got.cost
-        error = replace(_error(by, got), unit=0.0)
-        error = cost_error(error, got.cost.mean(axis=0), got.clusters, dearest=got.dearest)
+        error, paid = replace(_error(by, got), unit=0.0), got.cost.mean(axis=0)
+        spent = -float(paid.mean())
+        error = cost_error(error, paid, got.clusters, dearest=got.dearest, calls=got.calls, mean=spent)
         gaps.append(_Gap("budget", float(by.mean()), allowed, -1, error))
     if goal.latency is not None:
         by = got.quick - goal.share

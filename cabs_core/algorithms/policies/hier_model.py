@@ -17,7 +17,7 @@ of the `STEPS` at any of its plays (the first step is no move, `PRIOR` is the pr
 together, `HAZARD` that of a move between two plays). The posterior is exact Bayes on that grid: after an
 outcome y of arm j, whose mixture predicts p without a move,
 
-    chance_jg <- chance_jg p_g^y (1 - p_g)^(1 - y) / sum,    p_g = clip(p + STEPS_g)
+    chance_jg <- chance_jg [p_g^y (1 - p_g)^(1 - y)]^(1 / dispersion) / sum,    p_g = clip(p + STEPS_g)
     chance_j  <- (1 - HAZARD) chance_j + HAZARD prior
 
 and every model's prediction of arm j moves by sum_g chance_jg STEPS_g. An arm that is never played teaches
@@ -66,7 +66,7 @@ class Anchored(NamedTuple):
         mean / cov: [d + 2] and [d + 2, d + 2] of the shared coefficients.
         var: [K], of b_j given the shared coefficients.
         cross / total: [K, d + 2] and [K], sums of every arm's past rows and residuals over the noise.
-        level: [K], mean static prediction in the train split.
+        level: [K], mean score in the train split.
     """
 
     mean: np.ndarray

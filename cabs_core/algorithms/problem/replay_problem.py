@@ -212,6 +212,11 @@ class ReplayProblem:
         return calls
 
     @property
+    def priced(self) -> float:
+        """How many independent observations `dearest_calls` are the dearest of."""
+        return self.independent * (1.0 + len(self.offline_costs) / self.n)
+
+    @property
     def asked(self) -> int:
         """Queries in the whole table of this split; where it is not known, in this and the train split."""
         return int(self.metadata.get("queries", self.n + len(self.offline_scores)))

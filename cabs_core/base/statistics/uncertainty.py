@@ -111,13 +111,14 @@ class Error:
         z = float(special.stdtrit(min(self.df, 1e9), 1 - tail)) if width is None else width
         skewed = max(float(special.ndtri(1 - tail)) ** 2 - 1, 0.0) / 3
         usual = lump + z * math.hypot(self.se, lump) + skewed * lump
-        if self.unit == 0:
+        unit = self._range(side)
+        if unit == 0:
             return usual + (farthest if lump > 0 else 0.0)
-        return max(usual, self._range(side) * self._missed(min(2 * tail, 1.0)))
+        return max(usual, unit * self._missed(min(2 * tail, 1.0)))
 
     def unseen(self, level: float = LEVEL) -> float:
-        """What the mean may lose by values of one `unit` in the share of traffic that was not seen."""
-        return self.unit * self._missed(level)
+        """How far values of one `unit` in the share of traffic that was not seen may move the mean."""
+        return max(self._range("low"), self._range("high")) * self._missed(level)
 
     def _missed(self, level: float) -> float:
         """The share of the traffic that so many clusters may have missed."""

@@ -248,11 +248,14 @@ def evaluate(
             dearest, paid = _dearest(data, target), share * w * outcome
             both = paid + share * logged * outcome
             se_dr, se_snips = (
-                cost_error(e, paid, clusters, dearest=dearest, mean=max(mean_cost, 0.0))
+                cost_error(e, paid, clusters, dearest=dearest, calls=independent, mean=max(mean_cost, 0.0))
                 for e, mean_cost in ((se_dr, dr), (se_snips, value))
             )
             # a call that was not drawn would have been dear for what was played, too
-            gap_dr, gap_snips = (cost_error(e, both, clusters, dearest=0.0) for e in (gap_dr, gap_snips))
+            gap_dr, gap_snips = (
+                cost_error(e, both, clusters, dearest=0.0, calls=math.inf, mean=0.0, difference=True)
+                for e in (gap_dr, gap_snips)
+            )
             no_interval = _unbounded(se_dr.se + gap_dr.se, uncovered)
         without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
         left_to_model = ""

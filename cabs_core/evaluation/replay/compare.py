@@ -176,7 +176,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     if measure == "cost":
         paid = np.bincount(order.ravel(), (ours + theirs).ravel(), count)
         dearest = max(a.dearest_call, b.dearest_call, float(ours.max()), float(theirs.max()))
-        error = cost_error(error, paid, clusters, dearest=dearest)
+        calls = max(a.priced, b.priced)
+        error = cost_error(error, paid, clusters, dearest=dearest, calls=calls, mean=value, difference=True)
     low, high = error.interval(value)
     return PairedDifference(
         measure,

@@ -392,6 +392,7 @@ def _result(
         seconds=np.full(len(lanes), seconds / len(lanes)),
         options=players.policies[0].settings.model_dump(mode="json") if players.policies else {},
         dearest_call=float(problem.dearest_calls.max()),
+        priced=problem.priced,
         clusters=problem.clusters,
         **vars(asked),
         **conversations,

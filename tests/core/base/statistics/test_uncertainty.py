@@ -226,12 +226,46 @@ def test_budgets_hold_for_costs_with_tails(draw, n):
     wrong = usual = found = 0
     for paid, before in zip(draw(rng, (400, n)), draw(rng, (400, 3 * n)), strict=True):
         error = statistics.mean_error(paid, unit=0.0)
-        known = statistics.cost_error(error, paid, dearest=max(paid.max(), before.max()))
+        dearest, calls = max(paid.max(), before.max()), 4 * n
+        known = statistics.cost_error(error, paid, dearest=dearest, calls=calls, mean=paid.mean())
         wrong += paid.mean() + known.reach("high", 0.05) <= 1 / 1.01
         found += paid.mean() + known.reach("high", 0.05) <= 3
         usual += paid.mean() + 1.66 * error.se <= 1 / 1.01
     assert wrong <= 0.065 * 400 and found >= 0.8 * 400
     assert usual > 0.1 * 400, "what this test is for"
+
+
+@pytest.mark.parametrize(
+    ("draw", "n"),
+    [
+        (_dear_in_a_hundred, 200),
+        (lambda rng, shape: rng.lognormal(-2.0, 2.0, shape), 100),
+        (lambda rng, shape: (1 + rng.pareto(1.5, shape)) / 3, 200),
+        (lambda rng, shape: (1 + rng.pareto(1.5, shape)) / 3, 1000),
+        (lambda rng, shape: rng.choice([1, 2, 25], shape, p=[0.7, 0.29, 0.01]) / 1.53, 100),
+        (lambda rng, shape: rng.lognormal(-0.045, 0.3, shape), 500),
+    ],
+)
+def test_mean_costs_of_a_log_hold_though_it_knows_no_other_calls(draw, n):
+    """The dearest call is its own, or one that it has not drawn."""
+    held = tight = 0
+    for paid in draw(np.random.default_rng(2), (400, n)):
+        error, mean = statistics.mean_error(paid, unit=0.0), paid.mean()
+        low, high = statistics.cost_error(error, paid, dearest=paid.max(), calls=n, mean=mean).interval(mean)
+        held += low <= 1 <= high
+        tight += abs(mean - 1) <= error.margin
+    assert held >= 0.92 * 400
+    assert tight < 0.92 * 400 or np.std(np.log(paid)) < 0.4, "what this test is for"
+
+
+def test_free_calls_of_a_split_may_have_cost_elsewhere():
+    """No call of test cost anything, one of 200 others did: a budget is not kept for sure."""
+    free = np.zeros(50)
+    error = statistics.cost_error(
+        statistics.mean_error(-free, unit=0.0), free, dearest=0.5, calls=250, mean=-free.mean()
+    )
+    assert error.reach("low", 0.05) == pytest.approx(0.5 * (1 - 0.1 ** (1 / 50)))
+    assert error.reach("high", 0.05) == 0.0 and statistics.times_needed(0.001, error) > 1.0
 
 
 def test_as_many_prompts_as_were_asked_for_bring_an_answer():
@@ -295,7 +329,8 @@ def test_a_tail_is_seen_without_its_largest_draws():
     assert statistics.tail_factor(mixture) == statistics.tail_factor(np.ones(5)) == 1.0
     few = np.repeat([1.0, 0.0], [9, 91])
     assert statistics.tail_factor(few) == np.inf
-    assert np.isnan(statistics.cost_error(statistics.mean_error(few, unit=0.0), few, dearest=1.0).se)
+    error = statistics.mean_error(few, unit=0.0)
+    assert np.isnan(statistics.cost_error(error, few, dearest=1.0, calls=100, mean=0.09).se)
 
 
 @pytest.mark.parametrize(("chance", "n"), [(0.98, 50), (0.99, 100), (0.95, 30)])
