@@ -22,9 +22,9 @@ from benchmarks.script import Script, write_figures
 from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
 from cabs_core.algorithms.policies import SafePolicy, build_policy
 from cabs_core.algorithms.problem import ReplayProblem
-from cabs_core.base.compiled.rng import stream_keys
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.statistics import standard_error
+from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.encoders import embed_prompts

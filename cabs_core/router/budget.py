@@ -20,9 +20,10 @@ import numpy as np
 from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.compiled.rng import ACTION, query_order, stream_keys, uniform
+from cabs_core.base.compiled.rng import ACTION, query_order, uniform
 from cabs_core.base.errors import RouterError
 from cabs_core.base.statistics import crossed_error
+from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.evaluation.replay.engine import make_stream, replay
 from cabs_core.router.pacer import Pacer, first_rho

@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import RouterError
+from cabs_core.base.streams import stream_key
 from cabs_core.data.events.log import EventLog
 
 Rule = Literal["uniform", "seldom"]

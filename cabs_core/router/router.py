@@ -25,8 +25,8 @@ import numpy as np
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Decision, Request
-from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import RouterError
+from cabs_core.base.streams import stream_key
 from cabs_core.base.utility import clipped_utility, utility
 from cabs_core.data.events.log import EventLog, prompt_hash
 from cabs_core.router.bundle import CARD, writing

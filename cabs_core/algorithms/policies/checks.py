@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import LIMIT
-from cabs_core.base.compiled.jit import kernel
-from cabs_core.base.compiled.utility import clipped_utility, price
 from cabs_core.base.errors import PolicyError
 
 F8, I8, B1 = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
@@ -54,23 +52,15 @@ def state(*shape: int | str, low: float = -FINITE, high: float = FINITE, dtype: 
     return Field(shape, low, high, dtype)
 
 
-@kernel
 def inside(values: np.ndarray, low: float, high: float) -> bool:
-    """Whether every entry of values [n] lies in [low, high]; NaN does not."""
-    outside = 0
-    for i in range(values.size):
-        outside += not (low <= values[i] <= high)
-    return outside == 0
+    """Whether every entry of values [...] lies in [low, high]; NaN does not."""
+    # to find an extreme (NaN is one) takes a tenth of the time of `min` or `max`
+    return not values.size or (low <= values.item(values.argmin()) and values.item(values.argmax()) <= high)
 
 
-@kernel
 def is_distribution(values: np.ndarray) -> bool:
     """Whether values [n] are probabilities that sum to 1."""
-    total, outside = 0.0, 0
-    for i in range(values.size):
-        outside += not (0.0 <= values[i] <= ONE)
-        total += values[i]
-    return outside == 0 and abs(total - 1.0) < 1e-6
+    return inside(values, 0.0, ONE) and abs(sum(values.tolist()) - 1.0) < 1e-6
 
 
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
@@ -90,7 +80,7 @@ def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     ):
         value = _converted(where, what, value, field)
     values: np.ndarray = value
-    if low is None or (dtype is F8 and inside(values.ravel(), low, high)):
+    if low is None or (dtype is F8 and inside(values, low, high)):
         return values
     bad = np.argwhere(~((values >= low) & (values <= high)))
     if len(bad):
@@ -309,6 +299,9 @@ class Outcome(NamedTuple):
 
     def utility(self, rho: float) -> float:
         """The realised clipped utility, in [0, 1], at this rho in score units per USD."""
+        # numba: only policies that learn ask
+        from cabs_core.base.compiled.utility import clipped_utility, price  # noqa: PLC0415
+
         return clipped_utility(self.score, price(self.cost, rho), self.latency_penalty)
 
 
@@ -380,7 +373,7 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
             or value.dtype is not dtype
             or value.shape != shape
             or not value.flags.carray
-            or (low is not None and not inside(value if len(shape) == 1 else value.ravel(), low, high))
+            or (low is not None and not inside(value, low, high))
         ):
             checked = {**checked, name: array(where, name, value, Field(shape, low, high, dtype))}
     return checked

@@ -1,4 +1,4 @@
-"""Routers of the field whose rule depends on rho: clusters, neighbours and ratings of the train split.
+"""Routers of the field whose rule depends on rho: clusters and neighbours of the train split.
 
 `avengers_pro`  Avengers-Pro (arXiv 2508.12631; equations read in ynulihao/LLMRouterBench,
                 `baselines/AvengersPro/balance_cluster_router.py`, `simple_cluster_router.py`): k-means on
@@ -8,9 +8,6 @@
 `guarded_knn`   plays the best single arm (the fallback), unless another arm's mean advantage over it among
                 the nearest train prompts exceeds z standard errors (experientiallabs/experiential, issue
                 259).
-`eagle`         Eagle (arXiv 2409.15518): half global, half local Elo ratings, K = 32; the local ones start
-                from the global ones and see the comparisons of the 20 nearest train prompts. An arm beats
-                another on a prompt where its utility is larger; equal utilities are a draw.
 
 They know the train split alone. Points are embeddings, or contexts where the problem has none.
 """
@@ -24,7 +21,6 @@ from pydantic import Field
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.base import PolicyOptions
 from cabs_core.algorithms.policies.lanes import Offline, Stream
-from cabs_core.algorithms.policies.ratings import bradley_terry, local_ratings
 from cabs_core.algorithms.policies.requests import Reads, Request
 from cabs_core.algorithms.policies.static import StaticPolicy
 from cabs_core.algorithms.predictors.clusters import (
@@ -285,34 +281,4 @@ class GuardedKnn(NearestPolicy):
         return out
 
 
-class EagleOptions(PolicyOptions):
-    """Settings of `eagle`."""
-
-    k_factor: float = Field(32.0, gt=0, description="K of the Elo updates of the local rating")
-    neighbours: int = Field(20, ge=1)
-    global_share: float = Field(0.5, ge=0, le=1, description="Weight of the global rating")
-
-
-class Eagle(NearestPolicy):
-    """See the module. Local ratings begin at the global ones and see the neighbours nearest first."""
-
-    utilities: np.ndarray
-    ratings: np.ndarray
-
-    Settings = EagleOptions
-    _ARRAYS: ClassVar = ("train", "utilities", "ratings")
-
-    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Train points [N, e], utilities [N, K] and global ratings [K]."""
-        return points, offline.utilities, bradley_terry(offline.utilities)
-
-    def rate(self, near: np.ndarray) -> np.ndarray:
-        """Global and local ratings, weighted."""
-        o = self.settings
-        local = np.empty((len(near), len(self.ratings)))
-        local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
-        ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
-        return ratings
-
-
-__all__ = ["AvengersPro", "Eagle", "GuardedKnn", "balance", "nearest_rows", "rank_votes"]
+__all__ = ["AvengersPro", "GuardedKnn", "balance", "nearest_rows", "rank_votes"]

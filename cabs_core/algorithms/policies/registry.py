@@ -12,8 +12,8 @@ from cabs_core.algorithms.policies.lanes import Offline, Stream
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.policies.saving import load, read_header
 from cabs_core.base.catalog import policies, policy_record, random_key, split_name
-from cabs_core.base.compiled.rng import stream_keys
 from cabs_core.base.errors import PolicyError, ProvenanceError
+from cabs_core.base.streams import stream_keys
 
 
 def policy_class(name: str) -> type[Policy]:

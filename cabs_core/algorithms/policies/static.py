@@ -1,8 +1,8 @@
-"""Policies that never learn online: random, best single arm, upper bound, predicted utility.
+"""Policies that never learn online: best single arm, the upper bound, and argmax of predicted utility.
 
 Every static router plays argmax of the expected clipped utility of predicted scores and costs
 (`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
-them is one argmax over the table of all rounds and needs no loop (`random`, which draws, has one).
+them is one argmax over the table of all rounds and needs no loop. They serve without compiled code.
 
 A method that knows the arms of its train split alone (`trained_only`) chooses among those. An arm that joined
 since is played where what the request predicts expects more utility of it than of that choice: predictions
@@ -25,9 +25,6 @@ from cabs_core.algorithms.policies.base import Policy, PolicyOptions
 from cabs_core.algorithms.policies.lane_checks import check_lane
 from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
 from cabs_core.algorithms.policies.requests import Choice, Reads, Request
-from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
-from cabs_core.base.compiled.jit import kernel
-from cabs_core.base.compiled.rng import ACTION, draw, uniform
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import expected_utility
 
@@ -151,58 +148,6 @@ class StaticPolicy(Policy):
 
     def shrink(self, index: int) -> None:
         self.columns = np.delete(self.columns, index)
-
-
-@kernel
-def _decide_uniformly(
-    parts: tuple[np.ndarray, np.ndarray],
-    data: None,
-    row: int,
-    mask: np.ndarray,
-    t: int,
-    slot: int,
-    trace: np.ndarray,
-) -> tuple[int, float]:
-    """Draw an available arm; parts: keys, and pmf [K] to fill."""
-    keys, pmf = parts
-    count = mask.sum()
-    for j in range(pmf.size):
-        pmf[j] = mask[j] / count
-    arm = draw(pmf, uniform(keys, ACTION, t, 0))
-    return arm, pmf[arm]
-
-
-@kernel
-def _learn_nothing(parts: tuple[np.ndarray, np.ndarray], data: None, row: int, arm: int, slot: int) -> None:
-    """Rewards change nothing."""
-
-
-class RandomPolicy(CompiledPolicy):
-    """Uniform over the available arms."""
-
-    learns = False
-    any_rho: ClassVar[bool] = True
-    loop = staticmethod(round_loop(_decide_uniformly, _learn_nothing))
-
-    def start(self, offline: Offline | None) -> None:
-        """Nothing to prepare."""
-
-    def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Keys, and room for probabilities."""
-        return self.keys, np.empty(len(self.arms))
-
-    def data(self, stream: Stream) -> None:
-        """It reads nothing."""
-
-    def reads(self) -> Reads:
-        """Nothing."""
-        return Reads()
-
-    def choose(self, request: Request) -> Choice:
-        """Draw an arm."""
-        rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
-        arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
-        return Choice(int(arm), float(probability), parts[1], rho)
 
 
 class BestSingle(StaticPolicy):

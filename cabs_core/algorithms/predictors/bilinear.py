@@ -25,7 +25,6 @@ import numpy as np
 from scipy.special import expit
 
 from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, held_out_part
-from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.errors import PolicyError
 
 BATCH = 64
@@ -48,29 +47,6 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
     loss = np.where(wins, np.logaddexp(0.0, -gap), 0.0).sum() / count
     pull = np.where(wins, -expit(-gap), 0.0) / count
     return float(loss), pull.sum(axis=2) - pull.sum(axis=1)
-
-
-@kernel
-def adam_step(
-    weights: np.ndarray,
-    gradient: np.ndarray,
-    first: np.ndarray,
-    second: np.ndarray,
-    decay: float,
-    rate: float,
-    tiny: float,
-) -> None:
-    """One step of Adam in place, all arrays flat.
-
-    One pass: half of the training was temporary arrays of numpy's.
-
-    first, second: moments. rate: learning rate, both biases corrected; tiny: epsilon with that of the second.
-    """
-    for i in range(weights.size):
-        slope = gradient[i] + decay * weights[i]
-        first[i] += 0.1 * (slope - first[i])
-        second[i] += 0.001 * (slope * slope - second[i])
-        weights[i] -= rate * first[i] / (np.sqrt(second[i]) + tiny)
 
 
 class _Bilinear(ScorePredictor):
@@ -131,6 +107,8 @@ class _Bilinear(ScorePredictor):
     def _train(
         self, x: np.ndarray, y: np.ndarray, held_x: np.ndarray, held_y: np.ndarray, rng: np.random.Generator
     ) -> None:
+        from cabs_core.algorithms.predictors.adam import adam_step  # noqa: PLC0415  (numba, to train only)
+
         weights = self.weights_
         first = {name: np.zeros_like(w) for name, w in weights.items()}
         second = {name: np.zeros_like(w) for name, w in weights.items()}

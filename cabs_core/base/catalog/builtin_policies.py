@@ -17,7 +17,7 @@ BUILT_IN = (
     PolicyRecord(
         "random",
         family="static",
-        path=f"{_STATIC}:RandomPolicy",
+        path="cabs_core.algorithms.policies.uniform:RandomPolicy",
         title="Random",
         description="the uniformly random arm.",
         feedback="none",

@@ -75,7 +75,7 @@ STATIC_ROUTERS = (
     ),
     static_router(
         "eagle",
-        f"{_NEIGHBOURS}:Eagle",
+        "cabs_core.algorithms.policies.eagle:Eagle",
         "Eagle",
         "Eagle: half global, half local Elo ratings.",
         tuning={

@@ -1,34 +1,20 @@
 """Counter-based random numbers: the draw for (stream, round, index) is a hash of the three.
 
-Streams are keyed by SHA-256 of what they are for (seed, pool, policy, rho, trial, purpose), so lanes can run
-in any order, process or thread; a saved policy needs no generator state beyond its round; a graph can be
-drawn again when a reward arrives late. Only integer arithmetic is used (SplitMix64's finaliser twice, Steele
+Streams are keyed by what they are for (`base.streams`), so lanes can run in any order, process or thread; a
+saved policy needs no generator state beyond its round; a graph can be drawn again when a reward arrives late.
+Only integer arithmetic is used (SplitMix64's finaliser twice, Steele
 et al. 2014), so uniforms are the same on every machine and version.
 """
-
-import hashlib
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.streams import stream_keys
 
 #: purposes with a stream each; experts of CABS-D add their position to NOISE
 ACTION, GRAPH, NOISE = 0, 1, 2
 INDEX_BITS = 20  # indices per round: 2**20, enough for K (K - 1) edges of 1,000 arms
-
-
-def stream_key(*parts: object) -> np.ndarray:
-    """Key uint64 [2] of the stream for these parts (numbers and text, compared by their text)."""
-    text = "\x1f".join(f"{float(p):.17g}" if isinstance(p, float) else str(p) for p in parts)
-    return np.frombuffer(
-        hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16], dtype="<u8"
-    ).astype(np.uint64)
-
-
-def stream_keys(*parts: object, purposes: int = 12) -> np.ndarray:
-    """Keys uint64 [purposes, 2] for purposes 0, 1, ... of these parts."""
-    return np.stack([stream_key(*parts, f"purpose {i}") for i in range(purposes)])
 
 
 @kernel

@@ -20,6 +20,7 @@ import numpy as np
 
 from cabs_core.base.catalog import condition_that_changes
 from cabs_core.base.errors import DataError, PoolError
+from cabs_core.base.streams import stream_key
 from cabs_core.data.outcomes.splits import make_splits
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files.sections import Split
@@ -170,6 +171,4 @@ def shifted_splits(
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:
-    from cabs_core.base.compiled.rng import stream_key  # noqa: PLC0415  (numba: few tables)
-
     return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed))[0])))

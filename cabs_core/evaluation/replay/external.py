@@ -13,8 +13,8 @@ import numpy as np
 
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.lanes import Lane, Stream
-from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import PolicyError
+from cabs_core.base.streams import stream_key
 
 
 @runtime_checkable

@@ -39,9 +39,9 @@ from cabs_core.base.catalog import (
     regime_table,
     split_name,
 )
-from cabs_core.base.compiled.rng import stream_key
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.statistics import mean_error
+from cabs_core.base.streams import stream_key
 from cabs_core.evaluation.replay.engine import Progress, replay
 from cabs_core.evaluation.replay.result import ReplayResult
 

@@ -3,10 +3,14 @@ policy."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from cabs_core.algorithms.policies.static import Carrot
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog.policies import policies
 from cabs_core.base.errors import PolicyError, RouterError
 from cabs_core.router import Router, choose_policy
 from cabs_core.router.policies_on_log import as_table, evaluate_pool, read_decisions
@@ -23,6 +27,30 @@ def test_a_policy_that_fails_is_an_error_of_its_own(monkeypatch, pool, artifacts
     assert choice.policy == "ridge" and "carrot cannot be played" in choice.failed["carrot"]
     with pytest.raises(RouterError, match="no policy could be played"):
         choose_policy(problem, ["carrot"], 300.0)
+
+
+# eagle rates in compiled code, random draws in it
+COMPILED = ("eagle", "random", "oracle_best")
+SERVE = """
+import sys, cabs_server.app
+from cabs_core import Router
+from cabs_core.algorithms.policies import policy_class
+for name in sys.argv[3:]:
+    policy_class(name)
+for folder in sys.argv[1:3]:
+    router = Router.load(folder)
+    router.warm_up()
+    decision = router.route("How many legs do three spiders have?")
+    assert decision.why and router.feedback(decision.id, score=1.0, cost=2e-4)
+assert not {"numba", "llvmlite"} & set(sys.modules)
+"""
+
+
+def test_static_routers_serve_without_compiled_code(make_bundle) -> None:
+    """Numba and LLVM are half of a server's memory."""
+    static = [p.name for p in policies().values() if p.family == "static" and p.name not in COMPILED]
+    bundles = [str(make_bundle(name)) for name in ("kernel_ridge", "equirouter")]
+    subprocess.run([sys.executable, "-c", SERVE, *bundles, *static], check=True)
 
 
 @pytest.mark.slow

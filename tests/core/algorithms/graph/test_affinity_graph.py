@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.algorithms.graph import GRAPHS, edge_probabilities, keep_large_deltas, sample_graph
-from cabs_core.base.compiled.rng import stream_keys
+from cabs_core.base.streams import stream_keys
 
 
 def draw_graph(y, kind="paper", t=0, symmetric=False, keys=None):

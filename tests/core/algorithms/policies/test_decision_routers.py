@@ -9,7 +9,8 @@ import pytest
 from scipy.optimize import approx_fprime
 from tests_support import built
 
-from cabs_core.algorithms.policies.decisions import doubly_robust, fit_linear, ranking_loss, weighted_log_loss
+from cabs_core.algorithms.policies.choice_losses import fit_linear, ranking_loss, weighted_log_loss
+from cabs_core.algorithms.policies.decisions import doubly_robust
 from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.registry import build_policy, load_policy
 from cabs_core.algorithms.policies.requests import Request

@@ -10,9 +10,9 @@ import pytest
 from tests_support import built
 
 from cabs_core.algorithms.policies import neighbours
+from cabs_core.algorithms.policies.eagle import bradley_terry, elo_updates
 from cabs_core.algorithms.policies.neighbours import balance, nearest_rows, rank_votes
 from cabs_core.algorithms.policies.pareto_bandit import log_costs
-from cabs_core.algorithms.policies.ratings import bradley_terry, elo_updates
 from cabs_core.algorithms.policies.registry import build_policy, load_policy
 from cabs_core.algorithms.policies.requests import Request
 from cabs_core.algorithms.predictors.bilinear import FactorisationPredictor

@@ -84,7 +84,7 @@ def test_bandit_equals_brute_force(problem, kind, options):
     result = replay(problem, kind, rho=RHO, trials=1, seed=5, options=options)
     policy = build_policy(kind, arms=problem.arms, dim=problem.dim, rho=RHO, **options)
     settings = policy.settings
-    from cabs_core.base.compiled.rng import stream_keys
+    from cabs_core.base.streams import stream_keys
 
     keys = stream_keys(5, problem.pool, kind, "300", 0)
     utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)

@@ -8,8 +8,9 @@ from tests_support import built
 
 from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.compiled.rng import query_order, stream_keys
+from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError
+from cabs_core.base.streams import stream_keys
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.conditions import stream_condition
 

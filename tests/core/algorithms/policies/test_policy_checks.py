@@ -8,7 +8,8 @@ import pytest
 from cabs_core import check_policy
 from cabs_core.algorithms.policies import Choice, Policy
 from cabs_core.algorithms.policies.requests import Reads
-from cabs_core.algorithms.policies.static import Carrot, RandomPolicy
+from cabs_core.algorithms.policies.static import Carrot
+from cabs_core.algorithms.policies.uniform import RandomPolicy
 from cabs_core.base.catalog import all_policies, policies, split_name
 from cabs_core.base.errors import PolicyError
 

@@ -8,7 +8,8 @@ from scipy import stats
 
 from cabs_core.algorithms.policies import Request, build_policy
 from cabs_core.algorithms.policies.thompson import CELLS, best_probabilities
-from cabs_core.base.compiled.rng import draw, normal, stream_key, stream_keys, uniform
+from cabs_core.base.compiled.rng import draw, normal, uniform
+from cabs_core.base.streams import stream_key, stream_keys
 
 
 def test_streams_are_uniform_independent_and_fixed():

@@ -1,7 +1,17 @@
-"""Ratings of arms by comparisons of their results: Elo's updates, Bradley and Terry's maximum (`eagle`)."""
+"""`eagle`: Eagle (arXiv 2409.15518), half global, half local Elo ratings, K = 32.
+
+The local ones start from the global ones and see the comparisons of the 20 nearest train prompts. An arm
+beats another on a prompt where its utility is larger; equal utilities are a draw.
+"""
+
+from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
+from cabs_core.algorithms.policies.base import PolicyOptions
+from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.neighbours import NearestPolicy
 from cabs_core.base.compiled.jit import kernel
 
 #: 10^(gap / 400) = exp(gap _ELO)
@@ -66,3 +76,36 @@ def local_ratings(
         out[i] = start
         for r in range(near.shape[1]):
             elo_updates(out[i], results[near[i, r] : near[i, r] + 1], k_factor)
+
+
+class EagleOptions(PolicyOptions):
+    """Settings of `eagle`."""
+
+    k_factor: float = Field(32.0, gt=0, description="K of the Elo updates of the local rating")
+    neighbours: int = Field(20, ge=1)
+    global_share: float = Field(0.5, ge=0, le=1, description="Weight of the global rating")
+
+
+class Eagle(NearestPolicy):
+    """See the module. Local ratings see the neighbours nearest first."""
+
+    utilities: np.ndarray
+    ratings: np.ndarray
+
+    Settings = EagleOptions
+    _ARRAYS: ClassVar = ("train", "utilities", "ratings")
+
+    def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
+        """Train points [N, e], utilities [N, K] and global ratings [K]."""
+        return points, offline.utilities, bradley_terry(offline.utilities)
+
+    def rate(self, near: np.ndarray) -> np.ndarray:
+        """Global and local ratings, weighted."""
+        o = self.settings
+        local = np.empty((len(near), len(self.ratings)))
+        local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
+        ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
+        return ratings
+
+
+__all__ = ["Eagle", "bradley_terry", "elo_updates", "local_ratings"]

@@ -1,0 +1,63 @@
+"""`random`: draws uniformly, and learns nothing."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies.requests import Choice, Reads, Request
+from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.rng import ACTION, draw, uniform
+
+
+@kernel
+def _decide_uniformly(
+    parts: tuple[np.ndarray, np.ndarray],
+    data: None,
+    row: int,
+    mask: np.ndarray,
+    t: int,
+    slot: int,
+    trace: np.ndarray,
+) -> tuple[int, float]:
+    """Draw an available arm; parts: keys, and pmf [K] to fill."""
+    keys, pmf = parts
+    count = mask.sum()
+    for j in range(pmf.size):
+        pmf[j] = mask[j] / count
+    arm = draw(pmf, uniform(keys, ACTION, t, 0))
+    return arm, pmf[arm]
+
+
+@kernel
+def _learn_nothing(parts: tuple[np.ndarray, np.ndarray], data: None, row: int, arm: int, slot: int) -> None:
+    """Rewards change nothing."""
+
+
+class RandomPolicy(CompiledPolicy):
+    """Uniform over the available arms."""
+
+    learns = False
+    any_rho: ClassVar[bool] = True
+    loop = staticmethod(round_loop(_decide_uniformly, _learn_nothing))
+
+    def start(self, offline: Offline | None) -> None:
+        """Nothing to prepare."""
+
+    def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Keys, and room for probabilities."""
+        return self.keys, np.empty(len(self.arms))
+
+    def data(self, stream: Stream) -> None:
+        """It reads nothing."""
+
+    def reads(self) -> Reads:
+        """Nothing."""
+        return Reads()
+
+    def choose(self, request: Request) -> Choice:
+        """Draw an arm."""
+        rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
+        arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
+        return Choice(int(arm), float(probability), parts[1], rho)
