@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import aiohttp
+from aiohttp.abc import AbstractStreamWriter
 
 from cabs_core.data.endpoints.dialects import EMBEDDINGS, PATHS, answer_of, error_event
 from cabs_core.data.endpoints.replies import (
@@ -37,6 +38,7 @@ from cabs_server.call import JSON, Answer, Ask, Call
 from cabs_server.callers import Refused
 from cabs_server.streams import Events, written_in
 
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 #: what this machine lacks, not the upstream
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 logger = logging.getLogger("cabs.serve")
@@ -66,6 +68,7 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
         hide = not options.get("include_usage")
         body["stream_options"] = {**options, "include_usage": True}
     payload = await shared.gate.beside(ask.size, encoded, body)
+    payload.call = call
     del body
     left = max(ask.left, 0.05)
     seconds = min(upstream.timeout, left)
@@ -78,7 +81,6 @@ async def attempt(call: Call, begun: ExitStack) -> Answer:
                 headers=headers,
                 allow_redirects=False,
                 timeout=times,
-                trace_request_ctx=call,
             )
             del payload  # it may be large
             plain = response.headers.get("content-type", "").startswith("application/json")
@@ -252,19 +254,31 @@ async def whole(response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
     return content.getvalue()
 
 
-def encoded(body: dict[str, Any]) -> aiohttp.BytesIOPayload:
+class Outgoing(aiohttp.BytesIOPayload):
+    """The body of a request to an upstream, which notes in its call, if any, that the head has left."""
+
+    call: Call | None = None
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write it."""
+        if self.call is not None:
+            self.call.sent = True
+        await super().write_with_length(writer, content_length)
+
+
+def encoded(body: dict[str, Any]) -> Outgoing:
     """The JSON of a request, as UTF-8: escaped it may be three times as long.
 
     Raises Refused: there is none.
     """
     try:
         try:
-            content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+            content = _JSON.encode(body).encode()
         except UnicodeEncodeError:  # half a surrogate pair
             content = json.dumps(body, allow_nan=False).encode()
     except (RecursionError, TypeError, ValueError) as error:
         raise Refused(400, f"the request cannot be passed on: {error!s:.100}") from None
-    return aiohttp.BytesIOPayload(io.BytesIO(content), content_type="application/json")
+    return Outgoing(io.BytesIO(content), content_type="application/json")
 
 
 class Reply(NamedTuple):

@@ -79,7 +79,8 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
     Raises:
         Refused: it is too much. RouterError: its terms do not fit the router, or it names rho twice.
     """
-    state, here, headers = request.app.state, request.state, dict(request.headers)
+    state, here = request.app.state, request.state
+    headers = dict(reversed(request.headers.items()))  # the first of a name that comes twice
     router, caller, size = state.keeper.router, here.caller.name, here.size
     terms = terms_of(request, router)
     if rho is not None and terms.rho is not None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import aiohttp
 
@@ -56,15 +56,12 @@ class Connections:
             _lines(upstreams.models, upstreams),
             _lines(upstreams.embeddings, upstreams),
         )
-        trace = aiohttp.TraceConfig()
-        trace.on_request_headers_sent.append(_note_sent)
         self.client = aiohttp.ClientSession(
             # as many as there are requests, which are bounded: none waits for another's
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE),
             # no cookies: those that an upstream sets for one caller must not go to another
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=limits.SMALL_BODY,
-            trace_configs=[trace],
         )
         self.gate = gate or Gate()
         self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
@@ -120,9 +117,3 @@ class Connections:
 def _lines(models: Mapping[str, Upstream], upstreams: Upstreams) -> dict[str, Line]:
     options = upstreams.breaker.model_dump()
     return {name: Line(name, upstream, Breaker(**options)) for name, upstream in models.items()}
-
-
-async def _note_sent(session: aiohttp.ClientSession, context: Any, parameters: Any) -> None:
-    """aiohttp's word that the head of a request has left: its provider may charge for the call."""
-    if context.trace_request_ctx is not None:
-        context.trace_request_ctx.sent = True

@@ -59,7 +59,8 @@ class Room:
 
     def __init__(self, gate: Gate, key: str, receive: Receive):
         self._gate, self._shares, self._key, self._receive = gate, gate.shares, key, receive
-        self._parts, self.read = Counter[str](), False
+        self._parts: dict[str, int] = {}
+        self.read = False
 
     async def hold(self, part: str, size: int, most: int | None = None) -> None:
         """Have room for a part, its body say, of so many bytes, waited for in turn.
@@ -70,13 +71,14 @@ class Room:
         Raises:
             Refused: there is none in time, or `limits.WAITING_BY_KEY` wait for it.
         """
-        if size <= self._parts[part]:
+        held = self._parts.get(part, 0)
+        if size <= held:
             return
-        more = (size if most is None else min(max(2 * size, limits.STEP), most)) - self._parts[part]
+        more = (size if most is None else min(max(2 * size, limits.STEP), most)) - held
         share = self._shares.setdefault(self._key, _Share())
         if share.waiting >= limits.WAITING_BY_KEY:
             raise Refused(429, f"{share.waiting} large requests of the key wait", "rate_limit_error", 1)
-        has = self._parts.total()
+        has = sum(self._parts.values())
         share.waiting += 1
         if has:
             share.busy, share.growing[self] = share.busy - 1, has
@@ -87,20 +89,20 @@ class Room:
                     share.changed.clear()
                     await share.changed.wait()
                 share.bytes += more
-                self._parts[part] += more
+                self._parts[part] = held + more
         except TimeoutError:
             text = f"the key's large requests under way hold {limits.BYTES_BY_KEY >> 20} MiB"
             raise Refused(429, text, "rate_limit_error", 1) from None
         finally:
             share.waiting -= 1
             share.growing.pop(self, None)
-            share.busy += self._parts.total() > 0
+            share.busy += sum(self._parts.values()) > 0
             self._tell(share)
 
     def close(self) -> None:
         """Give all of it back."""
         share = self._shares.get(self._key)
-        if share is not None and (size := self._parts.total()):
+        if share is not None and (size := sum(self._parts.values())):
             self._parts.clear()
             if size > limits.STEP:
                 self._gate.tidy()

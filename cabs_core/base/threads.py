@@ -10,15 +10,38 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 
 from threadpoolctl import ThreadpoolController
 
 
+#: libraries that are loaded -> how many limit them now, and how they stop
+_limited: dict[bool, tuple[int, Callable[[], None]]] = {}
+_lock = Lock()
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """One thread for every BLAS that NumPy, SciPy and compiled loops call."""
-    with _thread_pools("torch" in sys.modules).limit(limits=1, user_api="blas"):
+    """One thread for every BLAS that NumPy, SciPy and compiled loops call.
+
+    Within another one, of any thread, nothing is left to do; the last that ends gives the threads back.
+    """
+    loaded = "torch" in sys.modules
+    with _lock:
+        users, restore = _limited.get(loaded) or (
+            0,
+            _thread_pools(loaded).limit(limits=1, user_api="blas").restore_original_limits,
+        )
+        _limited[loaded] = users + 1, restore
+    try:
         yield
+    finally:
+        with _lock:
+            users, restore = _limited.pop(loaded)
+            if users > 1:
+                _limited[loaded] = users - 1, restore
+            else:
+                restore()
 
 
 @contextmanager

@@ -94,12 +94,14 @@ class Routed:
         first: dict[str, Any] = {"model": self.model}
         if self.kept is not None or self._expect is None:
             return [first if self.kept is None else {**first, "kept": self.kept}]
-        scores, costs = (_by_name(self.probabilities, values) for values in self._expect())
-        worth = {name: float(utility(scores[name], costs[name], self.rho)) for name in self.available}
-        others = sorted(set(worth) - {self.model}, key=lambda name: (-worth[name], name))
+        scores, costs = self._expect()
+        worth = utility(scores, costs, self.rho).tolist()
+        at = {name: i for i, name in enumerate(self.probabilities)}
+        others = [(-worth[at[name]], name) for name in self.available if name != self.model]
         rows = [
-            {"model": name, "score": float(f"{scores[name]:.4g}"), "cost": float(f"{costs[name]:.4g}")}
-            for name in (self.model, *others[:1])
+            {"model": name, "score": float(f"{scores[i]:.4g}"), "cost": float(f"{costs[i]:.4g}")}
+            for name in (self.model, *([min(others)[1]] if others else []))
+            for i in [at[name]]
         ]
         return [rows[0] | ({"explored": True} if self.explored else {}), *rows[1:]]
 
@@ -305,11 +307,11 @@ class Router(LoggedBundle):
         if available is None:
             return None
         names = [available] if isinstance(available, str) else list(available)
-        mask = np.zeros(len(self.arms), dtype=np.bool_)
-        for name in names:
-            if name not in self.arms:
-                raise RouterError(f"unknown model {name!r}; this router knows {', '.join(self.arms)}")
-            mask[self.arms.index(name)] = True
+        mask = np.array([arm in names for arm in self.arms])
+        if mask.sum() < len(names):
+            for name in names:
+                if name not in self.arms:
+                    raise RouterError(f"unknown model {name!r}; this router knows {', '.join(self.arms)}")
         if not mask.any():
             raise RouterError(
                 f"no model is available; this router chooses between {', '.join(self.arms)}: name at least "

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import closing
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.data.events.log import EventLog
+from cabs_core.data.events.rows import INDEXES
 from cabs_core.router.requirements import serving_requirements
 from cabs_server.metrics import BOUNDS, Counters, metrics_text
 
@@ -30,3 +32,15 @@ def test_a_serving_machine_gets_the_quick_event_loop() -> None:
     assert {"uvloop", "httptools"} <= {
         line.partition("==")[0] for line in serving_requirements("ridge", "tfidf-svd").splitlines()
     }
+
+
+@pytest.mark.parametrize(("table", "column"), INDEXES)
+def test_rows_are_looked_up_by_an_index_which_those_without_a_name_do_not_touch(
+    table: str, column: str
+) -> None:
+    with closing(EventLog(":memory:")) as log:
+        query = f"EXPLAIN QUERY PLAN SELECT seq FROM {table} WHERE {column} = ? AND ts > 0"
+        ((*_, plan),) = log.database.stream(query, ("x",))
+        assert f"INDEX {table}_{column} ({column}=?)" in plan
+        kind = f"SELECT partial FROM pragma_index_list('{table}') WHERE name = '{table}_{column}'"
+        assert list(log.database.stream(kind)) == [(int(table == "decisions"),)]  # whose names may be empty

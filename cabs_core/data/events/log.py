@@ -105,7 +105,8 @@ class EventLog(EventReads):
             body = ", ".join(f"{c} {t.format(**types)}" for c, t in columns.items())
             run(f"CREATE TABLE IF NOT EXISTS {name} ({body})")
         for table, column in INDEXES:
-            run(f"CREATE INDEX IF NOT EXISTS {table}_{column} ON {table}({column})")
+            some = "" if "NOT NULL" in TABLES[table][column] else f"WHERE {column} IS NOT NULL"
+            run(f"CREATE INDEX IF NOT EXISTS {table}_{column} ON {table}({column}) {some}")
         run("CREATE INDEX IF NOT EXISTS decisions_marked ON decisions(seq) WHERE marked = 1")
         for name, value in (("log", uuid.uuid4().hex), ("revision", "0")):
             run("INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value))

@@ -88,6 +88,7 @@ TABLES = {
     "lease": {"name": "TEXT PRIMARY KEY", "holder": "TEXT NOT NULL", "expires": "{real} NOT NULL"},
     "about": {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"},
 }
+#: (table, column); rows that leave the column empty are not in its index, and write no page of it
 INDEXES = (
     ("decisions", "call_id"),
     ("decisions", "response_id"),
