@@ -14,7 +14,6 @@ from threading import Lock
 
 from threadpoolctl import ThreadpoolController
 
-
 #: libraries that are loaded -> how many limit them now, and how they stop
 _limited: dict[bool, tuple[int, Callable[[], None]]] = {}
 _lock = Lock()

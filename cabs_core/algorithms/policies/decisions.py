@@ -19,6 +19,8 @@ Both are fitted for one rho by L-BFGS, on the principal axes of the points, ever
 the loss bends about as much as in any other; the L2 penalty is best on a held-out tenth.
 """
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 

@@ -2,8 +2,8 @@
 
 Streams are keyed by what they are for (`base.streams`), so lanes can run in any order, process or thread; a
 saved policy needs no generator state beyond its round; a graph can be drawn again when a reward arrives late.
-Only integer arithmetic is used (SplitMix64's finaliser twice, Steele et al. 2014), so uniforms are the same on
-every machine and version.
+Only integer arithmetic is used (SplitMix64's finaliser twice, Steele et al. 2014), so uniforms are the same
+on every machine and version.
 """
 
 import numpy as np

@@ -1,7 +1,5 @@
 """BLAS is limited to one thread while any thread asks for it."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from threadpoolctl import ThreadpoolController
