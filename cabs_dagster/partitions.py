@@ -57,10 +57,13 @@ def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[
     return [member for member in members if member.pool.name in run]
 
 
-def changes(
+def follow(
     instance: dg.DagsterInstance, members: Iterable[ModelPool], errors: Iterable[PoolError] = ()
-) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
-    """What makes the partitions those of these pools, the rhos in numeric order; nothing where they are.
+) -> bool:
+    """Make the partitions those of these pools, the rhos in numeric order; whether anything changed.
+
+    The instance is told itself: of a sensor's requests, Dagster refuses those that take a key out to put it
+    elsewhere.
 
     Args:
         errors: of pool files that cannot be read just now: what may be theirs stays.
@@ -69,32 +72,27 @@ def changes(
     members = list(members)
     known = list(instance.get_dynamic_partitions(POOLS))
     names = [pool.name for pool in members]
-    requests = _requests(pools, known, [k for k in known if k in names or k in broken], names)
+    changed = _follow(instance, POOLS, known, [k for k in known if k in names or k in broken], names)
+    before = {*instance.get_dynamic_partitions(POOLS)}
     known = list(instance.get_dynamic_partitions(RHOS))
-    kept = known if broken & {*instance.get_dynamic_partitions(POOLS)} else []
+    kept = known if broken & before else []
     rhos_of = {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
     keys = sorted({*rhos_of, *kept}, key=parse_rho_key)
     first = next((i for i, (old, new) in enumerate(zip(known, keys)) if old != new), len(keys))
-    return requests + _requests(rhos, known, known[:first], keys)
+    return _follow(instance, RHOS, known, known[:first], keys) or changed
 
 
-def _requests(
-    definition: dg.DynamicPartitionsDefinition,
-    known: Sequence[str],
-    kept: Sequence[str],
-    keys: Sequence[str],
-) -> list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest]:
-    """Requests that delete what is not kept, and then add what is wanted: Dagster shows keys as they were
-    added.
-    """
+def _follow(
+    instance: dg.DagsterInstance, name: str, known: Sequence[str], kept: Sequence[str], keys: Sequence[str]
+) -> bool:
+    """Delete what is not kept, and then add what is wanted: Dagster shows keys as they were added."""
     gone = [k for k in known if k not in kept]
     new = [k for k in keys if k not in kept]
-    requests: list[dg.AddDynamicPartitionsRequest | dg.DeleteDynamicPartitionsRequest] = []
-    if gone:
-        requests.append(definition.build_delete_request(gone))
+    for partition in gone:
+        instance.delete_dynamic_partition(name, partition)
     if new:
-        requests.append(definition.build_add_request(new))
-    return requests
+        instance.add_dynamic_partitions(name, new)
+    return bool(gone or new)
 
 
 def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "") -> None:
@@ -102,12 +100,7 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
     members, errors = active_pools()
     if name and not instance.has_dynamic_partition(POOLS, name):
         instance.add_dynamic_partitions(POOLS, [name])
-    for request in changes(instance, [p.pool for p in chosen(instance, store, members)], errors):
-        if isinstance(request, dg.AddDynamicPartitionsRequest):
-            instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
-            continue
-        for gone in request.partition_keys:
-            instance.delete_dynamic_partition(request.partitions_def_name, gone)
+    follow(instance, [p.pool for p in chosen(instance, store, members)], errors)
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:

@@ -43,13 +43,11 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
         context.log.info(f"run {run_id} had been killed: marked as failed")
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
-    requests = partitions.changes(context.instance, [pool_file.pool for pool_file in members], errors)
+    changed = partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
     observed = partitions.observations(context.instance, Due(store, members))
     _log_changes(context, observed)
     return dg.SensorResult(
-        dynamic_partitions_requests=requests,
-        asset_events=observed.events,
-        skip_reason=None if requests or observed.events else "all is known",
+        asset_events=observed.events, skip_reason=None if changed or observed.events else "all is known"
     )
 
 
@@ -69,6 +67,7 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     reported, asked = memory.get("reported", []), memory.get("asked", {})
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
+    partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
     due, busy = Due(store, members), under_way(context.instance)
     problems = [f"invalid pool file left out: {error}" for error in errors]
     requests: list[dg.RunRequest] = []
@@ -91,7 +90,6 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     _log_changes(context, observed)
     return dg.SensorResult(
         run_requests=requests,
-        dynamic_partitions_requests=partitions.changes(context.instance, [p.pool for p in members], errors),
         asset_events=observed.events,
         cursor=json.dumps({"reported": problems, "asked": asked}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
