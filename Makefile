@@ -19,7 +19,7 @@ help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the quick tests; test-all: also the slow ones, real processes, a browser, Ray, PostgreSQL"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
-	@echo "make gauntlet set up, play 150 behaviours of providers and clients against the server and the LiteLLM plug-in"
+	@echo "make gauntlet set up, play clients, attackers and failures against servers that run and the LiteLLM plug-in"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, measure speed beside them"
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
@@ -44,8 +44,10 @@ force:
 demo: venv
 	@$(BIN)/cabs run --pool demo
 
-# The tests of a file stay together, for their fixtures; a thread a worker, for more would wait for each other.
-PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+# The tests of a file stay together, for their fixtures, in the order of tests/conftest.py, not by their number; a
+# thread a worker, for more would wait for each other.
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 \
+	--dist loadfile --no-loadscope-reorder
 test: venv
 	@$(PYTEST) -m "not e2e and not ray and not slow" $(PYTEST_ARGS)
 

@@ -28,6 +28,13 @@ if (
 ):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take minutes come first, so that no worker is left with one while the others have ended."""
+    long = {item.path for item in items if item.get_closest_marker("e2e")}
+    items.sort(key=lambda item: item.path not in long)
+
+
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 

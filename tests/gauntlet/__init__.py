@@ -1,12 +1,10 @@
-"""The gauntlet: behaviours of providers and clients, played against a server and the LiteLLM plug-in that
-really run.
+"""The gauntlet: clients, attackers and failures, played against servers and the LiteLLM plug-in that
+really run; what one process can show is tested in `tests/server`.
 
     python -m tests.gauntlet [--only WORD] [--short] [--json FILE]
 
 A behaviour is a function with a docstring "what happens -> what is expected"; it returns whether that was
-seen, and what was seen
-(`play.behaviour`). Modules are themes. `environment` makes the virtual environment with the clients, `stage`
-what behaviours
-need: servers in processes of their own before a stand-in upstream. `--short` plays what the extra dev
-suffices for.
+seen, and what was seen (`play.behaviour`). Modules are themes. `environment` makes the virtual environment with the
+clients, `stage` what behaviours need: servers in processes of their own before a stand-in upstream. `--short`
+plays what the extra dev suffices for.
 """

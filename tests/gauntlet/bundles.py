@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import time
@@ -48,44 +47,6 @@ def promoted_and_rolled_back(stage: Stage) -> Seen:
         good,
         f"{dict(load.seen)}, promoted {bool(swapped)}, back {bool(back)}, {len(bundles)} bundles logged",
     )
-
-
-@behaviour(short=True)
-def damaged(stage: Stage) -> Seen:
-    """A damaged bundle takes the place of the served one under load -> the old one serves on, /metrics counts
-    the failure"""
-    folder = _folder(stage, "damaged")
-    server = stage.fresh(folder)
-    first = _serves(server)
-    with Load(server) as load:
-        header = folder / "router.json"
-        header.write_text(header.read_text().replace('"rho": 300.0', '"rho": 301.0'))
-        told = wait(lambda: server.metrics().get("cabs_keeper_failures_total", 0.0) > 0)
-        time.sleep(1.0)
-    good = told and _serves(server) == first and set(load.seen) == {"200"}
-    good = bool(good)
-    return good, f"{dict(load.seen)}, counted: {bool(told)}, the old one serves: {_serves(server) == first}"
-
-
-@behaviour(short=True)
-def the_upstreams_file_changes(stage: Stage) -> Seen:
-    """upstreams.yaml changes under load, then lacks a model -> taken up, no request fails; what was there
-    serves on, /readyz says so"""
-    server = stage.fresh()
-    path = server.folder / "upstreams.yaml"
-    file, first = json.loads(path.read_text()), server.arms[0]
-    with Load(server) as load:
-        file["models"][first]["model"] = "another-name"
-        path.write_text(json.dumps(file))
-        taken = wait(lambda: "another-name" in server.ask(model=first).text, 15.0)
-        lacking = {**file, "models": {k: v for k, v in file["models"].items() if k != first}}
-        path.write_text(json.dumps(lacking))
-        told = wait(lambda: [p for p in server.problems() if first in p], 15.0)
-        still = server.ask(model=first).status_code
-        path.write_text(json.dumps(file))
-        well = wait(lambda: not server.problems(), 15.0)
-    good = bool(taken and told and well) and still == 200 and set(load.seen) == {"200"}
-    return good, f"{dict(load.seen)}, taken up: {bool(taken)}, told: {told}, well again: {bool(well)}"
 
 
 @behaviour()

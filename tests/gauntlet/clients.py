@@ -8,10 +8,14 @@ import shutil
 import subprocess
 from typing import Any
 
-from .callers import keyed
 from .conversations import TOOL, ruled
 from .play import Seen, Skip, behaviour
 from .stage import TEXT, Server, Stage, user
+
+
+def keyed(stage: Stage) -> Server:
+    """A server that asks for keys."""
+    return stage.server("keyed", environment={"CABS_SERVER_KEYS": "one=key-of-one-1"})
 
 
 def _openai(server: Server, **options: Any) -> Any:

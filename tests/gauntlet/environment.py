@@ -4,7 +4,6 @@ clients."""
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +22,12 @@ REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 
 def make_routers(folder: Path) -> Path:
     """Bundles of the small pool of the router's own tests, named by their policies."""
-    path = ROOT / "tests" / "core" / "router" / "conftest.py"
-    for place in (path.parent, ROOT / "tests"):
-        if str(place) not in sys.path:
-            sys.path.append(str(place))
-    spec = importlib.util.spec_from_file_location("router_conftest", path)
-    assert spec is not None and spec.loader is not None
-    support = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(support)
-    pool = ModelPool.model_validate(support.POOL)
-    made = support.make_artifacts(folder / "artifacts", pool)
+    if str(ROOT / "tests") not in sys.path:
+        sys.path.append(str(ROOT / "tests"))
+    from small_router import POOL, make_artifacts
+
+    pool = ModelPool.model_validate(POOL)
+    made = make_artifacts(folder / "artifacts", pool)
     for policy in POLICIES:
         build_bundle(folder / policy, pool, made, policy=policy, rho=300.0, epsilon=0.1)
     return folder

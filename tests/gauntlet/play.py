@@ -11,8 +11,7 @@ from typing import Any
 
 from .stage import Stage
 
-THEMES = "answers streams counts conversations endpoints callers attacks scores budgets state bundles".split()
-THEMES += ["clients", "plugin"]
+THEMES = "streams counts conversations attacks budgets state bundles clients plugin".split()
 Seen = tuple[bool, Any]
 _ALL: list[Behaviour] = []
 

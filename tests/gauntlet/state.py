@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import resource
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,10 +16,9 @@ from pathlib import Path
 import requests
 
 from benchmarks.postgres import PASSWORD, Postgres, program
-from cabs_core.router import EventLog
 
 from .play import Seen, Skip, behaviour
-from .stage import ROOT, Server, Stage, user, wait
+from .stage import Server, Stage, user, wait
 
 
 class Load(threading.Thread):
@@ -182,27 +179,6 @@ def full_disk(stage: Stage) -> Seen:
     )
 
 
-@behaviour(short=True)
-def killed(stage: Stage) -> Seen:
-    """kill -9 under load, started again -> every acknowledged decision is in the log, scores of before still
-    count"""
-    server = stage.fresh("hier_mix")
-    with Load(server, patient=True) as load:
-        time.sleep(1.5)
-        server.post("/v1/feedback", {"id": wait(lambda: load.decided)[0], "score": 1.0})
-        server.kill()
-        server.start()
-        time.sleep(1.5)
-    rows = {d.id for d in server.rows()}
-    lost = set(load.decided) - rows
-    again = server.post("/v1/feedback", {"id": load.decided[0], "score": 1.0}).json()["result"]
-    good = set(load.seen) <= {"200", "away"} and not lost and again == "duplicate"
-    return (
-        good,
-        f"{dict(load.seen)}, {len(lost)} of {len(load.decided)} decisions lost, the score again: {again}",
-    )
-
-
 @behaviour()
 def asked_to_stop(stage: Stage) -> Seen:
     """SIGTERM while a stream runs -> the stream ends whole, the server stops by itself"""
@@ -217,47 +193,6 @@ def asked_to_stop(stage: Stage) -> Seen:
     rest = [first, *lines]
     code = server.process.wait(30)
     return b"data: [DONE]" in rest, f"ended whole: {b'data: [DONE]' in rest}, exit code {code}"
-
-
-@behaviour(short=True)
-def asked_to_stop_beside_a_stream_without_end(stage: Stage) -> Seen:
-    """SIGTERM while a stream goes on for ever, --grace 2 -> it is cut, logged with its cost, and what was
-    learnt is saved"""
-    server = stage.fresh("hier_mix", options=("--grace", "2", "--workers", "2"))
-    server.behave(dict.fromkeys(range(4), "endless"))
-    name = server.post("/v1/decision", {"text": "a question"}).json()["id"]
-    server.post("/v1/feedback", {"id": name, "score": 1.0})
-    body = {"model": "cabs", "messages": user("A question to stream."), "stream": True}
-    answer = server.http.post(f"{server.url}/v1/chat/completions", json=body, stream=True)
-    lines = answer.iter_lines()
-    next(lines)
-    begin = time.monotonic()
-    server.kill(signal.SIGTERM)
-    seconds = time.monotonic() - begin
-    (row,) = [d for d in server.rows() if d.id == answer.headers["x-cabs-decision"]]
-    saved = [json.loads(p.read_text())["learnt"] for p in server.folder.glob("log.learned/*/learned.json")]
-    good = seconds < 30 and row.status == "broken" and bool(row.cost) and saved == [1]
-    return (
-        good,
-        f"ended after {seconds:.1f} s, the call {row.status} at {row.cost} USD, scores saved: {saved}",
-    )
-
-
-@behaviour(short=True)
-def the_parent_is_killed(stage: Stage) -> Seen:
-    """kill -9 of the parent of two workers -> none is left, the port is free"""
-    server = stage.fresh(options=("--workers", "2"))
-    assert server.process is not None
-    before = _workers(server)
-    os.kill(server.process.pid, signal.SIGKILL)
-    server.process.wait()
-    gone = wait(
-        lambda: not any(Path(f"/proc/{p}/fd").exists() and os.listdir(f"/proc/{p}/fd") for p in before), 40.0
-    )
-    server.start()
-    return len(before) == 2 and bool(
-        gone
-    ), f"{len(before)} workers, gone: {bool(gone)}, started again at the port"
 
 
 @behaviour()
@@ -300,7 +235,7 @@ def a_worker_hangs(stage: Stage) -> Seen:
     return good, f"{dict(seen)}, the same workers: {_workers(server) == before}"
 
 
-@behaviour()
+@behaviour(short=True)
 def a_worker_dies(stage: Stage) -> Seen:
     """One of two workers is killed with -9 -> the other answers at once, a new one is started"""
     server = stage.server("two workers", options=("--workers", "2"))
@@ -314,35 +249,3 @@ def a_worker_dies(stage: Stage) -> Seen:
     again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before), 30.0)
     good = set(seen) == {200} and bool(again)
     return good, f"{seen.count(200)} of 10 answered, two workers again: {bool(again)}"
-
-
-@behaviour()
-def compacted(stage: Stage) -> Seen:
-    """`cabs-router log compact` beside a running server -> it serves on, counters and spending stay"""
-    server = stage.fresh()
-    for i in range(30):
-        server.ask(user(f"Question {i}"))
-    server.rows()
-    before = {
-        k: v for k, v in server.metrics().items() if k in ("cabs_decisions_total", "cabs_spent_usd_total")
-    }
-    command = [
-        sys.executable,
-        "-c",
-        "from cabs_server.main import main; main()",
-        "log",
-        "compact",
-        "--older-than",
-        "0",
-        "--router",
-        str(server.router),
-        "--log",
-        server.log,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    found = server.metrics()
-    good = done.returncode == 0 and before.items() <= found.items() and server.ask().status_code == 200
-    events = EventLog(server.log, read_only=True)
-    left = len(events.decisions())
-    events.close()
-    return good and left < 30, f"{done.stdout.strip() or done.stderr[-200:]}; {before}"
