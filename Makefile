@@ -19,7 +19,7 @@ help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the quick tests; test-all: also the slow ones, real processes, a browser, Ray, PostgreSQL"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
-	@echo "make gauntlet set up, play clients, attackers and failures against servers that run and the LiteLLM plug-in"
+	@echo "make gauntlet set up, play clients, attackers and failures against servers that run"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, measure speed beside them"
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
@@ -58,7 +58,7 @@ test-all: test
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
 
-# OpenAI's, Anthropic's, LangChain's and LiteLLM's packages go into build/gauntlet, not beside the project's.
+# OpenAI's, Anthropic's and LangChain's packages go into build/gauntlet, not beside the project's.
 gauntlet: venv
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.gauntlet $(GAUNTLET_ARGS)
 

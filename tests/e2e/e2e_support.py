@@ -144,13 +144,6 @@ def drop_pool(home: Path, name: str) -> Path:
     return homes.drop(home, name, queries=200, budget=0)
 
 
-def at_work(home: Path, folder: str) -> bool:
-    """Whether a stage is writing now: a temporary folder, or some of the marts but not the database yet."""
-    if folder == "marts":
-        return len(list((home / "artifacts" / folder).glob("*.parquet"))) >= 3
-    return any((home / "artifacts").glob(f"{folder}/.*.tmp"))
-
-
 def records(home: Path) -> dict[str, bytes]:
     """{cell: its record} of all replays: equal bytes mean that nothing was computed again."""
     replays = home / "artifacts" / "replay"

@@ -137,6 +137,23 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             and all(d.cost and d.cost > 0 for d in rows)
         )
         assert len(log.rewards()) == 2
+        failing = rows[-1].arm
+        names = {
+            entry["model_info"]["id"]: entry["litellm_params"]["model"].partition("/")[2]
+            for entry in yaml.safe_load(block("yaml"))["model_list"]
+        }
+        requests.post(f"http://127.0.0.1:{upstream}/behave", json={names[failing]: "broken"}, timeout=60)
+        body["messages"][0]["content"] = "And four?"
+        again = [
+            requests.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=120)
+            for _ in range(6)
+        ]
+        assert {a.status_code for a in again} == {200}, [a.text for a in again]
+        wait_for("their ends", lambda: all(d.status != "decided" for d in log.decisions()), 30)
+        calls = [[d for d in log.decisions() if d.call_id == a.headers["x-litellm-call-id"]] for a in again]
+        for tries in calls:  # each retry another model and a closed row
+            assert len({d.arm for d in tries}) == len(tries) and tries[-1].status == "answered"
+            assert all((d.status == "error") == (d.arm == failing) for d in tries)
         log.close()
     finally:
         with contextlib.suppress(ProcessLookupError):

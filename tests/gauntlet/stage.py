@@ -47,96 +47,13 @@ def user(content: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": content}]
 
 
-class Served:
-    """A process in front of the stand-in upstream: how it is started and killed, what it is asked, what is in
-    its log.
+class Server:
+    """`cabs-router serve` in a process of its own, before the stand-in upstream.
 
     Args:
-        folder: for all that it writes. provider: port of the stand-in. names: of its models there, in the
-        order of `arms`.
-        log: place of the log. health: path that answers with 200 once it serves.
-    """
-
-    def __init__(self, folder: Path, provider: int, arms: list[str], names: list[str], log: str, health: str):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.provider, self.arms, self.names = (
-            folder,
-            f"http://127.0.0.1:{provider}",
-            arms,
-            names,
-        )
-        self.log, self.health, self.port = log, health, free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.http = requests.Session()
-        self.http.trust_env = False
-
-    def launch(self, command: list[str], environment: Mapping[str, str], seconds: float) -> None:
-        """Start it, and wait until it answers."""
-        with open(self.folder / "said.txt", "ab") as out:
-            self.process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=dict(environment),
-                start_new_session=True,
-            )
-        if not wait(self._lives, seconds):
-            raise RuntimeError(f"it did not start: {self.said()[-1500:]}")
-
-    def _lives(self) -> bool:
-        assert self.process is not None and self.process.poll() is None, self.said()[-1500:]
-        with suppress(requests.RequestException):
-            return self.http.get(f"{self.url}{self.health}", timeout=5.0).status_code == 200
-        return False
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        """End it with all its workers."""
-        if self.process is not None and self.process.poll() is None:
-            if number == signal.SIGKILL:
-                os.killpg(self.process.pid, number)
-            else:
-                self.process.send_signal(number)
-            self.process.wait(60)
-
-    def said(self) -> str:
-        """What it wrote to its standard streams."""
-        return (self.folder / "said.txt").read_text("utf-8", "replace")
-
-    def behave(self, words: Mapping[int, str]) -> None:
-        """Have models behave as the words of the stand-in say; '' behaves well."""
-        self.http.post(f"{self.provider}/behave", json={self.names[i]: w for i, w in words.items()})
-
-    def post(self, path: str, body: Any, **options: Any) -> requests.Response:
-        """POST of JSON."""
-        return self.http.post(f"{self.url}{path}", json=body, timeout=90.0, **options)
-
-    def settled(self, there: Callable[[list[Logged]], bool]) -> list[Logged]:
-        """The log, once every call has ended and `there` holds of it."""
-        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
-        found: list[Logged] = []
-
-        def ended() -> bool:
-            found[:] = events.decisions()
-            return there(found) and all(d.status != "decided" for d in found)
-
-        try:
-            wait(ended, 15.0)
-            return found
-        finally:
-            events.close()
-
-
-class Server(Served):
-    """`cabs-router serve` in a process of its own.
-
-    Args:
-        router: folder of the bundle. changes: {number of a model: fields of its upstream}. whole: fields of
-        the
-            upstreams file. log: place of the log; None: a file of its own. options: of the command.
-            environment: variables.
+        folder: for all that it writes. router: folder of the bundle. provider: port of the stand-in.
+        changes: {number of a model: fields of its upstream}. whole: fields of the upstreams file.
+        log: its place; None: a file of its own. options: of the command. environment: variables.
     """
 
     def __init__(
@@ -151,9 +68,16 @@ class Server(Served):
         options: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ):
-        self.router, arms = router, read_manifest(router, verify=False).names
-        names = [f"{folder.name}-{i}" for i in range(len(arms))]
-        super().__init__(folder, provider, arms, names, log or str(folder / "log.sqlite"), "/healthz")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.router, self.port = folder, router, free_port()
+        self.arms = read_manifest(router, verify=False).names
+        #: of its models at the stand-in, in the order of `arms`
+        self.names = [f"{folder.name}-{i}" for i in range(len(self.arms))]
+        self.provider, self.url = f"http://127.0.0.1:{provider}", f"http://127.0.0.1:{self.port}"
+        self.log = log or str(folder / "log.sqlite")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.http = requests.Session()
+        self.http.trust_env = False
         common = {
             "url": f"{self.provider}/v1",
             "price": PRICE,
@@ -195,7 +119,45 @@ class Server(Served):
             "CABS_LOG": self.log,  # a URL with a password is taken from here only
             **self.environment,
         }
-        self.launch(command, keep | more, 120.0)
+        with open(self.folder / "said.txt", "ab") as out:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=keep | more,
+                start_new_session=True,
+            )
+        if not wait(self._lives, 120.0):
+            raise RuntimeError(f"it did not start: {self.said()[-1500:]}")
+
+    def _lives(self) -> bool:
+        assert self.process is not None and self.process.poll() is None, self.said()[-1500:]
+        with suppress(requests.RequestException):
+            return self.http.get(f"{self.url}/healthz", timeout=5.0).status_code == 200
+        return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End it with all its workers."""
+        if self.process is not None and self.process.poll() is None:
+            if number == signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
+            self.process.wait(60)
+
+    def said(self) -> str:
+        """What it wrote to its standard streams."""
+        return (self.folder / "said.txt").read_text("utf-8", "replace")
+
+    def behave(self, words: Mapping[int, str]) -> None:
+        """Have models behave as the words of the stand-in say; '' behaves well."""
+        self.http.post(f"{self.provider}/behave", json={self.names[i]: w for i, w in words.items()})
+
+    def post(self, path: str, body: Any, **options: Any) -> requests.Response:
+        """POST of JSON."""
+        return self.http.post(f"{self.url}{path}", json=body, timeout=90.0, **options)
 
     # -- the stand-in upstream
     # ----------------------------------------------------------------------------------
@@ -220,11 +182,6 @@ class Server(Served):
         bill = self.http.get(f"{self.provider}/bill").json()
         accounts = [bill.get(name, dict.fromkeys(("charged", "input", "output"), 0)) for name in self.names]
         return [(account["charged"], account["input"], account["output"]) for account in accounts]
-
-    def received(self, number: int) -> dict[str, Any]:
-        """{headers, body} of the last call of a model."""
-        found: dict[str, Any] = self.http.get(f"{self.provider}/seen").json()[self.names[number]]
-        return found
 
     # -- asking
     # -------------------------------------------------------------------------------------------------
@@ -262,13 +219,18 @@ class Server(Served):
 
     def rows(self) -> list[Logged]:
         """The log, once every call has ended."""
-        return self.settled(lambda rows: True)
+        events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
+        found: list[Logged] = []
 
-    def of(self, answer: requests.Response) -> list[Logged]:
-        """The attempts at a request, once they have ended."""
-        name = answer.headers["x-request-id"]
-        found = self.settled(lambda rows: any(d.call_id == name for d in rows))
-        return [d for d in found if d.call_id == name]
+        def ended() -> bool:
+            found[:] = events.decisions()
+            return all(d.status != "decided" for d in found)
+
+        try:
+            wait(ended, 15.0)
+            return found
+        finally:
+            events.close()
 
 
 class Stage:

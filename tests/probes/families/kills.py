@@ -17,7 +17,7 @@ from ..runner import Nonsense
 COUNT, QUICK, WHOLE_RUNS = 20, 1, True
 LIMIT = 1800.0
 #: kills before a run may end
-KILLS = 5
+KILLS = 7
 #: what is new below CABS_HOME while a stage is at work, or when it has just ended
 MOMENTS = {
     "start": "dagster/dagster.yaml",
@@ -44,7 +44,7 @@ def probe(tally, rng, ready: dict[str, str]) -> None:
         home = Path(folder)
         homes.drop(home, MINE)
         # roughly in the order of the chain, so that most of them find their stage still to be done
-        moments = sorted(rng.choice(len(ORDER), KILLS).tolist())
+        moments = sorted(rng.choice(len(ORDER), KILLS, replace=False).tolist())
         for moment in (ORDER[i] for i in moments):
             where = _killed(home, moment, delay=float(rng.choice([0.0, 0.003, 0.03, 0.3]) * rng.random()))
             tally.calls[f"killed in {where}"] += 1
