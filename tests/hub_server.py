@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -21,9 +20,6 @@ class HubState:
     files: dict[str, bytes] = field(default_factory=dict)
     commit: str = COMMIT
     cut_after: list[int] = field(default_factory=list)  #: GETs that send only so many bytes, then hang up
-    stall_after: dict[str, int] = field(default_factory=dict)
-    """Bytes of the file of this name that are sent at once; the rest trickles, a byte every 50 ms."""
-    stalled: threading.Event = field(default_factory=threading.Event)  #: set when a file begins to trickle
     refuse: list[int] = field(default_factory=list)  #: statuses to answer first, to any request
     missing_code: str = "EntryNotFound"
     ignore_ranges: bool = False
@@ -85,14 +81,7 @@ class HubServer:
                 self.end_headers()
                 if not body:
                     return
-                slow = state.stall_after.get(self.path.rpartition("/")[2])
-                if slow is not None:
-                    self.wfile.write(part[:slow])
-                    for i in range(slow, len(part)):
-                        state.stalled.set()
-                        self.wfile.write(part[i : i + 1])
-                        time.sleep(0.05)
-                elif state.cut_after:
+                if state.cut_after:
                     self.wfile.write(part[: state.cut_after.pop(0)])
                     self.wfile.flush()
                     self.close_connection = True

@@ -88,6 +88,18 @@ def test_a_lost_artifact_is_made_again_and_nothing_else(world: Path) -> None:
     }
 
 
+def test_a_replay_that_fails_is_said_and_there_is_no_new_verdict(world: Path) -> None:
+    cell, report = ArtifactStore().folder(("replay", "tiny", "0500", "lin_ucb")), ("reports", "tiny")
+    for parts in (("replay", "tiny", "0500", "lin_ucb"), report):
+        ArtifactStore().delete(parts)
+    cell.symlink_to("nowhere")  # no folder can be put in its place
+    done = cabs("run", "tiny")
+    assert done.exit_code == 2 and "1 of 2 rhos are incomplete, so there is no new verdict" in done.output
+    assert "lin_ucb" in done.output and not ArtifactStore().folder(report).exists()
+    cell.unlink()
+    assert cabs("run", "tiny").exit_code == 0 and ArtifactStore().folder(report).is_dir()
+
+
 def test_an_altered_replay_is_made_again_before_anything_is_shown(world: Path) -> None:
     path = ArtifactStore().folder(("replay", "tiny", "0000", "random")) / "trials.parquet"
     good = path.read_bytes()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -97,20 +96,3 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
     parents = {run["tags"].get("dagster/parent_run_id") for run in runs if run["status"] == "SUCCESS"}
     assert len(failed) == 2 and failed <= parents, runs
     assert fingerprints(home) == fingerprints(finished_once)
-
-
-@pytest.mark.skipif(
-    sys.platform != "linux", reason="elsewhere nobody tells a child that its parent was killed"
-)
-@pytest.mark.parametrize("victim", ["-m dagster dev", "cabs_dagster.cli"])
-def test_nothing_is_left_of_it_when_a_part_is_killed(victim: str, tmp_path: Path) -> None:
-    dev = Dev(tmp_path)
-    try:
-        wait_for("dagster dev", dev.ready, 90)
-        alive = processes(tmp_path)
-        [pid] = [pid for pid, line in alive.items() if victim in line]
-        assert len(alive) >= 4, alive
-        os.kill(pid, signal.SIGKILL)
-        wait_for_the_end(tmp_path, dev)
-    finally:
-        dev.stop()

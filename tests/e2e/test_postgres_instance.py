@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from e2e_support import cabs, drop_pool, patience
+from e2e_support import drop_pool, patience
 
 from benchmarks.postgres import Postgres, program
 from cabs_core.base.errors import CabsError
@@ -40,17 +40,6 @@ def on_postgres(server: dict[str, str], cabs_home: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv(name, value)
     (cabs_home / "dagster" / "dagster.yaml").write_text(template("postgres"))
     return cabs_home
-
-
-def test_runs_are_kept_in_postgres(server: dict[str, str], on_postgres: Path) -> None:
-    drop_pool(on_postgres, "kept")
-    wanted = ("run", "--pool", "kept", "--rho", "777", "--policies", "random", "--no-report")
-    for expected in ("2 runs in", "0 runs in"):
-        assert expected in cabs(on_postgres, *wanted, **server)
-    with open_instance() as instance:
-        assert instance.get_materialized_partitions(dg.AssetKey("replay")) == {"kept|0777"}
-        assert [run.status for run in instance.get_runs()] == [dg.DagsterRunStatus.SUCCESS] * 2
-    assert not list((on_postgres / "dagster").rglob("*.db"))
 
 
 def test_the_sensor_ticks_and_a_killed_run_is_marked(on_postgres: Path) -> None:

@@ -333,11 +333,6 @@ def test_calibration_by_hand(evidence):
     assert bins["count"].sum() == evidence.problem.scores.size
 
 
-def test_prompts_are_escaped_on_the_page(pages):
-    page = pages[1].path.read_text(encoding="utf-8")
-    assert "prompt of &lt;b&gt;q" in page and "prompt of <b>q" not in page
-
-
 # ---- the decision
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.paths import PACKED
-from cabs_core.data.tables import Place, number_column, open_table, read_records, text_column
+from cabs_core.data.tables import number_column, open_table, read_records, text_column
 
 PROMPTS = ["NA", "null", 'says "hi",\nthen goes', "line\u2028separator and \x85", "é 👍", "=1+1", "None"]
 FRAME = pd.DataFrame({"prompt": PROMPTS, "model": list("ababaab"), "score": [1, 0, 1, 0, 1, 0, 1]})
@@ -278,12 +278,3 @@ def test_samples_of_another_document_are_not_joined(tmp_path: Path) -> None:
     harness(tmp_path, "b", "t", [sample(0, "p", acc=1.0) | {"doc_hash": "other"}])
     with pytest.raises(DataError, match="document 0 of task t is another one than in"):
         open_table(tmp_path).read(["prompt"])
-
-
-def test_words_for_scores_and_rounding() -> None:
-    words = pd.Series(["Thumbs-Up", "dislike", "👎", "1.0000000000000002", "-1e-17", "87 %"], dtype=object)
-    found = number_column(words, "score", Place("t", 1, "score"))
-    np.testing.assert_array_equal(found, [1, 0, 0, 1, 0, 0.87])
-    assert number_column(pd.Series([1 + 1e-12]), "propensity", Place("t", 1, "p")) == 1.0
-    with pytest.raises(DataError, match=r"score is 1\.2; .*set score_range to the range that they can have$"):
-        number_column(pd.Series([1.2, 0.5, 0.1]), "score", Place("t", 1, "score"))

@@ -92,28 +92,6 @@ def test_a_large_table_is_told_what_it_will_take(cabs_home: Path, tmp_path: Path
     assert "processor time" in fitted.text and "embedding" not in fitted.text
 
 
-MISTAKES = {
-    "wrong column": (lambda f: f.rename(columns={"score": "quality"}), "no column 'score'"),
-    "scores of 0 to 100": (lambda f: f.assign(score=f["score"] * 100), "set score_range: [0, 100]"),
-    "no cost": (lambda f: f.drop(columns="cost"), "give prices (USD per 1M tokens) or cost_per_call"),
-    "euros": (lambda f: f.assign(cost="€" + f["cost"].astype(str)), "Write costs as plain numbers of USD"),
-    "a query twice": (
-        lambda f: pd.concat([f, f.iloc[[3]]]),
-        "query 'q1', model 'small' stands already in row 5",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", MISTAKES)
-def test_adding_refuses_typical_mistakes_with_the_fix(cabs_home: Path, tmp_path: Path, case: str) -> None:
-    from cabs_dagster.cli import main
-
-    change, expected = MISTAKES[case]
-    added = CliRunner().invoke(main, ["pool", "add", str(given(tmp_path, change(support_table(60))))])
-    assert added.exit_code == 2 and expected in added.output, added.output
-    assert not (cabs_home / "pools").exists(), "nothing is copied"
-
-
 def _cell(column: str, value: str):
     return lambda f: f.assign(**{column: f[column].astype(str).where(f.index != 5, value)})
 
