@@ -9,7 +9,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -33,6 +35,22 @@ replay: {trials: 2, rhos: [0, 500]}
 tuning_budget: 0
 policies: [random, best_single, lin_ucb]
 """
+
+
+def cabs(*words: str):
+    """`cabs WORDS` in this process: click's result."""
+    from click.testing import CliRunner
+
+    from cabs_dagster.cli import main
+
+    return CliRunner().invoke(main, list(words))
+
+
+def output_of(*words: str, code: int = 0) -> str:
+    """What `cabs WORDS` prints, which ends with this code."""
+    done = cabs(*words)
+    assert done.exit_code == code, (words, done.output, done.exception)
+    return done.output
 
 
 @contextmanager
@@ -72,6 +90,14 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
 def chain_of(pool: str = "tiny") -> Chain:
     """The chain of a pool as it is on disk now."""
     return Chain(ArtifactStore(), find_pool(pool))
+
+
+def event_row(name: str, arm: str = "x", **more) -> dict[str, Any]:
+    """A decision between two arms as `EventLog.add_decisions` takes it."""
+    half = np.array([0.5, 0.5])
+    about = {"id": name, "ts": 0.0, "bundle": "b", "arm": arm, "p": 0.5, "pmf": half, "target": half}
+    about |= {"rho": 0.0, "mode": "route", "prompt_hash": "h", "prompt_length": 9.0, "decision": "{}"}
+    return about | more
 
 
 def stand_in(text: str = "stand-in", **summary):

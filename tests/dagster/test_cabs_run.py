@@ -11,25 +11,19 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
-from tests_support import TINY, chain_of, home_with
+from tests_support import TINY, cabs, chain_of, home_with
 
 from cabs_core.base.catalog import policies
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
 from cabs_core.report.plots.page import start_bundling, vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
-from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
 from dbt_like_sql import execute, get_model
 from dbt_like_sql.freshness import Marts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def cabs(*words: str) -> Result:
-    return CliRunner().invoke(main, list(words))
 
 
 @pytest.fixture(scope="module")

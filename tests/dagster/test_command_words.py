@@ -10,16 +10,12 @@ from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
+from tests_support import cabs
 
 from cabs_core.base.catalog import policies
 from cabs_core.base.paths import cabs_home
 from cabs_core.data.pools import list_pools
 from cabs_dagster.cli import main
-
-
-def cabs(*words: str) -> Result:
-    return CliRunner().invoke(main, list(words))
 
 
 def completed(*words: str) -> list[str]:

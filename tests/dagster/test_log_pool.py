@@ -13,8 +13,7 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
-from tests_support import TINY, chain_of, home_with
+from tests_support import TINY, cabs, chain_of, home_with
 
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.outcomes import Outcomes, load_outcomes
@@ -25,7 +24,6 @@ from cabs_core.router import Router, read_manifest
 from cabs_core.router.build import build_bundle
 from cabs_core.router.compare_on_log import compare_on_log
 from cabs_core.router.policies_on_log import held_out, probabilities
-from cabs_dagster.cli import main
 from cabs_dagster.due import Due
 from cabs_dagster.instance import open_instance
 from cabs_dagster.jobs import PREPARE, RESULTS
@@ -49,10 +47,6 @@ tuning_budget: 2
 policies: [random, best_single, ridge, lin_ucb, dr_policy]
 router: {policy: ridge, rho: 500}
 """
-
-
-def cabs(*words: str) -> Result:
-    return CliRunner().invoke(main, list(words))
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
-from tests_support import TINY, chain_of, home_with
+from tests_support import TINY, chain_of, home_with, output_of
 
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.data.inputs import split_of
@@ -16,7 +15,6 @@ from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
 from cabs_core.router import Router, roll_back
-from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.due import Due, Part
 from cabs_dagster.instance import open_instance
@@ -33,12 +31,6 @@ def pool_of(models: list[str]) -> str:
     return f"{TINY}models: [{', '.join(models)}]\nrouter: {{policy: lin_ucb, add_models: true}}\n"
 
 
-def cabs(*words: str) -> str:
-    done = CliRunner().invoke(main, list(words))
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -> None:
     with home_with(pool_of(FEW), tmp_path):
         for name in chain_of().stages:
@@ -51,7 +43,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
             served.feedback(served.route(f"a question {i}").id, score=1.0)
 
         (tmp_path / "pools" / "tiny.yaml").write_text(pool_of([*FEW, NEW]))
-        first = cabs("plan", "tiny").splitlines()[0].split()
+        first = output_of("plan", "tiny").splitlines()[0].split()
         assert first[:2] == ["deployed_router", "waiting"] and f"does not choose {NEW} yet" in " ".join(first)
         assert joins()[0].assets == ("outcomes", "splits", "deployed_router")
         (request,) = chain_requests("tiny", joins(), "c")
@@ -63,7 +55,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
             runner = Runner(instance)
             runner.execute(JOIN, "tiny", joins()[0].assets, {})
         assert chain_of().store.record(("oracles", "tiny")).created == before.created  # it waited for none
-        line = cabs("plan", "tiny").splitlines()[0]
+        line = output_of("plan", "tiny").splitlines()[0]
         assert "fresh" in line and "figures and report are not of its models" in line
         grown = Router.load(place, log=log)
         assert grown.arms == [*FEW, NEW] and grown.manifest.provenance["continued"]["rewards"] == 5

@@ -15,24 +15,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from tests_support import output_of
 
 from cabs_core.base.paths import pools_dir
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
-from cabs_dagster.cli import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def cabs(*words: str, code: int = 0) -> str:
-    done = CliRunner().invoke(main, list(words))
-    assert done.exit_code == code, (words, done.output, done.exception)
-    return done.output
-
-
 def prune_all() -> None:
-    cabs("prune", "--older-than", "0", "--delete")
+    output_of("prune", "--older-than", "0", "--delete")
     assert not list(ArtifactStore().root.glob(f"replay/*/*/*/{TRACE_FILE}"))
 
 
@@ -73,7 +66,7 @@ def edited(**changes) -> None:
 
 def shown() -> dict[str, bytes]:
     """The verdict and the tables of the report, by name."""
-    folder = Path(cabs("report", "--pool", "tiny").strip()).parent
+    folder = Path(output_of("report", "--pool", "tiny").strip()).parent
     files = [
         path
         for path in folder.rglob("*")
@@ -87,7 +80,7 @@ def stale() -> list[str]:
     record."""
     made = [
         row["target"] + " " + row["partition"]
-        for row in json.loads(cabs("plan", "tiny", "--json"))
+        for row in json.loads(output_of("plan", "tiny", "--json"))
         if row["state"] != "fresh"
     ]
     return [name for name in made if not re.match("staging/|mart|marts/|report|leaderboard", name)]
@@ -96,21 +89,21 @@ def stale() -> list[str]:
 def test_pruned_after_every_step(ran: Path) -> None:
     """A report made without traces is the one made with them; a policy is added while other processes prune
     and run."""
-    before, rows = shown(), cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
+    before, rows = shown(), output_of("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
     assert {"tasks.csv", "propensities.csv", "verdict.json"} <= set(before)
     prune_all()
     assert stale() == []
-    cabs("check", "--pool", "tiny", "--quick")
+    output_of("check", "--pool", "tiny", "--quick")
     shutil.rmtree(ArtifactStore().root / "reports" / "tiny")
-    cabs("run", "tiny")
+    output_of("run", "tiny")
     assert shown() == before and stale() == []
     edited(policies=[*yaml.safe_load((pools_dir() / "tiny.yaml").read_text())["policies"], "cabs_c_linear"])
     assert any("cabs_c_linear" in name for name in stale())
     with pruning(), other_run("--force", "--policies", "random"):
-        cabs("run", "tiny")
-    cabs("run", "tiny")
+        output_of("run", "tiny")
+    output_of("run", "tiny")
     assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
     prune_all()
-    cabs("check", "--pool", "tiny")
-    assert cabs("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows
-    cabs("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")
+    output_of("check", "--pool", "tiny")
+    assert output_of("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows
+    output_of("report", "--pool", "tiny", "--goal", "value_per_right_answer: 0.02")

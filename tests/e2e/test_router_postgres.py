@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from e2e_support import patience
 from small_router import POOL, make_artifacts
+from tests_support import event_row
 
 from benchmarks.postgres import PASSWORD, Postgres, program
 from cabs_core.base.errors import RouterError
@@ -45,25 +46,9 @@ def bundle(tmp_path_factory) -> Path:
 
 
 def row(name: str) -> dict:
-    return {
-        "id": name,
-        "ts": 1.0,
-        "bundle": "b",
-        "arm": "x",
-        "p": 0.25,
-        "pmf": np.array([0.25, 0.75]),
-        "target": np.array([0.0, 1.0]),
-        "available": np.array([True, False]),
-        "rho": 300.0,
-        "mode": "route",
-        "expected_cost": None,
-        "prompt_hash": "h",
-        "prompt_length": 3.0,
-        "prompt": None,
-        "embedding": np.array([0.1, 0.2], dtype=np.float32),
-        "decision": "{}",
-        "call_id": f"call {name}",
-    }
+    arms = {"pmf": np.array([0.25, 0.75]), "target": np.eye(2)[1], "available": np.array([True, False])}
+    text = {"embedding": np.array([0.1, 0.2], dtype=np.float32), "call_id": f"call {name}"}
+    return event_row(name, ts=1.0, p=0.25, rho=300.0, prompt_length=3.0, **arms, **text)
 
 
 def story(log: EventLog) -> list:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
 
 import pytest
 from click.testing import CliRunner
@@ -13,15 +12,11 @@ from hypothesis import strategies as st
 
 from benchmarks.arena.__main__ import arena
 from benchmarks.arena.submission import (
-    Chooser,
     arena_score,
-    class_for,
-    read_dataset,
     robustness_score,
     score,
-    write_submission,
 )
-from cabs_core.base.errors import DataError, StorageError
+from cabs_core.base.errors import StorageError
 
 NAMES = {"gpt-4-1106-preview": "gpt-4-turbo", "claude-v1": "claude-3-haiku-20240307"}
 
@@ -68,35 +63,6 @@ def test_the_files_of_a_submission(dataset, make_bundle, test_prompts) -> None:
     assert wrong.exit_code == 2 and "OURS=THEIRS" in wrong.output
 
 
-def test_routerarena_s_own_script_can_ask_it(dataset, make_bundle, test_prompts) -> None:
-    class BaseRouter(ABC):
-        """As in RouterArena: the config by the router's name, and a check of what is returned."""
-
-        def __init__(self, router_name):
-            path = dataset / "router_inference" / "config" / f"{router_name}.json"
-            self.config = json.loads(path.read_text())
-            self.models = self.config["pipeline_params"]["models"]
-
-        @abstractmethod
-        def _get_prediction(self, query): ...
-
-        def get_prediction(self, query):
-            model = self._get_prediction(query)
-            assert model in self.models
-            return model
-
-    bundle = make_bundle("ridge")
-    chooser = Chooser(bundle, NAMES)
-    write_submission(
-        chooser, "ours", dataset / "router_data_10.json", dataset / "router_inference", folder=bundle
-    )
-    router = class_for(BaseRouter)("ours")
-    entries = json.loads((dataset / "router_inference" / "predictions" / "ours.json").read_text())
-    assert [router.get_prediction(e["prompt"]) for e in entries[:10]] == [
-        e["prediction"] for e in entries[:10]
-    ]
-
-
 @given(st.floats(1e-6, 1e4), st.floats(0, 1))
 def test_the_score_is_the_weighted_harmonic_mean(cost, accuracy) -> None:
     c = (math.log2(200) - math.log2(min(max(cost, 0.0044), 200))) / (math.log2(200) - math.log2(0.0044))
@@ -136,31 +102,3 @@ def test_the_figures_of_evaluated_predictions(tmp_path) -> None:
     assert "RouterArena score" in result.output and "robustness 0.5000" in result.output
     as_json = CliRunner().invoke(arena, ["score", str(tmp_path / "p.json"), "--json"])
     assert json.loads(as_json.output)["queries"] == 4
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "no readable JSON"),
-        ("{}", "expected a list of objects"),
-        ('[{"global index": "A_1"}]', "entry 0 has no"),
-        ('[{"global index": "A_1", "prompt": "x"}, {"global index": "A_1", "prompt": "y"}]', "occurs twice"),
-    ],
-)
-def test_files_of_another_form_are_named(tmp_path, text, message) -> None:
-    (tmp_path / "d.json").write_text(text)
-    with pytest.raises(DataError, match=message):
-        read_dataset(tmp_path / "d.json")
-
-
-def test_unknown_models_and_unevaluated_files_are_errors(tmp_path, make_bundle) -> None:
-    bundle = make_bundle("ridge")
-    with pytest.raises(DataError, match="none of the router's models"):
-        Chooser(bundle, {"gpt-9": "x"})
-    with pytest.raises(DataError, match="two models have one name"):
-        Chooser(bundle, {"claude-v1": "x", "gpt-3.5-turbo-1106": "x"})
-    (tmp_path / "p.json").write_text(
-        '[{"global index": "A", "prediction": "m", "accuracy": null, "cost": null}]'
-    )
-    with pytest.raises(DataError, match="no entry has an accuracy"):
-        score(tmp_path / "p.json")

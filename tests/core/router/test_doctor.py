@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests_support import event_row
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.bills import read_invoice
@@ -116,20 +117,8 @@ def test_all_answered_calls_count_and_a_kept_turn_is_compared_by_its_decision(
     first = router.route(test_prompts[0], session="s")
     router.finish(first.id, status="answered", cost=0.4)
     for i in range(3):
-        row = {
-            "id": f"turn{i}",
-            "ts": time.time(),
-            "bundle": router.manifest.id,
-            "arm": first.model,
-            "p": 1.0,
-            "rho": 300.0,
-            "mode": "route",
-            "prompt_hash": "h",
-            "prompt_length": 1.0,
-            "session": "s",
-            "kept": first.id,
-        }
-        router.log.add_decisions([row])
+        turn = {"ts": time.time(), "bundle": router.manifest.id, "session": "s", "kept": first.id}
+        router.log.add_decisions([event_row(f"turn{i}", first.model, p=1.0, rho=300.0, **turn)])
         router.finish(f"turn{i}", status="answered", cost=0.2)
     router.log_call("gpt-4-1106-preview", status="answered", cost=0.03)
     router.route(test_prompts[1])  # no end was logged

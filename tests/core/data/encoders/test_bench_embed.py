@@ -27,21 +27,3 @@ def test_operations_of_a_forward_pass_counted_by_torch():
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(input_ids=torch.ones((2, 40), dtype=torch.int64))
     assert forward.forward_flops(config, np.array([40, 40])) == pytest.approx(counter.get_total_flops())
-
-
-def test_speed_is_measured_on_a_network_without_tokenizer():
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
-    lengths = np.array([10, 20, 30, 40, 50, 60, 10, 20])
-    figures = forward.forward_speed(BertModel(config), config, 50, "cpu", "float32", lengths)
-    assert figures["tokens"] == 240 and figures["tokens_per_second"] > 0 and "fraction_of_peak" not in figures
-    assert 0.0 <= figures["padding_share"] < 0.5
-    assert figures["prompts_per_minute"] == pytest.approx(figures["tokens_per_second"] / 30 * 60)

@@ -71,92 +71,45 @@ def test_abilities_wherever_they_stand():
     assert ChatRequest.read(body).abilities == {"tools", "json_schema"}
 
 
+def said(role: str, *parts: dict, **fields) -> dict:
+    """A request whose one message has these parts and fields."""
+    return {"messages": [{"role": role, **({"content": [*parts]} if parts else {}), **fields}]}
+
+
+def with_tool(**tool) -> dict:
+    """A request of Responses that offers a tool."""
+    return {"input": "x", "tools": [tool]}
+
+
+SIGNED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+SIGNED["extra_content"] = {"google": {"thought_signature": "s"}}
+
+
 @pytest.mark.parametrize(
     ("body", "held"),
     [
         ({"previous_response_id": "r1", "input": "more"}, ("previous_response_id",)),
         ({"conversation": {"id": "c1"}, "input": "more"}, ("conversation",)),
         ({"prompt": {"id": "pmpt_1"}, "input": "more"}, ("prompt",)),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "f1"}}]}]},
-            ("file_id",),
-        ),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [{"type": "document", "source": {"type": "file", "file_id": "f"}}],
-                    }
-                ]
-            },
-            ("file_id",),
-        ),
+        (said("user", {"type": "file", "file": {"file_id": "f1"}}), ("file_id",)),
+        (said("user", {"type": "document", "source": {"type": "file", "file_id": "f"}}), ("file_id",)),
         ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, ("encrypted_content",)),
         ({"input": [{"type": "item_reference", "id": "m1"}]}, ("item_reference",)),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "content": [{"type": "thinking", "thinking": "t", "signature": "s"}],
-                    }
-                ]
-            },
-            ("signature",),
-        ),
-        ({"messages": [{"role": "assistant", "audio": {"id": "a1"}}]}, ("audio.id",)),
-        (
-            {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["v"]}]},
-            ("vector_store_ids",),
-        ),
-        ({"input": "x", "tools": [{"type": "code_interpreter", "container": "cntr_1"}]}, ("container",)),
-        ({"input": "x", "tools": [{"type": "code_interpreter", "container": {"type": "auto"}}]}, ()),
-        (
-            {"input": "x", "tools": [{"type": "code_interpreter", "container": {"file_ids": ["f"]}}]},
-            ("file_ids",),
-        ),
+        (said("assistant", {"type": "thinking", "thinking": "t", "signature": "s"}), ("signature",)),
+        (said("assistant", audio={"id": "a1"}), ("audio.id",)),
+        (with_tool(type="file_search", vector_store_ids=["v"]), ("vector_store_ids",)),
+        (with_tool(type="code_interpreter", container="cntr_1"), ("container",)),
+        (with_tool(type="code_interpreter", container={"type": "auto"}), ()),
+        (with_tool(type="code_interpreter", container={"file_ids": ["f"]}), ("file_ids",)),
         ({"input": [{"id": "msg_1"}, {"role": "user", "content": "more"}]}, ("item_reference",)),
         ({"input": [{"type": "image_generation_call", "id": "ig_1"}]}, ("item_reference",)),
+        (said("assistant", tool_calls=[SIGNED]), ("thought_signature",)),
         (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "tool_calls": [
-                            {
-                                "id": "c",
-                                "type": "function",
-                                "function": {"name": "f", "arguments": "{}"},
-                                "extra_content": {"google": {"thought_signature": "s"}},
-                            }
-                        ],
-                    }
-                ]
-            },
-            ("thought_signature",),
-        ),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "content": "so",
-                        "reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}],
-                    }
-                ]
-            },
+            said("assistant", content="so", reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}]),
             ("reasoning.encrypted",),
         ),
         ({"prompt": "x", "container": None}, ()),
-        (
-            {
-                "messages": [
-                    {"role": "assistant", "content": [{"type": "tool_use", "input": {"file_id": "mine"}}]}
-                ]
-            },
-            (),
-        ),
+        (said("assistant", {"type": "tool_use", "input": {"file_id": "mine"}}), ()),
     ],
 )
 def test_state_that_a_provider_holds(body, held):

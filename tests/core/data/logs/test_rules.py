@@ -227,52 +227,18 @@ def observation(name: str, time: str, **about: Any) -> dict:
     }
 
 
+def mark(number: int, trace: str, value: int, **about: Any) -> dict:
+    """A score in a file of its own."""
+    given = {"name": "thumb", "data_type": "NUMERIC", "source": "API", **about}
+    return {"id": str(number), "trace_id": trace, "value": value, **given}
+
+
 BLOB_SCORES = [
-    {
-        "id": "1",
-        "trace_id": "t",
-        "observation_id": None,
-        "name": "thumb",
-        "value": 1,
-        "data_type": "NUMERIC",
-        "source": "API",
-    },
-    {
-        "id": "2",
-        "trace_id": "t",
-        "observation_id": "a",
-        "name": "thumb",
-        "value": 0,
-        "data_type": "NUMERIC",
-        "source": "API",
-    },
-    {
-        "id": "3",
-        "trace_id": "t",
-        "observation_id": "a",
-        "name": "thumb",
-        "value": 1,
-        "data_type": "NUMERIC",
-        "source": "EVAL",
-    },
-    {
-        "id": "4",
-        "trace_id": "gone",
-        "observation_id": None,
-        "name": "thumb",
-        "value": 1,
-        "data_type": "NUMERIC",
-        "source": "API",
-    },
-    {
-        "id": "5",
-        "trace_id": "t",
-        "name": "remark",
-        "value": 0,
-        "data_type": "TEXT",
-        "string_value": "nice",
-        "source": "API",
-    },
+    mark(1, "t", 1, observation_id=None),
+    mark(2, "t", 0, observation_id="a"),
+    mark(3, "t", 1, observation_id="a", source="EVAL"),
+    mark(4, "gone", 1, observation_id=None),
+    mark(5, "t", 0, name="remark", data_type="TEXT", string_value="nice"),
 ]
 
 

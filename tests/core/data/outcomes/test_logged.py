@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests_support import event_row
 
 from cabs_core.base.errors import DataError, RouterError
 from cabs_core.data.events.log import EventLog
@@ -204,25 +205,7 @@ def append(log: EventLog, frame: pd.DataFrame, keep: bool, start: int = 0) -> No
     names = [str(i) for i in range(start, start + len(frame))]
     pmf = np.array([0.5, 0.3, 0.2])
     log.add_decisions(
-        {
-            "id": name,
-            "ts": 0.0,
-            "bundle": "b",
-            "arm": row.model,
-            "p": row.propensity,
-            "pmf": pmf,
-            "target": pmf,
-            "available": None,
-            "rho": 0.0,
-            "mode": "route",
-            "expected_cost": None,
-            "prompt_hash": "h",
-            "prompt_length": 9.0,
-            "prompt": row.prompt if keep else None,
-            "embedding": None,
-            "decision": "{}",
-            "call_id": None,
-        }
+        event_row(name, row.model, p=row.propensity, pmf=pmf, target=pmf, prompt=row.prompt if keep else None)
         for name, row in zip(names, frame.itertuples(), strict=True)
     )
     for name, row in list(zip(names, frame.itertuples(), strict=True))[:-1]:

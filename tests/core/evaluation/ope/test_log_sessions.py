@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests_support import chain_of, home_with
+from tests_support import chain_of, event_row, home_with
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError, PoolError
@@ -145,27 +145,11 @@ def test_few_conversations_have_wide_intervals() -> None:
 
 
 def test_an_event_log_hands_its_conversations_on(tmp_path: Path, cabs_home: Path) -> None:
-    pmf = np.array([0.5, 0.5])
     frame = calls(60, turns=3)
     with closing(EventLog(tmp_path / "log.sqlite")) as log:
         log.add_decisions(
             [
-                {
-                    "id": str(i),
-                    "ts": 0.0,
-                    "bundle": "b",
-                    "arm": row.model,
-                    "p": 0.5,
-                    "pmf": pmf,
-                    "target": pmf,
-                    "rho": 0.0,
-                    "mode": "route",
-                    "prompt_hash": "h",
-                    "prompt_length": 9.0,
-                    "prompt": row.prompt,
-                    "decision": "{}",
-                    "session": None if i < 3 else row.session,
-                }
+                event_row(str(i), row.model, prompt=row.prompt, session=None if i < 3 else row.session)
                 for i, row in enumerate(frame.itertuples())
             ]
         )
