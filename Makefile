@@ -58,7 +58,7 @@ test-all: test
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
 
-# OpenAI's, Anthropic's and LangChain's packages go into build/gauntlet, not beside the project's.
+# OpenAI's and Anthropic's packages go into build/gauntlet, not beside the project's.
 gauntlet: venv
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.gauntlet $(GAUNTLET_ARGS)
 

@@ -95,9 +95,6 @@ def test_ui_plan_and_run_agree_after_edits_of_a_pool_a_table_and_a_replay(cabs_h
     def another_epsilon() -> None:
         pool.write_text(POOL + "router: {epsilon: 0.07}\n", encoding="utf-8")
 
-    def fewer_trials() -> None:
-        pool.write_text(POOL.replace("trials: 2", "trials: 1"), encoding="utf-8")
-
     def another_table() -> None:
         outcomes.assign(score=1 - outcomes["score"]).to_csv(folder / "table.csv", index=False)
 
@@ -117,7 +114,7 @@ def test_ui_plan_and_run_agree_after_edits_of_a_pool_a_table_and_a_replay(cabs_h
         assert shown_stale(instance, workspace) == waiting
         assert ran(instance) <= waiting
         assert shown_stale(instance, workspace) == planned() == set()
-        for edit in (fewer_trials, another_table, replay.unlink):
+        for edit in (another_table, replay.unlink):
             edit()
             waiting = planned()
             assert {"marts/mart_aiq", "report", "leaderboard"} <= waiting, edit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import time
 from pathlib import Path
 
@@ -63,23 +62,6 @@ def scores_across_a_promotion(stage: Stage) -> Seen:
     after = server.metrics()["cabs_cap_spent_usd"]
     good = bool(swapped) and said == "recorded" and after >= spent > 0
     return good, f"{said}, spent {spent:.4f}, then {after:.4f} USD"
-
-
-@behaviour(short=True)
-def learnt_survives_a_restart(stage: Stage) -> Seen:
-    """Scores, SIGTERM, start -> what was learnt is there at once, from a checkpoint"""
-    folder = _folder(stage, "learnt", "hier_mix")
-    server = stage.fresh(folder)
-    for i in range(20):
-        name = server.ask(user(f"Question {i}")).headers["x-cabs-decision"]
-        server.post("/v1/feedback", {"id": name, "score": i % 2})
-    learnt = wait(lambda: server.metrics().get("cabs_learnt_rewards") == 20)
-    server.kill(signal.SIGTERM)
-    checkpoint = list(server.folder.rglob("learned.json"))
-    server.start()
-    after = server.metrics().get("cabs_learnt_rewards")
-    good = bool(learnt) and after == 20 and bool(checkpoint)
-    return good, f"{after:.0f} of 20 learnt, checkpoints: {len(checkpoint)}"
 
 
 @behaviour()

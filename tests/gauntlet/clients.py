@@ -1,16 +1,26 @@
-"""Clients as people have them: OpenAI's and Anthropic's own packages, LangChain, curl."""
+"""Clients as people have them: OpenAI's and Anthropic's own packages, curl."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
 from typing import Any
 
-from .conversations import TOOL, ruled
 from .play import Seen, Skip, behaviour
 from .stage import TEXT, Server, Stage, user
+
+TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
+}
+#: what stands before every question; a model that read it has it in its cache, so a switch costs something
+RULES = "Be kind to whoever asks. " * 1_000
+
+
+def ruled(content: Any) -> list[dict[str, Any]]:
+    """A conversation of long instructions and one message."""
+    return [{"role": "system", "content": RULES}, *user(content)]
 
 
 def keyed(stage: Stage) -> Server:
@@ -28,12 +38,6 @@ def _anthropic(server: Server, **options: Any) -> Any:
     import anthropic
 
     return anthropic.Anthropic(base_url=server.url, **{"api_key": "none", "max_retries": 0, **options})
-
-
-def _langchain(server: Server, **options: Any) -> Any:
-    from langchain_openai import ChatOpenAI
-
-    return ChatOpenAI(base_url=f"{server.url}/v1", model="cabs", api_key="none", max_retries=0, **options)
 
 
 # -- OpenAI's package
@@ -71,16 +75,6 @@ def openai_stream(stage: Stage) -> Seen:
         text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
         seen.append((TEXT in text, [c.usage.total_tokens for c in chunks if c.usage]))
     return seen == [(True, []), (True, [15])], seen
-
-
-@behaviour("openai")
-def openai_parsed_stream(stage: Stage) -> Seen:
-    """openai: the helper chat.completions.stream -> its final completion"""
-    with _openai(stage.server()).chat.completions.stream(model="cabs", messages=user(TEXT)) as stream:
-        for _ in stream:
-            pass
-        final = stream.get_final_completion()
-    return TEXT in final.choices[0].message.content, final.choices[0].message.content
 
 
 @behaviour("openai", short=True)
@@ -158,33 +152,6 @@ def openai_error_in_stream(stage: Stage) -> Seen:
         except openai.APIError as error:
             seen = f"{type(error).__name__}: {error}"
     return "ended early" in seen, seen
-
-
-@behaviour("openai")
-def openai_many_at_once(stage: Stage) -> Seen:
-    """openai: 100 asynchronous requests at once, half of them streams -> all answered"""
-    import openai
-
-    server = stage.server()
-
-    async def all_of_them() -> list[bool]:
-        async with openai.AsyncOpenAI(
-            base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120.0
-        ) as client:
-
-            async def one(i: int) -> bool:
-                text = f"Question {i}"
-                made = await client.chat.completions.create(
-                    model="cabs", messages=user(text), stream=i % 2 == 0
-                )
-                if i % 2:
-                    return text in made.choices[0].message.content
-                return text in "".join([c.choices[0].delta.content or "" async for c in made if c.choices])
-
-            return await asyncio.gather(*(one(i) for i in range(100)))
-
-    found = asyncio.run(all_of_them())
-    return all(found), f"{sum(found)} of 100"
 
 
 @behaviour("openai", short=True)
@@ -270,59 +237,6 @@ def anthropic_errors(stage: Stage) -> Seen:
     return good, seen
 
 
-# -- LangChain
-# ----------------------------------------------------------------------------------------------------------
-
-
-@behaviour("langchain_openai")
-def langchain_chat(stage: Stage) -> Seen:
-    """LangChain: ChatOpenAI invoke, stream, batch -> the text, usage, all of the batch"""
-    chat = _langchain(stage.server())
-    one = chat.invoke(TEXT)
-    streamed = "".join(chunk.content for chunk in chat.stream(TEXT))
-    many = chat.batch([f"Question {i}" for i in range(10)])
-    seen = (TEXT in one.content, one.usage_metadata["total_tokens"], TEXT in streamed, len(many))
-    return seen == (True, 15, True, 10), seen
-
-
-@behaviour("langchain_openai")
-def langchain_tools(stage: Stage) -> Seen:
-    """LangChain: bind_tools and a tool message back -> a tool call, then the answer, of one model"""
-    from langchain_core.messages import HumanMessage, ToolMessage
-
-    server = stage.server("eager", options=("--epsilon", "0.9"))
-    with server.behaving("calls"):
-        chat = _langchain(server).bind_tools([TOOL])
-        question = HumanMessage("What is the weather of today?")
-        call = chat.invoke([question])
-        final = chat.invoke([question, call, ToolMessage("rain", tool_call_id=call.tool_calls[0]["id"])])
-    same = call.response_metadata["model_name"] == final.response_metadata["model_name"]
-    good = same and "rain" in final.content
-    return good, f"{call.tool_calls[0]['name']}, then {final.content!r}, one model: {same}"
-
-
-@behaviour("langchain_openai")
-def langchain_embeddings(stage: Stage) -> Seen:
-    """LangChain: OpenAIEmbeddings -> vectors of the named model"""
-    from langchain_openai import OpenAIEmbeddings
-
-    embed = OpenAIEmbeddings(
-        base_url=f"{stage.server().url}/v1", model="embed", api_key="none", check_embedding_ctx_length=False
-    )
-    found = embed.embed_documents(["a", "b"])
-    return found == [[0.0, 1.0], [0.0, 1.0]], found
-
-
-@behaviour("langchain_openai")
-def langchain_fails_over(stage: Stage) -> Seen:
-    """LangChain: all models but one have revoked keys -> it notices nothing"""
-    server = stage.server()
-    with server.behaving("revoked", but=2):
-        found = _langchain(server).batch([f"Question {i}" for i in range(10)])
-    models = {m.response_metadata["model_name"] for m in found}
-    return models == {server.names[2]}, f"{len(found)} answers of {models}"
-
-
 # -- curl -------------------------------------------------------------------------------------------
 
 
@@ -355,20 +269,3 @@ def curl_stream(stage: Stage) -> Seen:
         "-N",
     )
     return out.startswith("data: {") and out.rstrip().endswith("[DONE]"), f"{out.count('data: ')} events"
-
-
-@behaviour()
-def curl_form(stage: Stage) -> Seen:
-    """curl -d without a content-type (a form) and without a key -> 415 that says what is expected"""
-    out = _curl(stage.server(), "/v1/chat/completions", None, "-d", json.dumps({"messages": user(TEXT)}))
-    return "application/json" in out, out
-
-
-@behaviour()
-def curl_compressed(stage: Stage) -> Seen:
-    """curl --compressed --http1.0 -> the answer"""
-    server = stage.server()
-    out = _curl(
-        server, "/v1/chat/completions", {"model": "cabs", "messages": user(TEXT)}, "--compressed", "--http1.0"
-    )
-    return TEXT in out, out[:120]

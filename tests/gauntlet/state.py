@@ -110,17 +110,6 @@ def postgres_is_away(stage: Stage) -> Seen:
     )
 
 
-@behaviour("psycopg2")
-def postgres_shared(stage: Stage) -> Seen:
-    """Two servers share a log in PostgreSQL, one takes the score of the other's decision -> both learn it"""
-    database = _postgres(stage)
-    servers = [stage.fresh("hier_mix", log=database.url) for _ in range(2)]
-    name = servers[0].ask().headers["x-cabs-decision"]
-    said = servers[1].post("/v1/feedback", {"id": name, "score": 1.0}).json()["result"]
-    both = wait(lambda: all(s.metrics().get("cabs_learnt_rewards") == 1 for s in servers), 15.0)
-    return said == "recorded" and bool(both), f"{said}, learnt by both: {bool(both)}"
-
-
 def _small_disk(stage: Stage) -> tuple[Path, Callable[[Server], None], Callable[[Server], None]] | None:
     """(folder on a disk of 8 MB, how it is filled, how space returns); None: this machine mounts nothing."""
     place = stage.folder / "small"

@@ -1,0 +1,169 @@
+"""Traffic: many requests at once, streams that come piece by piece, and a bill that is right to the dollar."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from cabs_core.router import EventLog
+
+from .clients import TOOL
+from .play import Seen, behaviour
+from .stage import PRICE, TEXT, USUAL, Server, Stage, user, wait
+
+
+@behaviour(short=True)
+def client_leaves(stage: Stage) -> Seen:
+    """A client leaves in the middle of a stream -> the row is closed as broken, its cost estimated, the model
+    not blamed"""
+    server = stage.server()
+    with server.behaving("drips"):
+        body = {"model": "cabs", "messages": user(TEXT * 20), "stream": True}
+        answer = server.http.post(f"{server.url}/v1/chat/completions", json=body, stream=True)
+        next(answer.iter_lines())
+        name = answer.headers["x-request-id"]
+        answer.close()
+        time.sleep(0.5)
+        row = wait(
+            lambda: next((d for d in server.rows() if d.call_id == name and d.status != "decided"), None)
+        )
+        problems = server.problems()
+    good = row is not None and row.status == "broken" and row.estimated and not problems
+    return (
+        good,
+        "the row is open"
+        if row is None
+        else f"{row.status}, estimated {row.cost:g} USD, problems {problems}",
+    )
+
+
+@behaviour(short=True)
+def pieces_come_as_they_are_written(stage: Stage) -> Seen:
+    """A slow stream -> the first piece comes long before the last"""
+    server = stage.server()
+    with server.behaving("drips"):
+        begin = time.monotonic()
+        body = {"model": "cabs", "messages": user(TEXT * 3), "stream": True}
+        answer = server.http.post(f"{server.url}/v1/chat/completions", json=body, stream=True)
+        times = [time.monotonic() - begin for line in answer.iter_lines() if line]
+    return times[-1] - times[0] > 0.5, f"first piece after {times[0]:.2f} s, last after {times[-1]:.2f} s"
+
+
+@behaviour(short=True)
+def the_bill_of_all_ways(stage: Stage) -> Seen:
+    """Chat, messages, responses and completions, whole and streamed, reasoning in the total alone, a
+    twentieth of the calls
+    fails -> log and bill differ by less than .1 %"""
+    server = stage.fresh()
+    server.behave({0: "often", 1: "beside", 2: "often", 3: "cached"})
+    paths = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions")
+
+    def ask(i: int) -> int:
+        path = paths[i % 4]
+        said = (
+            {"prompt": TEXT}
+            if path.endswith("/completions") and "chat" not in path
+            else {"messages": user(TEXT)}
+        )
+        said = {"input": TEXT} if path.endswith("responses") else said
+        body = {
+            "model": "cabs" if i % 3 else server.arms[i % 4],
+            "max_tokens": 50,
+            "stream": i % 2 == 0,
+            **said,
+        }
+        return server.post(path, body).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        codes = list(pool.map(ask, range(400)))
+    rows = server.rows()
+    logged = sum(d.cost or 0.0 for d in rows)
+    billed = (
+        sum(
+            into * PRICE["input"]
+            + out * PRICE["output"]
+            - (0 if number != 3 else cached * 0.5 * PRICE["input"])
+            for number, (calls, into, out) in enumerate(server.bill())
+            for cached in [0.9 * into]
+        )
+        / 1e6
+    )
+    off = abs(logged / billed - 1.0)
+    return off < 1e-3 and set(codes) <= {
+        200,
+        500,
+    }, f"{len(rows)} calls, {logged:.6g} USD of {billed:.6g}, off by {off:.2g}"
+
+
+@behaviour(short=True)
+def a_long_context_moves_nobody(stage: Stage) -> Seen:
+    """One conversation of 40,000 tokens, scored 1.0, in a router that learns -> the models' shares of later
+    traffic stay"""
+    server = stage.fresh("hier_mix", options=("--epsilon", "0", "--sticky", "off"))
+
+    def shares() -> list[str]:
+        return [
+            server.ask(user(f"Question {i}: what is {i} plus two?")).headers["x-cabs-model"]
+            for i in range(25)
+        ]
+
+    before = shares()
+    favourite = max(set(before), key=before.count)
+    long = [*user("Remember this. " * 10_000), {"role": "assistant", "content": "Yes."}, *user(TEXT)]
+    for _ in range(2):
+        said = server.ask(long)
+        server.post("/v1/feedback", {"id": said.headers["x-cabs-decision"], "score": 1.0})
+    server.rows()
+    after = shares()
+    good = after.count(favourite) >= before.count(favourite) - 5
+    return good, f"{before.count(favourite)} of 25 before, {after.count(favourite)} after"
+
+
+@behaviour(short=True)
+def loops_with_failures(stage: Stage) -> Seen:
+    """Two hundred tool loops of nine steps, 2 of 100 calls fail -> none changes its model for good"""
+    server = stage.fresh(options=("--epsilon", "0.9"))
+    server.behave(dict.fromkeys(range(4), "seldom"))
+
+    def loop(number: int) -> tuple[bool, bool]:
+        """Whether its model is another at the end than at the start, and whether another answered within."""
+        messages, models = user(f"What is the weather in loop {number}?"), []
+        for i in range(9):
+            answer = server.ask(messages, tools=[TOOL])
+            models.append(answer.headers["x-cabs-model"])
+            call = {"id": f"c{i}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+            messages = [
+                *messages,
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": f"c{i}", "content": "rain"},
+            ]
+        return models[0] != models[-1], len(set(models)) > 1
+
+    with ThreadPoolExecutor(4) as pool:
+        ends = list(pool.map(loop, range(200)))
+    failed = sum(d.status == "error" for d in server.rows())
+    changed, diverted = (sum(part) for part in zip(*ends, strict=True))
+    return (
+        changed == 0 and failed >= 20,
+        f"{failed} calls failed, {diverted} loops were helped out, {changed} changed",
+    )
+
+
+def _spent(server: Server) -> float:
+    server.rows()
+    events = EventLog(server.log, read_only=True)
+    found = events.spent()
+    events.close()
+    return found
+
+
+@behaviour(short=True)
+def a_cap_at_once(stage: Stage) -> Seen:
+    """The same cap, 60 requests, 8 at once, on four workers -> at most one call above it"""
+    server = stage.fresh(options=("--budget-cap-per-day", f"{10 * USUAL}", "--workers", "4"))
+    with ThreadPoolExecutor(8) as pool:
+        seen = list(pool.map(lambda _: server.ask().status_code, range(60)))
+    wait(lambda: server.ask().status_code == 429)
+    spent = _spent(server) / USUAL
+    good = 9.99 < spent <= 11.01 and set(seen) <= {200, 429}
+    return good, f"spent {spent:.0f} calls of 10, at 8 requests at once"
