@@ -1,4 +1,4 @@
-"""Traffic: many requests at once, streams that come piece by piece, and a bill that is right to the dollar."""
+"""Traffic: many requests at once, streams that come piece by piece, a bill that is right to the dollar."""
 
 from __future__ import annotations
 
