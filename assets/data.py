@@ -1,6 +1,4 @@
-"""Assets `pool_file` (observed), `answers`, `scores`, `outcomes`, `splits`, `prompt_embeddings`: from a pool
-file to vectors.
-"""
+"""Assets `pool_file` (observed) to `prompt_embeddings`: from a pool file to vectors."""
 
 from collections.abc import Iterator
 from datetime import timedelta

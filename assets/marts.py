@@ -36,9 +36,7 @@ _BEHIND = sources_behind()
 
 
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
-    """Columns with types and descriptions; of a source also the columns of `outcomes` that they are made
-    of.
-    """
+    """Columns with types and descriptions; of a source also the columns of `outcomes` behind them."""
     columns = list(columns)
     made = {c.name: [("outcomes", origin) for origin in c.outcomes] for c in columns if c.outcomes}
     described = schema({c.name: (c.data_type or "unknown", c.description) for c in columns})

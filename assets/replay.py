@@ -142,9 +142,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
 
 
 def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
-    """Dagster's grid has cells of logs, and of a pool at the rhos of another: finished with no rows, so that
-    a backfill ends well.
-    """
+    """Cells of logs, and of a pool at another's rhos, are finished with no rows: a backfill ends well."""
     results = [
         dg.AssetCheckResult(asset_key=key("replay"), check_name=n, passed=True, description=why)
         for n in checks

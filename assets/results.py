@@ -74,8 +74,6 @@ def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> d
 
 
 def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValue:
-    """A page's address where reports are served, else its path: a browser follows no `file:` link of a http
-    page.
-    """
+    """A page's address where reports are served, else its path: a http page links to no file."""
     url = page_url(parts, name)
     return dg.MetadataValue.url(url) if url else dg.MetadataValue.path(made.folder / (name or "index.html"))

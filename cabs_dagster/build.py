@@ -1,6 +1,4 @@
-"""`build_defs` puts together everything that the chain is in Dagster, with overrides for tests and
-deployments.
-"""
+"""`build_defs` puts together all that the chain is in Dagster, with overrides."""
 
 import os
 from collections.abc import Sequence
@@ -54,9 +52,7 @@ def _hosted(linked: Sequence[Any]) -> Sequence[Any]:
 
 
 class _InRepository(dg.FilePathMapping):
-    """Where an asset's file lies in the repository, wherever and under whichever name the folder is
-    installed.
-    """
+    """Where an asset's file lies in the repository, wherever the folder is installed."""
 
     def convert_to_source_control_path(self, local_path: Path) -> str:
         return "/".join(
@@ -67,9 +63,7 @@ class _InRepository(dg.FilePathMapping):
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:
-    """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default of that
-    name.
-    """
+    """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default."""
     parts: dict[str, Any] = {
         "assets": assets(),
         "jobs": JOBS,

@@ -84,9 +84,7 @@ def declared(stage: str, columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
-    """The schema of the tables among the files that a stage wrote into a folder; nothing where there is
-    none.
-    """
+    """The schema of the tables among the files that a stage wrote into a folder, if there are any."""
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
     kinds: dict[str, str] = {}

@@ -19,9 +19,7 @@ from cabs_core.base.errors import CabsError
 
 
 class CabsPools(dg.Component, dg.Model, dg.Resolvable):
-    """Assets, jobs, sensors and schedules from a folder of pool files to routers and reports. Once a code
-    location.
-    """
+    """All from a folder of pool files to routers and reports. Once a code location."""
 
     pools: str = Field(description="Folder of the pool files; beside the YAML file unless it is absolute.")
     home: str | None = Field(

@@ -87,16 +87,12 @@ ALL = Wanted()
 
 
 def is_due(status: Status) -> bool:
-    """Whether `cabs run` would make it, now or after what it waits for; what a failed check blocks is not
-    made.
-    """
+    """Whether `cabs run` would make it, now or later; what a failed check blocks is not made."""
     return status.state not in ("fresh", "blocked")
 
 
 class Due:
-    """What is due over one artifact store; each pool is examined once. Make a new object to see changes on
-    disk.
-    """
+    """What is due over a store; each pool is examined once. A new object sees changes on disk."""
 
     def __init__(self, store: ArtifactStore, pool_files: Iterable[PoolFile]):
         self.store = store
@@ -135,9 +131,7 @@ class Due:
         return self.marts.outdated()
 
     def page(self, pool: str | None) -> list[str]:
-        """Why the report of a pool (None: the leaderboard) is to be made; empty where it shows what there
-        is.
-        """
+        """Why the report of a pool (None: the leaderboard) is to be made; empty where it is up to date."""
         chain = self.chains[pool] if pool else None
         try:
             return page_problems(self.store, self.marts.database.parent, chain, self.chains)
@@ -237,9 +231,7 @@ class Due:
         return [f"the deployed router does not choose {model} yet" for model in lacking(self.chains[pool])]
 
     def _results(self, pool: str, wanted: Wanted) -> list[Part]:
-        """Marts for all pools at once with one report; where they are up to date a report; the leaderboard
-        comes last.
-        """
+        """Marts for all pools with one report; where they are up to date a report; last the leaderboard."""
         names = {f"{m.layer}/{m.name}": m.name for m in list_models()}
         models = [key for key, name in names.items() if wanted.due(name not in self.models, key, None)]
         report, board = self.page(pool), self.page(None)
@@ -253,9 +245,7 @@ class Due:
         return [Part("results", assets, stable_hash(why), why=words)] if assets else []
 
     def plan(self, pool: str) -> list[Entry]:
-        """All that `cabs run` would look at of a pool, with its state: the deployed router that models may
-        join, stages, replays, marts, report, leaderboard.
-        """
+        """All that `cabs run` would look at of a pool, and a deployed router that models may join."""
         entries = [
             Entry(s.target.name, s.target.partition, s.state, s.reasons) for s in self.chains[pool].overview()
         ]
@@ -332,9 +322,7 @@ class Due:
             return str(error)
 
     def _waits(self, pool: str) -> dict[str, list[str]]:
-        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool and what follows
-        from it.
-        """
+        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool, and follows."""
         try:
             pending = self.pending(pool)
         except CabsError as error:
@@ -346,9 +334,7 @@ class Due:
         return self.behind(pool, waits)
 
     def behind(self, pool: str, waits: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """{stage: why it waits} of a pool's stages that wait and of all that is made from them, replays too:
-        that waits for them.
-        """
+        """{stage: why it waits} of a pool's stages that wait and of all that is made from them."""
         chain, waits = self.chains[pool], dict(waits)
         for name in chain.stages:
             before = [source.stage for source in chain.stage(name).inputs if source.stage in waits]

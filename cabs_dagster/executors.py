@@ -25,9 +25,7 @@ EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
 def passed() -> list[str]:
-    """NAME=value of what steps in processes of a cluster's nodes need: the same places and settings as this
-    process.
-    """
+    """NAME=value of this process's places and settings, which steps on a cluster's nodes need."""
     return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 

@@ -1,6 +1,4 @@
-"""Jobs: the parts of a pool's chain, audit, deployment, trace retention; and `progress_logger`, for `cabs
-run`.
-"""
+"""Jobs: parts of a pool's chain, audit, deployment, retention; `progress_logger`, for `cabs run`."""
 
 import logging
 import sys

@@ -149,9 +149,7 @@ def stage_result(
 def left_out(
     context: dg.AssetExecutionContext, cabs: CabsResource, name: str
 ) -> dg.MaterializeResult[Any] | None:
-    """The result for a pool without this stage, so that a run over all assets of its partition goes on; None:
-    make it.
-    """
+    """The result for a pool without this stage, for its partition's run to go on; None: make it."""
     with guarded():
         chain = cabs.chain(pool_of(context))
     if name in chain.stages:

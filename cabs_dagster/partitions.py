@@ -165,9 +165,7 @@ def observations(
 def _of_pool(
     instance: dg.DagsterInstance, due: Due, chain: Chain
 ) -> tuple[dg.AssetObservation | None, list[str]]:
-    """An observation of the asset `pool_file`, None where the instance knows it as it is, and what
-    changed.
-    """
+    """An observation of `pool_file`, None where the instance knows it as it is, and what changed."""
     pool = chain.pool
     try:
         settings, waits = settings_of(chain.pool_file), due.in_words(pool.name)

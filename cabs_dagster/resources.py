@@ -37,9 +37,7 @@ class CabsResource(dg.ConfigurableResource[Any]):
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
-        """The chain of a pool, its file read now: over all policies, or over those named and those tuned
-        already.
-        """
+        """The chain of a pool, its file read now: over all policies, or those named and those tuned."""
         return Chain(self.store(), find_pool(pool)).over(policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
@@ -48,9 +46,7 @@ class CabsResource(dg.ConfigurableResource[Any]):
 
 
 class AlertResource(dg.ConfigurableResource[Any]):
-    """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, Mattermost, Teams), or
-    the log.
-    """
+    """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, say), or the log."""
 
     webhook_url: str = Field(
         "", description=f"Address of the webhook, from {WEBHOOK}. Empty: the sensor's log."

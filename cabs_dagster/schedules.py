@@ -1,6 +1,4 @@
-"""Schedules, off until they are switched on: a weekly re-run of active pools, nightly audits and
-deployments.
-"""
+"""Schedules, off until they are switched on: a weekly re-run, nightly audits and deployments."""
 
 from collections.abc import Callable, Iterator
 from datetime import datetime

@@ -155,9 +155,7 @@ def follow_up(
 
 
 def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
-    """Report failures of ended runs. The cursor holds the end of the last run seen, and what was reported
-    within a day.
-    """
+    """Report failures of ended runs. The cursor holds the last end seen, and what was told within a day."""
     now = time.time()
     memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
     reported = {key: at for key, at in memory["reported"].items() if now - at < SECONDS_PER_DAY}
@@ -181,9 +179,7 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
 
 
 def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, str]]:
-    """(what stays the same when it happens again, text) of what failed in a run: steps, the run itself,
-    checks.
-    """
+    """(what stays the same when it happens again, text) of what failed in a run."""
     partition = run.tags.get("dagster/partition")
     where = run.job_name + (f" [{partition}]" if partition else "")
     kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ASSET_CHECK_EVALUATION}
@@ -201,9 +197,7 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
 
 
 def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
-    """The sensors, over these resources: sensors of run statuses take none of their location by a name of its
-    choice.
-    """
+    """The sensors, over these resources: those of run statuses take none by a name of a location's choice."""
 
     def store() -> ArtifactStore:
         artifacts: ArtifactStore = cabs.process_config_and_initialize().store()

@@ -79,9 +79,7 @@ def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict
 
 
 def replay_code_version() -> str:
-    """Code version of the asset `replay`: it changes with the code of any policy. Cells have versions of
-    their own.
-    """
+    """Code version of the asset `replay`: it changes with the code of any policy."""
     return stable_hash([policy_code_version(policy) for policy in all_policies()], 12)
 
 

@@ -247,8 +247,7 @@ class Marts:
 
     @cached_property
     def _recorded(self) -> dict[str, tuple[str, str]]:
-        """{path of a file of an artifact: (the artifact in words, hash of the file)} of all that the models
-        may read."""
+        """{path of a file of an artifact: (the artifact in words, hash of the file)} of all of `_records`."""
         recorded = {}
         for parts, record in self._records:
             for name in record.files.keys() - set(record.pruned):

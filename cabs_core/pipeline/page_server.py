@@ -57,9 +57,7 @@ def page_url(parts: Parts, name: str = "") -> str:
 
 
 def _parts(folder: str) -> Parts:
-    """Inverse of `page_url`: where the page of a folder lies in the store. Raises PoolError for no possible
-    name.
-    """
+    """Inverse of `page_url`: where a folder's page lies in the store. Raises PoolError: no such name."""
     if not folder:
         return LEADERBOARD
     return (safe_name(folder[1:]),) if folder[0] == "_" else (REPORTS, safe_name(folder))
@@ -114,9 +112,7 @@ class _Pages(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def translate_path(self, path: str) -> str:
-        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; an empty text, which is no file,
-        for all else.
-        """
+        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; of all else '', which is none."""
         folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
         if not slash:
             folder, name = "", folder

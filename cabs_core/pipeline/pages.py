@@ -1,6 +1,4 @@
-"""Report and leaderboard as artifacts: made from the marts, and made again only when what they show
-changed.
-"""
+"""Report and leaderboard as artifacts: made from the marts, and again only when those changed."""
 
 import base64
 import hashlib

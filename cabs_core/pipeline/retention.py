@@ -55,9 +55,7 @@ def prunable(
 
 
 def _needs_rounds(pool: str) -> bool:
-    """Whether estimates of a pool are taken over rounds, as of a table with gaps; not of one without a valid
-    file.
-    """
+    """Whether estimates of a pool, if its file is valid, rest on rounds, as of a table with gaps."""
     try:
         return find_pool(pool).pool.predicts
     except PoolError:
@@ -65,9 +63,7 @@ def _needs_rounds(pool: str) -> bool:
 
 
 def prune(store: ArtifactStore, trace: Prunable) -> None:
-    """Delete one trace, after noting in the record that it is gone; nothing happens where it is, or was just
-    made anew.
-    """
+    """Delete one trace, if it is still there, after noting in the record that it is gone."""
     record = store.record(trace.parts)
     if record is not None and record.created == trace.created and TRACE_FILE not in record.pruned:
         kept = replace(record, pruned=(*record.pruned, TRACE_FILE))

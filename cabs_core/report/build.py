@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.paths import VERDICT, safe_name
 from cabs_core.report import cards, findings, leaderboard
@@ -47,7 +45,6 @@ def build_report(
     artifacts_dir: str | Path,
     folder: str | Path | None = None,
     *,
-    leaderboard_link: str = "../index.html",
     profile_link: str = "",
     previous: str | Path | None = None,
     problem: str | Path | None = None,
@@ -64,7 +61,7 @@ def build_report(
 
     Args:
         folder: where to write; default `<artifacts_dir>/reports/<pool>`.
-        leaderboard_link, profile_link: addresses as seen from the page; empty for none.
+        profile_link: address as seen from the page; empty for none.
         previous: the last report's `verdict.json`; default the one in `folder`.
         problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has
             them.
@@ -99,7 +96,7 @@ def build_report(
         from cabs_core.data.pool_files.sections import Split  # noqa: PLC0415  (numba: this page only)
 
         drawn = Split.model_validate(data.settings.get("split") or {}).drawn
-        table = table_cost(paid, requests_a_month, evidence.asked, collection, drawn=drawn)
+        table = table_cost(paid, requests_a_month, evidence.problem.asked, collection, drawn=drawn)
         decided = with_labels(decided, data, evidence, table)
     facts = _facts(data, decided)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
@@ -109,7 +106,7 @@ def build_report(
         decided,
         collection_of(collection, evidence, decided, data.scale),
         changes(before, facts),
-        [(t, a) for t, a in (("All pools", leaderboard_link), ("Profile of the data", profile_link)) if a],
+        [("All pools", "../index.html"), *([("Profile of the data", profile_link)] if profile_link else [])],
         warnings,
         answer,
         older_data,
@@ -209,14 +206,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "facts": facts,
         "previous": before,
     }
-    return json.dumps(content, indent=1, ensure_ascii=False, default=_as_json) + "\n"
-
-
-def _as_json(value: Any) -> Any:
-    """The Python value of a NumPy scalar."""
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} in a verdict")
+    return json.dumps(content, indent=1, ensure_ascii=False, default=lambda scalar: scalar.item()) + "\n"
 
 
 def _summary(data: PoolData, decided: list[Verdict]) -> dict[str, Any]:

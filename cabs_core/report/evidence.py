@@ -95,16 +95,6 @@ class Evidence:
         """Whether some model's missing answers cannot be known, so that estimates have bounds."""
         return bool(unknown_arms(self.problem))
 
-    @property
-    def asked(self) -> int:
-        """Queries in the whole table."""
-        return self.problem.asked
-
-    @property
-    def from_rounds(self) -> bool:
-        """Whether means are taken over the rounds: of a table with gaps, whose cells are estimates."""
-        return self.problem.observed is not None
-
     def played(self, policy: str, end: End = "middle", model: str = "") -> Played:
         """Means of queries and trials of a policy, over the rhos at which it was replayed.
 
@@ -167,11 +157,6 @@ class Evidence:
         """Mean cost in USD of the dearest model."""
         return float(self.real().cost.mean(axis=0).max())
 
-    @cached_property
-    def dearest_call(self) -> float:
-        """USD of the dearest call of all models, train prompts included."""
-        return float(self.problem.dearest_calls.max())
-
     def _means(self, policy: str, end: End, model: str) -> Played:
         """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
@@ -179,7 +164,7 @@ class Evidence:
         trials: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
         reference = self.problem.arms.index(model) if model in self.problem.arms else None
         for r, rho in enumerate(rhos):
-            if not self.from_rounds:
+            if self.problem.observed is None:
                 folder = self.folders[policy, rho]
                 queries = _table(folder / "queries.parquet")
                 means = _table(folder / "trials.parquet").sort_values("trial")
@@ -289,8 +274,7 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
 
 
 def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
-    """A policy by rho: rho, score with the ends `low` and `high` of its 95 % interval, cost (USD per
-    1,000)."""
+    """A policy by rho: rho, score with `low` and `high` of its 95 % interval, cost (USD per 1,000)."""
     played = evidence.played(policy)
     frame = pd.DataFrame(
         {"rho": played.rhos, "score": played.mean("score"), "cost": 1000 * played.mean("cost")}

@@ -5,7 +5,7 @@ cost is saved, whole intervals counted. Keep: neither is possible within them.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -98,7 +98,7 @@ class Gap:
     """
 
     def __init__(self, evidence: Evidence, own: Played, other: Played, weights: np.ndarray):
-        self._clusters, self.asked = evidence.problem.clusters, evidence.asked
+        self._clusters, self.asked = evidence.problem.clusters, evidence.problem.asked
         self._plays = own.plays[int(weights.argmax())]
         self._real = min(
             evidence.real_share(p, float(rho)) for p in (own.policy, other.policy) for rho in own.rhos
@@ -116,7 +116,7 @@ class Gap:
         self._tail_of_ratio = tail_factor(money[0] + money[1], self._clusters, bound=0.0)
         #: how many prompts of equal cost all the money rests on
         self._carriers = min(independent(paid, self._clusters) for paid in money)
-        self._dearest, self._dearest_call = evidence.dearest, evidence.dearest_call
+        self._dearest, self._dearest_call = evidence.dearest, float(evidence.problem.dearest_calls.max())
         self._left_ends: dict[tuple[int, float], tuple[float, float] | None] = {}
 
     def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
@@ -136,12 +136,8 @@ class Gap:
     @property
     def score(self) -> Bounded:
         """Mean score of the router."""
-        mean = self._estimate(self.own["score"], 1, 1.0)
-        return (
-            mean
-            if mean.low is None or mean.high is None
-            else Bounded(mean.value, max(mean.low, 0.0), min(mean.high, 1.0))
-        )
+        value, low, high = astuple(self._estimate(self.own["score"], 1, 1.0))
+        return Bounded(value, low and max(low, 0.0), high and min(high, 1.0))
 
     def utility(self, compared: int) -> Bounded:
         """Difference of the mean utilities."""
@@ -206,8 +202,7 @@ class Gap:
 
     @property
     def carriers(self) -> float | None:
-        """How many prompts of equal cost all the money rests on, where no interval of `saved` is known for
-        that."""
+        """How many prompts of equal cost all the money rests on, where `saved` has no interval for that."""
         saved = self.saved(1)
         return self._carriers if self.independent > 1 and saved is not None and saved.low is None else None
 

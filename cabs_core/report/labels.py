@@ -141,7 +141,7 @@ def _outlook(v: Verdict, names: list[str], evidence: Evidence, table: TableCost)
     """What the next prompts would say against the best single models of test and train, the less of both."""
     assert v.rho is not None
     there = [name for name in names if (name, v.rho) in evidence.folders]
-    kept = evidence.problem.n / evidence.asked if table.drawn else 1.0
+    kept = evidence.problem.n / evidence.problem.asked if table.drawn else 1.0
     views = []
     for model in dict.fromkeys((v.model, v.trained or v.model)):
         gaps = [gap_of(evidence, name, replace(v, model=model)) for name in there]

@@ -9,7 +9,17 @@ import pandas as pd
 from cabs_core.base.catalog import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
-from cabs_core.report.tables import PageTable, TableCell, estimate, number, percent, saving, table_of, words
+from cabs_core.report.tables import (
+    MakeCell,
+    PageTable,
+    TableCell,
+    estimate,
+    number,
+    percent,
+    saving,
+    table_of,
+    words,
+)
 from cabs_core.report.verdict import summary, verdicts
 
 
@@ -26,84 +36,77 @@ def tables(
     """
     board = read_mart(artifacts_dir, "mart_policy_leaderboard")
     infos = read_mart(artifacts_dir, "stg_pools").to_dict("records")
-    pools, rows = [], []
+    records: list[tuple[Any, ...]] = []
     for info in infos:
         data = PoolData(info["pool"], artifacts_dir)
-        headline = (headlines or {}).get(info["pool"], "")
-        withheld = headline.startswith("No verdict: ")
-        pool_verdicts = [] if withheld else verdicts(data, None)
-        if pool_verdicts:
-            headline = headline or summary(pool_verdicts)
-        elif data.ranked and not withheld:
-            headline = f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}"
-        elif not withheld:
-            headline = f"No ranking: {data.unranked_text()}"
-        pools.append((info["title"], headline))
-        line: Any = data.board.loc[pool_verdicts[0].router] if pool_verdicts else None
-        lead: Any = data.pair(pool_verdicts[0].router, BEST_SINGLE) if pool_verdicts else None
-        rows.append(
-            [
-                TableCell(_marked(info["title"], info), numeric=False, link=f"{info['pool']}/index.html"),
-                words(headline),
-                words(label(pool_verdicts[0].router) if pool_verdicts else None),
-                estimate(line["utility"], line["utility_se"]) if pool_verdicts else number(None),
-                estimate(pool_verdicts[0].utility.value, lead["se"], signed=True)
-                if lead is not None
-                else number(None),
-                percent(line["gap_closed"]) if pool_verdicts else number(None),
-                saving(line["cost_saved_versus_best_single"]) if pool_verdicts else number(None),
-                number(info["queries"], 0),
-                number(info["arms"], 0),
-            ]
-        )
-    overview = PageTable(
+        headline, router = _verdict(data, (headlines or {}).get(info["pool"], ""))
+        lead = data.pair(router, BEST_SINGLE) if router else None
+        line = data.board.loc[router] if router else {}
+        records.append((info, headline, router, line, {} if lead is None else lead))
+    columns: dict[str, MakeCell] = {
+        "Pool": lambda r: TableCell(_marked(r[0]), numeric=False, link=f"{r[0]['pool']}/index.html"),
+        "Verdict": lambda r: words(r[1]),
+        "Best router": lambda r: words(label(r[2]) if r[2] else None),
+        "Its utility": lambda r: estimate(r[3].get("utility"), r[3].get("utility_se")),
+        "Minus best single model": lambda r: estimate(r[4].get("difference"), r[4].get("se"), signed=True),
+        "Regret gap closed": lambda r: percent(r[3].get("gap_closed")),
+        "Cost at equal quality": lambda r: saving(r[3].get("cost_saved_versus_best_single")),
+        "Queries": lambda r: number(r[0]["queries"], 0),
+        "Models": lambda r: number(r[0]["arms"], 0),
+    }
+    overview = table_of(
         "pools",
         "The verdict of every pool",
-        [
-            "Pool",
-            "Verdict",
-            "Best router",
-            "Its utility",
-            "Minus best single model",
-            "Regret gap closed",
-            "Cost at equal quality",
-            "Queries",
-            "Models",
-        ],
-        rows,
-        note="± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) "
+        records,
+        columns,
+        "± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) "
         "to LinUCB with full feedback (100 %). Cost: at the mean score of the best single model's most "
         "accurate setting; a dash means that it is never reached.",
     )
-    estimated = _estimated(artifacts_dir, {info["pool"] for info in infos})
-    return pools, estimated | {
+    named = [info["pool"] for info in infos]
+    return [(info["title"], headline) for info, headline, *_ in records], {
         "pools": overview,
-        "leaderboard": _policies(board, [info["pool"] for info in infos]),
+        "leaderboard": _policies(board, named),
+        "estimated": _estimated(artifacts_dir, named),
     }
 
 
-def _estimated(artifacts_dir: Path, replayed: set[str]) -> dict[str, PageTable | None]:
-    """{"estimated": pools whose source is a log, with links}, if there are any."""
+def _verdict(data: PoolData, headline: str) -> tuple[str, str]:
+    """(the verdict of a pool in words, the router that it is about, if there is one).
+
+    headline: of its report, '' where it has none.
+    """
+    if headline.startswith("No verdict: "):
+        return headline, ""
+    if decided := verdicts(data, None):
+        return headline or summary(decided), decided[0].router
+    if data.ranked:
+        return f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}", ""
+    return f"No ranking: {data.unranked_text()}", ""
+
+
+def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None:
+    """Pools whose source is a log, with links."""
     mart = read_mart(artifacts_dir, "mart_off_policy")
-    rows = [
-        [
-            TableCell(str(pool), numeric=False, link=f"{pool}/index.html"),
-            number(part["decisions"].iloc[0], 0),
-            number(part["prompts"].iloc[0], 0),
-            number(part["policy"].nunique(), 0),
-        ]
-        for pool, part in mart[~mart["pool"].isin(replayed)].groupby("pool")
-    ]
-    if not rows:
-        return {}
-    headers = ["Pool", "Held-out decisions", "Prompts", "Policies"]
-    note = "One model answered each prompt, so these pools are not replayed; "
-    note += "what policies would have earned is estimated on their pages."
-    return {"estimated": PageTable("estimated", "Pools whose source is a log", headers, rows, note=note)}
+    columns: dict[str, MakeCell] = {
+        "Pool": lambda r: TableCell(str(r[0]), numeric=False, link=f"{r[0]}/index.html"),
+        "Held-out decisions": lambda r: number(r[1]["decisions"].iloc[0], 0),
+        "Prompts": lambda r: number(r[1]["prompts"].iloc[0], 0),
+        "Policies": lambda r: number(r[1]["policy"].nunique(), 0),
+    }
+    return table_of(
+        "estimated",
+        "Pools whose source is a log",
+        mart[~mart["pool"].isin(replayed)].groupby("pool"),
+        columns,
+        "One model answered each prompt, so these pools are not replayed; what policies would have earned "
+        "is estimated on their pages.",
+    )
 
 
-def _marked(name: str, info: dict[str, Any]) -> str:
-    """The name of a pool, with `(synthetic, stress condition)` where they apply."""
+def _marked(info: dict[str, Any]) -> str:
+    """The title of a pool, with `(synthetic, stress condition)` where they apply."""
+    name = info["title"]
     synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
     marks = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)
     return f"{name} ({marks})" if marks else name

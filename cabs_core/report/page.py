@@ -16,7 +16,6 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.plots import Figure
-from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable
 from cabs_core.report.verdict import Verdict, routers, summary
 
@@ -48,16 +47,6 @@ class PoolPage:
     older_data: str = ""
     requests: int = REQUESTS
 
-    @property
-    def info(self) -> dict[str, Any]:
-        """The pool's row of stg_pools."""
-        return self.data.info
-
-    @property
-    def scale(self) -> Scale:
-        """What a score counts."""
-        return self.data.scale
-
     # ---- the first screen
 
     @cached_property
@@ -69,12 +58,12 @@ class PoolPage:
     @property
     def stress(self) -> str:
         """Name of the stress condition, or ''."""
-        return condition_name(self.info["condition"])
+        return condition_name(self.data.info["condition"])
 
     @property
     def condition(self) -> str:
         """The stress condition in a sentence, or ''."""
-        return condition_text(self.info["condition"])
+        return condition_text(self.data.info["condition"])
 
     @property
     def summary(self) -> str:
@@ -123,7 +112,7 @@ class PoolPage:
     @property
     def paper(self) -> bool:
         """Whether the paper reports on this benchmark."""
-        return bool(self.info["paper_benchmark"])
+        return bool(self.data.info["paper_benchmark"])
 
     @cached_property
     def figures(self) -> dict[str, Figure | None]:
@@ -140,7 +129,7 @@ class PoolPage:
         """Every table by its key; None where the pool has nothing to show."""
         data, evidence = self.data, self.evidence
         tables = {
-            "by_value": round_tables.by_value(self.verdicts, self.scale),
+            "by_value": round_tables.by_value(self.verdicts, self.data.scale),
             "utility": sections.utility(data),
             "coupled": sections.coupled(data),
             "presets": sections.presets(data),
@@ -174,10 +163,10 @@ class PoolPage:
             return []
         router = self.verdicts[0].router
         frame = examples(evidence, router, _middle_rho(evidence, router))
-        hit = self.scale.hit
+        hit = self.data.scale.hit
         titles = {
             True: (f"{hit.capitalize()}, and cheaper than the mean", "hit"),
-            False: (f"Missed, though another model {self.scale.hits}", "miss"),
+            False: (f"Missed, though another model {self.data.scale.hits}", "miss"),
         }
         groups = [
             (title, [_example(e) for e in frame[frame["hit"] == kind].itertuples()], name)
@@ -227,7 +216,7 @@ class PoolPage:
             ("Rounds × trials", f"{row['rounds']:,} × {row['trials']}"),
             ("Encoder", row["encoder"]),
             ("Stress condition", stress),
-            ("Weight of latency (ρ₁)", f"{self.info['latency_weight']:g}"),
+            ("Weight of latency (ρ₁)", f"{self.data.info['latency_weight']:g}"),
             ("Replay problem (hash)", row["problem_hash"]),
             ("Query orders (hash)", row["order_hash"]),
             ("Pool settings (hash)", row["pool_hash"]),

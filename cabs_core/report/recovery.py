@@ -12,7 +12,6 @@ from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style
 from cabs_core.report.plots import Figure, FigureTable, ViewChoice, lines
-from cabs_core.report.plots.charts import band
 from cabs_core.report.plots.theme import Style
 
 
@@ -29,9 +28,11 @@ def regret_lines(
         if curve.empty:
             continue
         curve = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, points).astype(int))]
-        margin = pd.Series(half_width(curve[f"{column}_se"], curve["trials"]), curve.index)
-        line = band(label(policy), curve["round"], curve[column], margin)
-        bands[str(policy), level] = line.assign(level=level, **columns)
+        value = curve[column]
+        margin = np.nan_to_num(half_width(curve[f"{column}_se"], curve["trials"]))
+        line = {"series": label(policy), "x": curve["round"].astype(float), "y": value}
+        line |= {"low": value - margin, "high": value + margin, "level": level}
+        bands[str(policy), level] = pd.DataFrame(line | columns)
     return bands
 
 

@@ -1,5 +1,6 @@
 """Tables made from marts, one function each. A function returns None where the pool has nothing to show."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,8 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.stages import oracle_arms, oracle_heads
 from cabs_core.report.tables import (
+    Header,
+    MakeCell,
     PageTable,
     TableCell,
     best_of,
@@ -19,6 +22,7 @@ from cabs_core.report.tables import (
     number,
     percent,
     saving,
+    sure,
     table_of,
     words,
 )
@@ -26,50 +30,43 @@ from cabs_core.report.tables import (
 _SHADED_POLICIES = 9
 
 
-def utility(data: PoolData) -> PageTable:
+def utility(data: PoolData) -> PageTable | None:
     """Utility by regime, best in bold; the paper's figures beside where the benchmark is the same."""
     levels = regime_levels(data)
     paper, encoder = _paper_figures(data)
     board = data.board.sort_values("utility", ascending=False)
     real, compared = board[board["rank"].notna()].index, data.reference in board.index
     best = {level: best_of(data.value(p, level) for p in real) for level in levels}
-    rows = []
-    for policy, line in board.iterrows():
-        row = [words(label(policy)), words(_kind(line))]
-        for level in levels:
-            value = data.value(policy, level)
-            bold = policy in real and value is not None and value == best[level]
-            row.append(estimate(value, data.value(policy, level, "utility_se"), bold=bold))
-        if paper is not None:
-            row += [number(paper.get((policy, level)), muted=True) for level in levels if level != "overall"]
-        if compared:
-            row.append(
-                estimate(
-                    line["versus_reference"],
-                    line["versus_reference_se"],
-                    signed=True,
-                    bold=bool(line["versus_reference_significant"]) and line["versus_reference"] > 0,
-                )
-            )
-        rows.append(row)
-    groups = [("", 2), ("utility", len(levels))]
-    headers = ["Policy", "Start", *[x.capitalize() for x in levels]]
-    if paper is not None:
-        plain = [x for x in levels if x != "overall"]
-        groups.append((f"paper ({encoder})", len(plain)))
-        headers += [x.capitalize() for x in plain]
+
+    def earned(line: Any, level: str) -> TableCell:
+        value = data.value(line.policy, level)
+        bold = line.policy in real and value is not None and value == best[level]
+        return estimate(value, data.value(line.policy, level, "utility_se"), bold=bold)
+
+    def published(line: Any, level: str) -> TableCell:
+        return number((paper or {}).get((line.policy, level)), muted=True)
+
+    columns: dict[Header, MakeCell] = {
+        "Policy": lambda r: words(label(r.policy)),
+        "Start": lambda r: words(_kind(r)),
+    }
+    columns |= {("utility", x.capitalize()): partial(earned, level=x) for x in levels}
     note = "Bold: best real router of the column"
+    if paper is not None:
+        regimes = [x for x in levels if x != "overall"]
+        columns |= {(f"paper ({encoder})", x.capitalize()): partial(published, level=x) for x in regimes}
     if compared:
-        groups.append(("paired difference", 1))
-        headers.append(f"to {label(data.reference)}")
+        columns["paired difference", f"to {label(data.reference)}"] = lambda r: estimate(
+            r.versus_reference,
+            r.versus_reference_se,
+            signed=True,
+            bold=bool(r.versus_reference_significant) and r.versus_reference > 0,
+        )
         note += "; in the last column, significantly better than the reference at 5 %"
-    note += ". "
     note += (
-        "Cold start and offline labels: learns online, without or with anything learned from the train "
-        "split's labels; static: never learns online; upper bound: sees rewards that no router sees. "
-    )
-    note += (
-        "± is the standard error over trials and queries together; significance is not corrected for many "
+        ". Cold start and offline labels: learns online, without or with anything learned from the train "
+        "split's labels; static: never learns online; upper bound: sees rewards that no router sees. ± is "
+        "the standard error over trials and queries together; significance is not corrected for many "
         "comparisons. Overall: mean of the regimes."
     )
     if paper is not None and data.info["paper_benchmark"] == "openllm":
@@ -77,13 +74,13 @@ def utility(data: PoolData) -> PageTable:
             " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they "
             "are shown for orientation, not as a target."
         )
-    return PageTable("utility", "Utility by cost regime (higher is better)", headers, rows, groups, note)
+    return table_of("utility", "Utility by cost regime (higher is better)", board.itertuples(), columns, note)
 
 
-def _kind(line: pd.Series) -> str:
-    if line["kind"] == "online":
-        return "offline labels" if line["offline_labels"] else "cold start"
-    return str(line["kind"])
+def _kind(line: Any) -> str:
+    if line.kind == "online":
+        return "offline labels" if line.offline_labels else "cold start"
+    return str(line.kind)
 
 
 def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None, str]:
@@ -102,43 +99,46 @@ def coupled(data: PoolData) -> PageTable | None:
     mart = data.mart("coupled_vs_decoupled")
     if mart.empty:
         return None
-    with_paper = bool(mart["paper_coupled"].notna().any())
-    metrics = ("utility", "regret")
     by = mart.set_index(["family", "preset", "regime", "metric"]).sort_index()
-    rows = []
-    for family, preset in (
-        mart[["family", "preset"]].drop_duplicates().sort_values(["family", "preset"]).itertuples(index=False)
-    ):
-        for level in regime_levels(data):
-            if (family, preset, level, "utility") not in by.index:
-                continue
-            row = [words(f"{family}, {preset}"), words(level)]
-            for metric in metrics:
-                r = by.loc[(family, preset, level, metric)]
-                gain = r["difference"] if metric == "utility" else -r["difference"]
-                row += [
-                    estimate(r["coupled"], r["coupled_se"], bold=gain < 0),
-                    estimate(r["decoupled"], r["decoupled_se"], bold=gain > 0),
-                ]
-                if metric == "utility":
-                    sure = not missing(r["significant"]) and bool(r["significant"])
-                    row.append(estimate(r["difference"], r["difference_se"], signed=True, bold=sure))
-            if with_paper:
-                for metric in metrics:
-                    r = by.loc[(family, preset, level, metric)]
-                    row += [number(r["paper_coupled"], muted=True), number(r["paper_decoupled"], muted=True)]
-            rows.append(row)
-    headers = ["Family, preset", "Regime", "CABS-C", "CABS-D", "D − C", "CABS-C", "CABS-D"]
-    groups = [("", 2), ("utility", 3), ("regret", 2)]
-    if with_paper:
-        headers += ["CABS-C", "CABS-D", "CABS-C", "CABS-D"]
-        groups += [("paper, utility", 2), ("paper, regret", 2)]
-    return PageTable(
+    readings = mart[["family", "preset"]].drop_duplicates().sort_values(["family", "preset"])
+    records = [
+        (family, preset, level)
+        for family, preset in readings.itertuples(index=False)
+        for level in regime_levels(data)
+        if (family, preset, level, "utility") in by.index
+    ]
+
+    def mean(record: tuple[str, ...], metric: str, kind: str, sign: int) -> TableCell:
+        row = by.loc[(*record, metric)]
+        return estimate(row[kind], row[f"{kind}_se"], bold=sign * row["difference"] > 0)
+
+    def published(record: tuple[str, ...], metric: str, kind: str) -> TableCell:
+        return number(by.loc[(*record, metric)][f"paper_{kind}"], muted=True)
+
+    def gap(record: tuple[str, ...]) -> TableCell:
+        row = by.loc[(*record, "utility")]
+        return estimate(row["difference"], row["difference_se"], signed=True, bold=sure(row["significant"]))
+
+    columns: dict[Header, MakeCell] = {
+        "Family, preset": lambda r: words(f"{r[0]}, {r[1]}"),
+        "Regime": lambda r: words(r[2]),
+        ("utility", "CABS-C"): partial(mean, metric="utility", kind="coupled", sign=-1),
+        ("utility", "CABS-D"): partial(mean, metric="utility", kind="decoupled", sign=1),
+        ("utility", "D − C"): gap,
+        ("regret", "CABS-C"): partial(mean, metric="regret", kind="coupled", sign=1),
+        ("regret", "CABS-D"): partial(mean, metric="regret", kind="decoupled", sign=-1),
+    }
+    if mart["paper_coupled"].notna().any():
+        columns |= {
+            (f"paper, {metric}", name): partial(published, metric=metric, kind=kind)
+            for metric in ("utility", "regret")
+            for name, kind in (("CABS-C", "coupled"), ("CABS-D", "decoupled"))
+        }
+    return table_of(
         "coupled",
         "Coupled (CABS-C) against decoupled (CABS-D)",
-        headers,
-        rows,
-        groups,
+        records,
+        columns,
         "Utility: higher is better; regret: lower is better. Bold: the better of the two, and differences "
         "that are significant at 5 % (the regret difference is the same with the opposite sign).",
     )
@@ -149,29 +149,36 @@ def presets(data: PoolData) -> PageTable | None:
     mart = data.mart("presets")
     if mart.empty or mart[["literal", "tuned"]].notna().sum().sum() == 0:
         return None
-    rows = []
-    for base in mart["base_policy"].unique():
-        part = mart[mart["base_policy"] == base].set_index("regime")
-        for level in regime_levels(data):
-            if level not in part.index:
-                continue
-            r = part.loc[level]
-            top = best_of(r[k] for k in ("literal", "practical", "tuned"))
-            cells = [
-                estimate(r[k], r[f"{k}_se"], bold=not missing(r[k]) and r[k] == top)
-                for k in ("literal", "practical", "tuned")
-            ]
-            for pair in ("practical_minus_literal", "tuned_minus_practical"):
-                sure = not missing(r[f"{pair}_significant"]) and bool(r[f"{pair}_significant"])
-                cells.append(estimate(r[pair], r[f"{pair}_se"], signed=True, bold=sure))
-            rows.append([words(label(base)), words(level), *cells])
-    return PageTable(
+    kinds, pairs = ("literal", "practical", "tuned"), ("practical_minus_literal", "tuned_minus_practical")
+    by = mart.set_index(["base_policy", "regime"])
+
+    def reading(r: Any, kind: str) -> TableCell:
+        return estimate(
+            r[kind], r[f"{kind}_se"], bold=not missing(r[kind]) and r[kind] == best_of(r[[*kinds]])
+        )
+
+    def gap(r: Any, pair: str) -> TableCell:
+        return estimate(r[pair], r[f"{pair}_se"], signed=True, bold=sure(r[f"{pair}_significant"]))
+
+    return table_of(
         "presets",
         "Three readings of the same algorithms: utility",
-        ["Policy", "Regime", "Literal", "Practical", "Tuned", "Practical − literal", "Tuned − practical"],
-        rows,
-        [("", 2), ("utility", 3), ("paired difference", 2)],
-        note="Literal: the published pseudo-code and constants word for word. Practical: the same algorithm "
+        (
+            by.loc[base, level]
+            for base in mart["base_policy"].unique()
+            for level in regime_levels(data)
+            if (base, level) in by.index
+        ),
+        {
+            "Policy": lambda r: words(label(r.name[0])),
+            "Regime": lambda r: words(r.name[1]),
+            **{("utility", kind.capitalize()): partial(reading, kind=kind) for kind in kinds},
+            **{
+                ("paired difference", pair.capitalize().replace("_minus_", " − ")): partial(gap, pair=pair)
+                for pair in pairs
+            },
+        },
+        "Literal: the published pseudo-code and constants word for word. Practical: the same algorithm "
         "with the departures that make it work. Tuned: our best settings of it, chosen on the validation "
         "split. Differences are paired by trial and by query, ± the standard error of both together; bold: "
         "significant at 5 %.",
@@ -227,32 +234,33 @@ def latency(data: PoolData) -> PageTable | None:
     """Wait of a single online call, and beside it the throughput of replay."""
     mart = data.mart("decision_latency").set_index("policy")
     timed = mart[mart["decisions"].notna()]
-    if timed.empty:
-        return None
-    rows = []
-    for policy in [p for p in data.board.index if p in timed.index]:
-        r = timed.loc[policy]
-        row = [words(label(policy))]
-        for call in ("decide", "update"):
-            row += [_micro(r[f"{call}_{part}_us"]) for part in ("p50", "p95", "p99", "cpu")]
-        rows.append([*row, number(r["replay_rounds_per_second"], 0)])
-    parts = ["Median", "p95", "p99", "Processor"]
-    return PageTable(
+    parts = {"Median": "p50", "p95": "p95", "p99": "p99", "Processor": "cpu"}
+    return table_of(
         "latency",
         "What one decision takes online (microseconds)",
-        ["Policy", *parts, *parts, "Rounds per second"],
-        rows,
-        [("", 1), ("decide (µs)", 4), ("update (µs)", 4), ("replay", 1)],
-        f"Single calls on {int(timed['decisions'].max()):,} test queries at ρ = {timed['rho'].iloc[0]:g}, "
-        "after learning from earlier ones; features and predictions of the request are given, so encoding "
-        "the prompt and calling the models come on top. Median, p95, p99: wall time, which on a busy machine "
-        "includes waiting for a processor; Processor: mean processor time. Rounds per second: throughput of "
-        "the compiled replay with all trials side by side, no measure of the wait of one call.",
+        (timed.loc[policy] for policy in data.board.index if policy in timed.index),
+        {
+            "Policy": lambda r: words(label(r.name)),
+            **{
+                (f"{call} (µs)", name): partial(_micro, field=f"{call}_{part}_us")
+                for call in ("decide", "update")
+                for name, part in parts.items()
+            },
+            ("replay", "Rounds per second"): lambda r: number(r["replay_rounds_per_second"], 0),
+        },
+        ""
+        if timed.empty
+        else f"Single calls on {int(timed['decisions'].max()):,} test queries at ρ = "
+        f"{timed['rho'].iloc[0]:g}, after learning from earlier ones; features and predictions of the "
+        "request are given, so encoding the prompt and calling the models come on top. Median, p95, p99: "
+        "wall time, which on a busy machine includes waiting for a processor; Processor: mean processor "
+        "time. Rounds per second: throughput of the compiled replay with all trials side by side, no measure "
+        "of the wait of one call.",
     )
 
 
-def _micro(value: Any) -> TableCell:
-    return number(value, 1 if not missing(value) and float(value) < 100 else 0)
+def _micro(line: pd.Series, field: str) -> TableCell:
+    return number(line[field], 1 if not missing(line[field]) and float(line[field]) < 100 else 0)
 
 
 def arms(data: PoolData) -> PageTable | None:
@@ -278,28 +286,26 @@ def arms(data: PoolData) -> PageTable | None:
     wide = shares.pivot_table(index="arm", columns="policy", values="share")
     behaviour = data.mart("routing_behaviour")
     behaviour = behaviour[behaviour["regime"] == "overall"].set_index("policy")
-    rows = [
-        [words(arm), *[percent(wide.loc[arm, p], 1, shade=float(wide.loc[arm, p])) for p in chosen]]
+    records: list[tuple[str, pd.Series, MakeCell]] = [
+        (arm, wide.loc[arm], lambda v: percent(v, 1, shade=float(v)))
         for arm in wide[chosen[0]].sort_values(ascending=False).index
     ]
-    rows.append([words("Switches per round"), *[percent(behaviour["switch_rate"].get(p), 1) for p in chosen]])
+
+    def figure(record: tuple[str, pd.Series, MakeCell], policy: str) -> TableCell:
+        return record[2](record[1].get(policy))
+
+    records.append(("Switches per round", behaviour["switch_rate"], lambda v: percent(v, 1)))
     talks = "switches_per_session" in behaviour and bool(behaviour["switches_per_session"].notna().any())
     if talks:
-        rows.append(
-            [
-                words("Switches per conversation"),
-                *[number(behaviour["switches_per_session"].get(p), 2) for p in chosen],
-            ]
-        )
-    rows.append(
-        [words("Effective number of arms"), *[number(behaviour["effective_arms"].get(p), 1) for p in chosen]]
-    )
-    return PageTable(
+        per_talk = behaviour["switches_per_session"]
+        records.append(("Switches per conversation", per_talk, lambda v: number(v, 2)))
+    records.append(("Effective number of arms", behaviour["effective_arms"], lambda v: number(v, 1)))
+    return table_of(
         "arms",
         "Which models are played (share of rounds, mean of the regimes)",
-        ["Model", *[label(p) for p in chosen]],
-        rows,
-        note="Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share "
+        records,
+        {"Model": lambda r: words(r[0]), **{label(p): partial(figure, policy=p) for p in chosen}},
+        "Effective number of arms: exp(entropy) of the shares, averaged over replays. Switches: share "
         "of rounds whose model differs from the round before."
         + (
             " Switches per conversation: turns that another model answers than the turn before."
@@ -318,30 +324,30 @@ def encoders(data: PoolData) -> PageTable | None:
     pools = list(mart[["pool", "encoder"]].drop_duplicates().itertuples(index=False))
     pools.sort(key=lambda p: (p.pool != data.pool, p.pool))
     others = [p for p in pools if p.pool != data.pool and data.twin(data.ranked[0], p.pool) is not None]
-    by = mart.set_index(["policy", "pool"])
-    rows = []
-    for policy in data.board.index:
-        cells: list[TableCell] = []
-        for p in pools:
-            if (policy, p.pool) not in by.index:
-                cells += [number(None), number(None)]
-                continue
-            r = by.loc[(policy, p.pool)]
-            cells += [estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1), number(r["rank"], 0)]
-        for p in others:
-            gap = data.twin(policy, p.pool)
-            cells.append(number(None) if gap is None else estimate(gap[0], gap[1], signed=True, bold=gap[2]))
-        rows.append([words(label(policy)), *cells])
-    headers = ["Policy"] + ["Utility", "Rank"] * len(pools) + [encoder_label(p.encoder) for p in others]
-    groups = [("", 1)] + [(f"{encoder_label(p.encoder)} ({p.pool})", 2) for p in pools]
-    if others:
-        groups.append((f"{encoder_label(data.info['encoder'])} minus", len(others)))
-    return PageTable(
+    by, twins = mart.set_index(["policy", "pool"]), f"{encoder_label(data.info['encoder'])} minus"
+
+    def earned(policy: str, pool: str) -> TableCell:
+        r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
+        return number(None) if r is None else estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1)
+
+    def rank(policy: str, pool: str) -> TableCell:
+        return number(by["rank"].get((policy, pool)), 0)
+
+    def gap(policy: str, pool: str) -> TableCell:
+        found = data.twin(policy, pool)
+        return number(None) if found is None else estimate(found[0], found[1], signed=True, bold=found[2])
+
+    columns: dict[Header, MakeCell] = {"Policy": lambda p: words(label(p))}
+    for p in pools:
+        group = f"{encoder_label(p.encoder)} ({p.pool})"
+        columns[group, "Utility"] = partial(earned, pool=p.pool)
+        columns[group, "Rank"] = partial(rank, pool=p.pool)
+    columns |= {(twins, encoder_label(p.encoder)): partial(gap, pool=p.pool) for p in others}
+    return table_of(
         "encoders",
         "Encoder robustness: overall utility and rank",
-        headers,
-        rows,
-        groups,
+        data.board.index,
+        columns,
         "Pools with the same outcomes, split and settings that differ only in the text encoder; features and "
         "oracles are made anew from each. TF-IDF + SVD: word statistics reduced to the same kind of vector, "
         "no language model. Difference: paired by query, ± the error over queries and trials together; bold: "

@@ -1,12 +1,20 @@
 """Tables of other stages: oracle quality and tuning, from their files, and estimates from logged traffic."""
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import PageTable, TableCell, estimate, number, table_of, words
+from cabs_core.report.tables import (
+    Header,
+    MakeCell,
+    PageTable,
+    TableCell,
+    estimate,
+    number,
+    table_of,
+    words,
+)
 
 _LONGEST = 80
 
@@ -32,16 +40,17 @@ def oracle_heads(data: PoolData) -> PageTable | None:
             for name in dict.fromkeys([*on_test, *on_validation])
         ]
         records += sorted(rows, key=lambda r: r[4].get("error", 0 if r[3] is None else r[3]))
-    columns: dict[str, Callable[[Any], TableCell]] = {
+    columns: dict[str, MakeCell] = {
         "Head": lambda r: words(r[0]),
         "Candidate": lambda r: words(f"{r[1]} (in use)" if r[2] else r[1], bold=r[2]),
         "Validation": lambda r: number(r[3], 4),
     }
-    note = "Mean squared error, lower is better; costs in units of each model's standard deviation. "
-    note += "Contrasts are scores less "
-    note += "their mean over the models of a query: they decide which model answers, "
-    note += "so predictors of scores are chosen by "
-    note += "them. The candidate in use was chosen on validation, unless the pool file names it."
+    note = (
+        "Mean squared error, lower is better; costs in units of each model's standard deviation. Contrasts "
+        "are scores less their mean over the models of a query: they decide which model answers, so "
+        "predictors of scores are chosen by them. The candidate in use was chosen on validation, unless the "
+        "pool file names it."
+    )
     if test:
         columns |= {
             "Test": lambda r: number(r[4].get("error"), 4, bold=r[2]),
@@ -49,9 +58,10 @@ def oracle_heads(data: PoolData) -> PageTable | None:
                 None if r[2] else r[4].get("minus_used"), r[4].get("se"), 4, signed=True
             ),
         }
-        note += " Test rows were used for nothing. Last column: "
-        note += "paired difference to the one in use, ± standard error "
-        note += "over queries; above zero means that the one in use is better."
+        note += (
+            " Test rows were used for nothing. Last column: paired difference to the one in use, ± standard "
+            "error over queries; above zero means that the one in use is better."
+        )
     return table_of("oracles", "Oracle quality by head", records, columns, note)
 
 
@@ -125,36 +135,33 @@ def logged(data: PoolData) -> PageTable | None:
     rhos = sorted(mart["rho"].unique())
     shown = {rhos[0], rhos[len(rhos) // 2], rhos[-1]}
     first = mart.iloc[0]
-    rows = []
-    for (policy, rho), by_name in data.estimates.items():
-        if rho not in shown:
-            continue
-        row = [words(label(policy)), TableCell(f"{rho:g}", float(rho))]
-        if "refused" in by_name:
-            rows.append([*row, *[number(None)] * 6, words(by_name["refused"].refused)])
-            continue
-        best, snips = by_name["dr utility"], by_name.get("snips utility")
-        row += [number(best.value), _interval(best.low, best.high)]
-        row += [number(best.difference, signed=True), _interval(best.difference_low, best.difference_high)]
-        row += [number(None if snips is None else snips.value), number(best.n_eff, 0)]
-        rows.append([*row, words(best.no_interval or "")])
+    records = [(*at, e, e.get("dr utility")) for at, e in data.estimates.items() if at[1] in shown]
+
+    def best(field: str, *digits: int, **look: Any) -> MakeCell:
+        """A figure of the doubly robust estimate of utility."""
+        return lambda r: number(getattr(r[3], field, None), *digits, **look)
+
+    def why(record: Any) -> TableCell:
+        _, _, by_name, of_utility = record
+        return words(by_name["refused"].refused if of_utility is None else of_utility.no_interval or "")
+
+    columns: dict[Header, MakeCell] = {
+        "Policy": lambda r: words(label(r[0])),
+        "ρ": lambda r: TableCell(f"{r[1]:g}", float(r[1])),
+        ("utility", "DR"): best("value"),
+        ("utility", "95 %"): lambda r: _interval(r[3], "low", "high"),
+        ("minus the log", "DR"): best("difference", signed=True),
+        ("minus the log", "95 %"): lambda r: _interval(r[3], "difference_low", "difference_high"),
+        ("utility", "SNIPS"): lambda r: number(getattr(r[2].get("snips utility"), "value", None)),
+        "Effective decisions": best("n_eff", 0),
+        "No estimate or interval because": why,
+    }
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
-    return PageTable(
+    return table_of(
         "logged",
         "What the policies would have earned on logged traffic (estimates)",
-        [
-            "Policy",
-            "ρ",
-            "DR",
-            "95 %",
-            "DR",
-            "95 %",
-            "SNIPS",
-            "Effective decisions",
-            "No estimate or interval because",
-        ],
-        rows,
-        [("", 2), ("utility", 2), ("minus the log", 2), ("utility", 1), ("", 2)],
+        records,
+        columns,
         f"Off-policy estimates from {int(first['decisions']):,} scored decisions on "
         f"{int(first['prompts']):,} prompts. A log knows the outcome of one model a prompt, so there is no "
         "replay of it, no regret and no best model of a query; what other models would have scored is "
@@ -164,7 +171,8 @@ def logged(data: PoolData) -> PageTable | None:
     )
 
 
-def _interval(low: float | None, high: float | None) -> TableCell:
+def _interval(row: Any, *ends: str) -> TableCell:
+    low, high = (getattr(row, end, None) for end in ends)
     if low is None or high is None or low != low:
         return number(None)
     return TableCell(f"{low:.3f} to {high:.3f}".replace("-", "−"))

@@ -5,7 +5,8 @@ import csv
 import io
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class PageTable:
     caption: str
     headers: list[str]
     rows: list[list[TableCell]]
-    groups: list[tuple[str, int]] = field(default_factory=list)
+    groups: list[tuple[str, int]]
     note: str = ""
 
     def csv(self) -> str:
@@ -88,16 +89,21 @@ class PageTable:
         return [f"{t}: {h}" if t else h for t, h in zip(titles, self.headers)]
 
 
+#: makes the cell of a column from a record
+MakeCell = Callable[[Any], TableCell]
+#: a column's header, or its group and its header
+Header = str | tuple[str, str]
+
+
 def table_of(
-    key: str,
-    caption: str,
-    records: Iterable[Any],
-    columns: Mapping[str, Callable[[Any], TableCell]],
-    note: str = "",
+    key: str, caption: str, records: Iterable[Any], columns: Mapping[Any, MakeCell], note: str = ""
 ) -> PageTable | None:
-    """A table with a row a record and a column a header; None without records."""
+    """A table with a row a record and a column a `Header`; None without records."""
     rows = [[cell(record) for cell in columns.values()] for record in records]
-    return PageTable(key, caption, list(columns), rows, note=note) if rows else None
+    named = [("", name) if isinstance(name, str) else name for name in columns]
+    spans = [(group, len(list(members))) for group, members in groupby(group for group, _ in named)]
+    groups = spans if any(group for group, _ in spans) else []
+    return PageTable(key, caption, [header for _, header in named], rows, groups, note) if rows else None
 
 
 def write_tables(folder: Path, tables: Mapping[str, PageTable | None]) -> None:
@@ -129,6 +135,11 @@ def _is_number(text: str) -> bool:
 def missing(value: Any) -> bool:
     """Whether a value is None or NaN."""
     return value is None or (not isinstance(value, (str, list, dict)) and bool(pd.isna(value)))
+
+
+def sure(significant: Any) -> bool:
+    """Whether a difference is known to be significant."""
+    return not missing(significant) and bool(significant)
 
 
 def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look: Any) -> TableCell:

@@ -29,7 +29,7 @@ from cabs_core.report.forecast import Labels, prompts_needed
 from cabs_core.report.gap import Bounded, Gap, decide, estimate
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
-from cabs_core.report.tables import missing
+from cabs_core.report.tables import sure
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,16 @@ class Verdict:
     model: str
     utility: Bounded
     quality: Bounded
-    saved: Bounded | None
     queries: int
     independent: int
-    prompts_needed: int | None
     score: float
-    score_low: float | None
-    score_high: float | None
     cost: float
     model_score: float
     model_cost: float
+    saved: Bounded | None = None
+    prompts_needed: int | None = None
+    score_low: float | None = None
+    score_high: float | None = None
     gain: Bounded | None = None
     carriers: float | None = None
     at_limit: bool = False
@@ -125,10 +125,7 @@ def _router_of(data: PoolData, names: list[str], regime: str) -> str:
     better = {
         name: float(pair["difference"])
         for name, pair in pairs.items()
-        if pair is not None
-        and pair["difference"] > 0
-        and not missing(sure := pair["significant_adjusted"])
-        and sure
+        if pair is not None and pair["difference"] > 0 and sure(pair["significant_adjusted"])
     }
     return max(better, key=lambda name: better[name], default=names[0])
 
@@ -143,45 +140,47 @@ def _overall(data: PoolData, evidence: Evidence | None, names: list[str]) -> Ver
         model = chosen.pop() if len(chosen) == 1 else model
         if np.array_equal(a.rhos, b.rhos):
             gap = Gap(evidence, a, b, _regime_weights(data, a))
-    utility, quality = (
-        _mean_difference(data, router, compared),
-        Bounded(float(line["score"] - single["score"])),
-    )
-    saved, score, carriers, more = None, Bounded(float(line["score"])), None, None
-    if gap is not None:
-        utility, quality, saved, carriers = (
-            gap.utility(compared),
-            gap.quality(compared),
-            gap.saved(compared),
-            gap.carriers,
-        )
-        score = gap.score
     # bounds depend on the value, so there is no verdict over all values where answers cannot be known
-    decision = "unsure" if evidence is not None and evidence.unknown else decide(utility, quality, saved)
-    if gap is not None and decision == "unsure":
-        more = prompts_needed(gap, compared)
+    unknown = evidence is not None and evidence.unknown
+    if gap is None:
+        utility = _mean_difference(data, router, compared)
+        quality = Bounded(float(line["score"] - single["score"]))
+        decision = "unsure" if unknown else decide(utility, quality, None)
+        decided: dict[str, Any] = {"utility": utility, "quality": quality}
+        decided |= {"decision": decision, "compared": compared}
+    else:
+        decided = _decided(gap, compared, unknown)
     return Verdict(
         rho=None,
         value_usd=None,
-        decision=decision,
         router=router,
-        compared=compared,
         model=model,
-        utility=utility,
-        quality=quality,
-        saved=saved,
         queries=int(data.info["queries"]),
         independent=int(data.info["independent"]),
-        prompts_needed=more,
         score=float(line["score"]),
-        score_low=score.low,
-        score_high=score.high,
         cost=float(line["cost_per_1000_calls"]),
         model_score=float(single["score"]),
         model_cost=float(single["cost_per_1000_calls"]),
-        carriers=carriers,
-        at_limit=decision == "unsure" and gap is not None and gap.at_limit,
+        **decided,
     )
+
+
+def _decided(gap: Gap, compared: int, unknown: bool = False) -> dict[str, Any]:
+    """The figures of a gap, and what the rule makes of them; unknown: it is not asked."""
+    utility, quality, saved = gap.utility(compared), gap.quality(compared), gap.saved(compared)
+    decision, score = "unsure" if unknown else decide(utility, quality, saved), gap.score
+    return {
+        "compared": compared,
+        "decision": decision,
+        "utility": utility,
+        "quality": quality,
+        "saved": saved,
+        "score_low": score.low,
+        "score_high": score.high,
+        "carriers": gap.carriers,
+        "at_limit": decision == "unsure" and gap.at_limit,
+        "prompts_needed": prompts_needed(gap, compared) if decision == "unsure" else None,
+    }
 
 
 def _mean_difference(data: PoolData, router: str, compared: int) -> Bounded:
@@ -280,30 +279,19 @@ def _at_end(
 ) -> Verdict:
     a, b = _two(evidence, router, rho, end, model, trained)
     gap = Gap(evidence, a, b, np.ones(1))
-    utility, quality, saved = gap.utility(compared), gap.quality(compared), gap.saved(compared)
-    decision, score = decide(utility, quality, saved), gap.score
     return Verdict(
         rho=rho,
         value_usd=1 / rho if rho > 0 else None,
-        decision=decision,
         router=router,
-        compared=compared,
         model=model,
-        utility=utility,
-        quality=quality,
-        saved=saved,
         queries=gap.queries,
         independent=gap.independent,
-        prompts_needed=prompts_needed(gap, compared) if decision == "unsure" else None,
         score=float(a.mean("score")[0]),
-        score_low=score.low,
-        score_high=score.high,
         cost=float(1000 * a.mean("cost")[0]),
         model_score=float(b.mean("score")[0]),
         model_cost=float(1000 * b.mean("cost")[0]),
         gain=gap.gain(rho, compared) if rho > 0 else None,
-        carriers=gap.carriers,
-        at_limit=decision == "unsure" and gap.at_limit,
+        **_decided(gap, compared),
     )
 
 

@@ -1,6 +1,4 @@
-"""The command line `cabs`. Each command imports what it needs when it runs, so that `cabs --help` is
-quick.
-"""
+"""The command line `cabs`. Each command imports what it needs when it runs: `cabs --help` is quick."""
 
 from cabs_dagster.cli.main import main
 

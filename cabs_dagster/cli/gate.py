@@ -93,9 +93,7 @@ def _there(chain: Chain, asset: str) -> bool:
 
 
 def _first_fault(due: Due, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
-    """The first stage that is there and is not what would be made now, and what is there and made from it,
-    which would say the same again; None where all are, or are not there.
-    """
+    """The first stage that is there and out of date, or None; and what is there and made from it."""
     parts = due.next_parts(pool, ("replay", "results"), Wanted(pays=True, alone=True))
     for status in (status for part in parts for status in part.due):
         name = status.target.stage

@@ -1,6 +1,4 @@
-"""SIGINT and SIGTERM end `cabs run` at once: every artifact is published whole or not at all, so any moment
-is safe.
-"""
+"""SIGINT and SIGTERM end `cabs run` at once, safely: artifacts are published whole or not at all."""
 
 import multiprocessing
 import os

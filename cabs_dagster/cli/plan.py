@@ -13,9 +13,7 @@ from cabs_core.pipeline.commands.options import takes_pool
 @takes_pool("Name of the model pool; `cabs plan NAME` is the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: [{target, partition, state, reasons}].")
 def plan(pool: str, as_json: bool) -> None:
-    """Show what `cabs run` would make and why, without making it: stages, replays, marts, report,
-    leaderboard.
-    """
+    """Show what `cabs run` would make and why, without making it: stages, replays, marts, pages."""
     from cabs_core.data.pools.registry import active_pool, active_pools
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_dagster.due import Due

@@ -44,9 +44,7 @@ def job(name: str) -> dg.JobDefinition:
 
 
 def run_until_interrupted(work: Callable[[Runner], None]) -> Runner:
-    """Let a runner work in the instance of this machine. SIGINT and SIGTERM mark its runs as failed, and end
-    the process.
-    """
+    """Let a runner work in this machine's instance. SIGINT and SIGTERM fail its runs and end the process."""
 
     def say(text: str) -> None:
         click.echo(f"  {text}", err=True)
@@ -255,9 +253,7 @@ class Runner:
 
 
 class InRun(Runner):
-    """Executes jobs of the code location within a step of another run, each as a run of its own in the same
-    process.
-    """
+    """Executes jobs within a step of another run, each as a run of its own in the same process."""
 
     pays = False
 

@@ -1,10 +1,4 @@
-"""Mark the runs of a killed `cabs run` as failed: Dagster itself would show them as running for ever.
-
-Every run of `cabs run`, and every part that the job `pool_chain` runs, has a tag with the path of a file that
-its process holds locked; the system drops the lock when the process ends, however it ends. Runs that the
-daemon launched are looked after by Dagster. Each `cabs run` and `cabs ui` looks when it begins, and the
-sensor `partitions_of_pools` at every tick.
-"""
+"""Mark the runs of killed `cabs run` commands as failed: nothing waits for them. Returns their ids."""
 
 import atexit
 import socket
@@ -57,9 +51,7 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
-    """Give back what a run that was stopped in the UI, or whose worker died, held when no daemon was there to
-    see it end.
-    """
+    """Give back what a run held that was stopped, or whose worker died, while no daemon was there."""
     storage = instance.event_log_storage
     for run_id in storage.get_concurrency_run_ids() if storage.supports_global_concurrency_limits else ():
         run = instance.get_run_by_id(run_id)

@@ -81,9 +81,7 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
 
 
 def _orphans() -> list[int]:
-    """Process ids of Dagster's services among the children of this process (Linux; elsewhere there are
-    none).
-    """
+    """Process ids of Dagster's services among the children of this process (Linux; else none)."""
     orphans = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -97,9 +95,7 @@ def _orphans() -> list[int]:
 
 
 def end_services(patience: float = 10.0) -> None:
-    """Terminate the orphaned services, and kill what is left after `patience` seconds. Ending one may orphan
-    another.
-    """
+    """Terminate orphaned services, kill them after `patience` seconds. Ending one may orphan another."""
     end = time.monotonic() + patience
     while orphans := _orphans():
         for pid in orphans:

@@ -107,8 +107,7 @@ def cost_at_score(costs: ArrayLike, scores: ArrayLike, target: float) -> float:
 
 
 def cost_saved(costs: ArrayLike, scores: ArrayLike, baseline_cost: float, baseline_score: float) -> float:
-    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1];
-    NaN where it is not reached."""
+    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1]; NaN: not reached."""
     if not baseline_cost > 0:
         return float("nan")
     return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost

@@ -132,8 +132,7 @@ class LoggedData:
 
     @cached_property
     def as_logged(self) -> np.ndarray:
-        """[n] probability of the played arm for the logging policy, by that among the decisions here: 1 where
-        both are the same."""
+        """[n] probability of the played arm for the logging policy, by that among the decisions here."""
         rows = np.arange(len(self))
         if self.behaviour is None or self.pmf is None:
             return np.ones(len(self))

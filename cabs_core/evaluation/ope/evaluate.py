@@ -1,5 +1,4 @@
-"""Estimate a policy's score, cost and utility from a log, with intervals,
-or say why the log does not allow it."""
+"""Estimate a policy's score, cost and utility from a log, with intervals, or say why it cannot tell."""
 
 import math
 from dataclasses import dataclass
@@ -296,8 +295,7 @@ def evaluate(
 def _ends(
     centre: float, error: Error, width: float | None, reason: str, free: tuple[float, float]
 ) -> tuple[float | None, float | None]:
-    """An interval, as much wider at its ends as the log leaves free;
-    or none where there is a reason for that."""
+    """An interval, as much wider at its ends as the log leaves free; none where a reason forbids it."""
     if reason:
         return None, None
     low, high = (error.reach(side, width=width) for side in ("low", "high"))
@@ -330,16 +328,14 @@ def propensities_of(data: LoggedData) -> np.ndarray:
 
 
 def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
-    """q [n, K]: every arm's outcome by a model that has not seen the row,
-    nor (anytime) any that came later."""
+    """q [n, K]: every arm's outcome by a model that has not seen the row, nor (anytime) any later one."""
     if anytime:
         return earlier_model(data.features, data.actions, outcome, len(data.arms))
     return outcome_model(data.features, data.actions, outcome, len(data.arms), fold)
 
 
 def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> float:
-    """Share of the target's probability where its weight passes the cap;
-    of the rows that happened, without a pmf."""
+    """Share of the target's probability where its weight passes the cap; without a pmf, of the rows."""
     if data.pmf is None:
         w = data.shares * w
         return float(w[w > switch].sum() / max(w.sum(), 1e-12))
@@ -347,8 +343,7 @@ def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> 
 
 
 def _support(data: LoggedData) -> np.ndarray:
-    """[n, K] arms of positive logging probability; where the log does not hold those,
-    that any of its rows played."""
+    """[n, K] arms of positive logging probability; without those, that any row of the log played."""
     if data.pmf is not None:
         positive: np.ndarray = data.pmf > 0.0
         return positive

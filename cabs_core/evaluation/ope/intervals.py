@@ -89,8 +89,7 @@ def error_of(
 
 
 def sequence_half_width(n: float) -> float:
-    """The same of a 95 % confidence sequence after n decisions: it holds for all n together,
-    so at any stopping time."""
+    """The same of a 95 % confidence sequence after n decisions: it holds for all n together."""
     log = -2.0 * math.log(LEVEL)
     share = n * (log + math.log(log + 1.0)) / TIGHTEST
     return math.sqrt(2.0 * (1.0 + 1.0 / share) * math.log(math.sqrt(share + 1.0) / LEVEL))

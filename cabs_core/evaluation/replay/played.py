@@ -18,8 +18,7 @@ CHECKPOINTS = 100
 
 
 def checkpoints(rounds: int) -> np.ndarray:
-    """Rounds `[m]` (1-based) at which curves are kept: evenly spread, the last included, at most
-    `CHECKPOINTS`."""
+    """Rounds `[m]` (1-based) at which curves are kept: evenly spread, the last one too."""
     return np.unique(np.ceil(np.linspace(0, rounds, min(CHECKPOINTS, rounds) + 1)[1:]).astype(np.int64))
 
 

@@ -51,9 +51,7 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do not change what code does; its
-    imports.
-    """
+    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do nothing; its imports."""
     for name in _BLOCKS:
         block = getattr(node, name, None)
         if not isinstance(block, list):
@@ -87,9 +85,7 @@ def _without_types(node: ast.AST) -> list[ast.AST]:
 
 @dataclass(frozen=True)
 class SourceCode:
-    """What matters of a source file: a hash of what it does, and its imports of `cabs_core` as (module, name
-    or "").
-    """
+    """A hash of what a source file does, and its imports of `cabs_core` as (module, name or "")."""
 
     behaviour: str
     imports: tuple[tuple[str, str], ...]

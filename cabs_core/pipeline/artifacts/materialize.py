@@ -1,6 +1,4 @@
-"""Making one artifact: verify the inputs, do nothing when it is there already, else build, record and
-publish.
-"""
+"""Making one artifact: verify the inputs; where it is not there, build, record and publish."""
 
 import ctypes
 import sys
@@ -88,9 +86,7 @@ def make_artifact(
 
 
 def _give_back() -> None:
-    """Return to the system what the stage has freed: allocators keep it, and the next stage's arrays would
-    come on top.
-    """
+    """Return freed memory to the system: allocators keep it, and the next stage's would come on top."""
     if arrow := sys.modules.get("pyarrow"):
         arrow.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):  # where the C library is not glibc

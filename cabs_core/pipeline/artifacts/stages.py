@@ -225,9 +225,7 @@ def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _derived(pool: ModelPool) -> dict[str, Any]:
-    """Settings read off the stress condition: what it does to the splits, and what it does to offline
-    labels.
-    """
+    """Settings read off the stress condition: what it does to the splits and to offline labels."""
     condition = pool.replay.condition
     return {
         "shift": condition if catalog.condition_that_changes(condition, "splits") else "none",
@@ -303,17 +301,13 @@ def stage_modules(name: str) -> tuple[str, ...]:
 
 
 def policy_modules(policy: str) -> tuple[str, ...]:
-    """Modules from which the code version of one policy's replay starts: the engine, and the policy's own
-    module.
-    """
+    """Modules from which the code version of a policy's replay starts: the engine, the policy's own."""
     return (REPLAY.module, catalog.policy_record(policy).path.partition(":")[0])
 
 
 @cache
 def stage_code_version(name: str, *chosen: str) -> str:
-    """Code version of a pool stage; `chosen`: modules that the pool names, of its source, encoder or own
-    scores.
-    """
+    """Code version of a pool stage; `chosen`: modules of the pool's source, encoder or own scores."""
     return code_version((*stage_modules(name), *filter(None, chosen)), COVERED)
 
 

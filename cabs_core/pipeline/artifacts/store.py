@@ -113,14 +113,12 @@ class ArtifactStore:
         return cached
 
     def produced(self, parts: Parts, record: Record) -> Path:
-        """The folder of an artifact that this process has just written, whatever others do to the store
-        since."""
+        """The folder of an artifact that this process has just written, whatever others do since."""
         return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
-        """Yield an empty local folder; whatever it holds at the end, record included, becomes the
-        artifact."""
+        """Yield an empty local folder; what it holds at the end, record included, becomes the artifact."""
         if not self.remote:
             with atomic_directory(self.root.joinpath(*parts), None) as temporary:
                 yield temporary
@@ -136,8 +134,7 @@ class ArtifactStore:
                     shutil.copytree(name, cached, dirs_exist_ok=True)
 
     def _publish(self, parts: Parts, folder: Path) -> None:
-        """The old record goes first and the new one comes last, so that a reader finds a whole artifact or
-        none."""
+        """The old record goes first, the new one comes last: a reader finds a whole artifact or none."""
         target = self.bucket.path(*parts)
         if self.bucket.fs.exists(target):
             if self.bucket.fs.exists(f"{target}/{RECORD_NAME}"):
@@ -181,8 +178,7 @@ class ArtifactStore:
             shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
 
     def move(self, old: Parts, new: Parts) -> None:
-        """Move everything below `old` to `new`, replacing what is there; nothing happens when there is
-        nothing."""
+        """Move everything below `old`, if there is anything, to `new`, replacing what is there."""
         if self.remote:
             with self.bucket.reaching(*old):
                 if self.bucket.fs.exists(self.bucket.path(*old)):
@@ -230,8 +226,7 @@ class ArtifactStore:
         return self.folder(parts)
 
     def mirror(self, parts: Parts) -> Path:
-        """Local copy of a remote store below `parts`, in the store's layout, for readers that want one
-        tree."""
+        """Local copy of a remote store below `parts`, in its layout, for readers that want one tree."""
         local = cabs_home() / "cache" / "mirror"
         base = self.bucket.path(*parts)
         with self.bucket.reaching(*parts):

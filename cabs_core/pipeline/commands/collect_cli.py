@@ -1,6 +1,4 @@
-"""`cabs collect` and `cabs judge sample | show`: answers that are paid for, and how well a judge scores
-them.
-"""
+"""`cabs collect` and `cabs judge`: paid answers, and how well a judge scores them."""
 
 import json
 from pathlib import Path

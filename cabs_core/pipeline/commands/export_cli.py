@@ -239,8 +239,7 @@ def _write_table(
 
 
 def _held_out(pool: str | None, manifest: Manifest) -> str:
-    """What the pool's report says of the router on held-out prompts, or that it says nothing; '' of a cold
-    router."""
+    """What the pool's report says of the router on held-out prompts, if it does; '' of a cold router."""
     from cabs_core.data.pools import find_pool
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.standing import held_out

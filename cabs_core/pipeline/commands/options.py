@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 
 def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The pool as `NAME` or as `--pool NAME`: the command gets the name as `pool`, None where none is
-    required or given.
-    """
+    """The pool as `NAME` or `--pool NAME`; the command gets it as `pool`, None where none is given."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.argument("name", required=False, shell_complete=complete_pool)

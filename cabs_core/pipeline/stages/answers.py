@@ -1,6 +1,4 @@
-"""Stage `answers`: the prompts of a pool put to its models. What was paid for is kept by content and never
-asked again.
-"""
+"""Stage `answers`: a pool's prompts put to its models; what was paid for is never asked again."""
 
 from __future__ import annotations
 

@@ -177,9 +177,7 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
 
 
 def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
-    """`[m]` places of the prompts that none of the bundles was trained or chosen on, and that this log has no
-    score of.
-    """
+    """`[m]` places of the prompts that no bundle was trained or chosen on, nor this log has a score of."""
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
     hashes = [prompt_hash(text) for text in prompts]
     logged = prompt_hashes(hashes)  # of a log that keeps no texts

@@ -1,6 +1,4 @@
-"""Stage `off_policy`: what the pool's policies would have earned on logged traffic, or why the log cannot
-tell.
-"""
+"""Stage `off_policy`: what the pool's policies would have earned on logged traffic."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ class OffPolicySummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OffPolicySummary:
-    """Evaluate the policies on the held-out part of the log that is the pool's source, or on the log of its
-    router.
-    """
+    """Evaluate the policies on the held-out part of the pool's log, or on the log of its router."""
     data = logged_decisions(chain.pool_file, inputs)
     rows = evaluate_pool(chain.pool, inputs, data, notify=options.notify)
     pq.write_table(as_table(rows), folder / ESTIMATES)

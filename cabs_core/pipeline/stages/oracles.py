@@ -36,9 +36,7 @@ class OraclesSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OraclesSummary:
-    """Train accuracy, cost, propagation and feature heads; where outcomes are complete, diagnose them on the
-    test split.
-    """
+    """Train all heads; where outcomes are complete, diagnose them on the test split."""
     pool, split, vectors, true = chain.pool, split_of(inputs), embeddings_of(inputs), outcomes_of(inputs)
     table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
     oracle = train_oracles(

@@ -87,9 +87,7 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
 def examine_partition(
     chain: Chain, rho: float, policies: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, ReplaySummary], dict[str, str]]:
-    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from the files as they are
-    now.
-    """
+    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from its files now."""
     findings, cells, failed = dict[str, Any](), dict[str, ReplaySummary](), dict[str, str]()
     for policy in policies:
         target = Target("replay", chain.pool, rho, policy)

@@ -217,9 +217,7 @@ def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None
 
 
 def lane_hashes(result: ReplayResult) -> list[str]:
-    """One hash per trial over order, actions, propensities and rewards, to tell whether a re-run is the
-    same.
-    """
+    """One hash per trial over order, actions, propensities and rewards: is a re-run the same?"""
     arrays = [a.astype("<i8") for a in (result.order, result.actions)]
     arrays += [a.astype("<f8") for a in (result.propensities, result.rewards)]
     lanes = (b"".join(a[trial].tobytes() for a in arrays) for trial in range(result.trials))
@@ -239,9 +237,7 @@ def _load(folder: str, content: str) -> ReplayProblem:
 
 
 def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
-    """Expected utility of uniformly random play on the rounds played, in conversations as they stood: no
-    sampling.
-    """
+    """Expected utility of uniformly random play on the rounds as they stood: no sampling."""
     if result.random_rewards is not None:
         return float(result.random_rewards.mean())
     utilities = clipped_utility(

@@ -1,6 +1,4 @@
-"""Stage `scores`: the answers of a collected pool scored, and what is known of the instrument that scored
-them.
-"""
+"""Stage `scores`: the answers of a collected pool scored, and how good the instrument is."""
 
 from __future__ import annotations
 

@@ -135,8 +135,7 @@ def regret_of(
     targets: int = PLAIN,
     bias: float = 0.0,
 ) -> tuple[float, float]:
-    """(regret, RegSq) of one repetition with cliques of `size` arms,
-    whose biases are uniform in [-bias, bias]."""
+    """(regret, RegSq) of one repetition, cliques of `size` arms, biases uniform in [-bias, bias]."""
     x, truth, rewards, uniforms = world(seed, rounds, arms, dim)
     biases = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
     surrogates = truth + biases + noise(seed, x, arms, eps, fixed)

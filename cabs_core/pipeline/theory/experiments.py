@@ -112,8 +112,7 @@ def _measured(setting: str, xs: Sequence[float], regret: np.ndarray) -> dict[str
 
 
 def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E2: regret at some eps less regret without noise, fresh and fixed noise;
-    regret under biases, by estimator."""
+    """E2: what fresh and what fixed noise add to regret at some eps; regret under biases, by estimator."""
     arms, dim, rounds, size = (8, 4, 1024, 4) if quick else (24, 6, 8192, 6)
     at = {"rounds": rounds, "arms": arms, "dim": dim, "size": size}
     setting = f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}"
@@ -246,8 +245,7 @@ def _oracle_world(seed: int, rounds: int, good: bool) -> tuple[np.ndarray, ...]:
 
 
 def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E3, second part: regret of CABS-D less that of its better expert alone,
-    with a true and with a reversed oracle."""
+    """E3, second part: CABS-D less its better expert alone, with a true and with a reversed oracle."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
     mixtures: dict[str, dict[str, Any]] = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
@@ -276,8 +274,7 @@ def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
 
 
 def printed_loss(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E4: regret of CABS-D with the loss of line 14 and with the realised one, at two rates,
-    beside its experts alone."""
+    """E4: CABS-D with the loss of line 14 and the realised one, at two rates, beside its experts."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     mixtures: dict[str, dict[str, Any]] = {
         f"CABS-D, {loss} loss, eta {name}": {**rate, "meta_loss": kind}

@@ -110,14 +110,6 @@ def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{c}:{'N' if c in ('series', 'name') else 'Q'}", title=t) for c, t in titles.items()]
 
 
-def band(series: str, x: pd.Series, y: pd.Series, margin: pd.Series) -> pd.DataFrame:
-    """Rows of one line for `lines`: y and a margin (none where NaN)."""
-    margin = margin.fillna(0.0)
-    return pd.DataFrame(
-        {"series": series, "x": x.astype(float), "y": y, "low": y - margin, "high": y + margin}
-    )
-
-
 def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
     """One row per name: an estimate with its interval, and the figure written beside.
 

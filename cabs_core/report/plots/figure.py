@@ -71,6 +71,11 @@ class Figure:
             spec["autosize"] = {"type": "fit-x", "contains": "padding"}
         return spec
 
+    @cached_property
+    def _fixed(self) -> dict[str, Any]:
+        """For a file of its own, with fixed colours and its title."""
+        return fixed_colours(self._sized(self.width, page=False)) | {"title": self.title}
+
     def spec(self) -> str:
         """The specification as JSON for a script element: as wide as its container."""
         text = json.dumps(self._sized("container", page=True), separators=(",", ":"), ensure_ascii=False)
@@ -85,17 +90,14 @@ class Figure:
     @cached_property
     def svg(self) -> bytes:
         """The first view as SVG with fixed colours, for a file of its own."""
-        spec = {**fixed_colours(self._sized(self.width, page=False)), "title": self.title}
-        spec["padding"] = {"left": 6, "top": 6, "bottom": 6, "right": 24}  # the viewer's font may be wider
-        return vl_convert.vegalite_to_svg(spec, vl_version=_VERSION).encode()
+        padding = {"left": 6, "top": 6, "bottom": 6, "right": 24}  # the viewer's font may be wider
+        return vl_convert.vegalite_to_svg(self._fixed | {"padding": padding}, vl_version=_VERSION).encode()
 
     @cached_property
     def png(self) -> bytes:
         """The first view as PNG; the resolution is lowered, at most to 0.3, until it has less than 100 kB."""
-        spec = fixed_colours(self._sized(self.width, page=False))
-        spec["title"] = self.title
         for scale in (1.4, 1.0, 0.8, 0.65, 0.5, 0.3):
-            image = vl_convert.vegalite_to_png(spec, vl_version=_VERSION, scale=scale)
+            image = vl_convert.vegalite_to_png(self._fixed, vl_version=_VERSION, scale=scale)
             if len(image) < LARGEST_PNG:
                 break
         return image
@@ -103,8 +105,7 @@ class Figure:
     @cached_property
     def pdf(self) -> bytes:
         """The first view as PDF with fixed colours, for a paper."""
-        spec = {**fixed_colours(self._sized(self.width, page=False)), "title": self.title}
-        return vl_convert.vegalite_to_pdf(spec, vl_version=_VERSION)
+        return vl_convert.vegalite_to_pdf(self._fixed, vl_version=_VERSION)
 
     def save(self, path: str | Path) -> Path:
         """Write the figure, as SVG, PDF or PNG by the name's ending; returns the path.
