@@ -10,10 +10,9 @@ from pydantic import Field
 from cabs_core.data.validation.catalog import Stage
 from cabs_core.pipeline.artifacts import Made
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import check_specs, data_results, instrument_result
+from cabs_dagster.checks import checked, data_results, instrument_result
 from cabs_dagster.columns import declared, lineage
 from cabs_dagster.metadata import RETRY, guarded, left_out, of_job, pool_of, stage_result
-from cabs_dagster.names import step
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
@@ -60,7 +59,6 @@ pool_file = dg.AssetSpec(
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("answers", "collection", "python", "parquet"),
-    partitions_def=partitions.pools,
     description="What the models of a pool that collects (source kind collect) said to its prompts: each "
     "asked once, kept by content, within `collect.max_usd`. It costs money: the job collect_pool, `cabs "
     "run` and `cabs collect` ask, any other run only where its config says `pay: true`.",
@@ -71,35 +69,24 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
         return left_out(context, cabs, "answers") or _paid(context, config, cabs, "answers")[1]
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("scores"),
-    specs=[
-        dg.AssetSpec(
-            **specs.stage("scores", "collection", "python", "parquet"),
-            description="Scores of the collected answers, and how good the instrument is that made them: a "
-            "judge's agreement with people, its biases, with intervals.",
-        )
-    ],
-    check_specs=check_specs("scores"),
-    partitions_def=partitions.pools,
-    can_subset=True,
+@checked(
+    "scores",
+    **specs.stage("scores", "collection", "python", "parquet"),
+    description="Scores of the collected answers, and how good the instrument is that made them: a "
+    "judge's agreement with people, its biases, with intervals.",
 )
 def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
     """One step for the asset and its check; the check can also run alone, on the record."""
     with guarded():
-        from cabs_core.pipeline.stages.scores import (
-            ScoresSummary,  # here: loading the code location stays quick
-        )
+        from cabs_core.pipeline.stages.scores import ScoresSummary  # here: loading stays quick
 
         cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}
         if not context.selected_asset_keys:
             chain = cabs.chain(pool_of(context))
-            chain.verified(chain.stage("scores"))
-            record = chain.store.record(("scores", chain.pool.name))
-            assert record is not None
-            yield instrument_result(ScoresSummary.of(record).limits)
+            target = chain.stage("scores")
+            chain.verified(target)
+            yield instrument_result(ScoresSummary.of(chain.made(target)).limits)
         elif nothing := left_out(context, cabs, "scores"):
             yield nothing._replace(check_results=[instrument_result([])] if names else [])
         else:
@@ -126,21 +113,13 @@ def _paid(
     return made, result
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("outcomes"),
-    specs=[
-        dg.AssetSpec(
-            **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
-            description="Scores and costs of every model on every query: read from the pool's source, "
-            "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
-            metadata=declared("outcomes", OUTCOMES),
-            freshness_policy=MONTHLY,
-        )
-    ],
-    check_specs=check_specs("outcomes"),
-    partitions_def=partitions.pools,
-    can_subset=True,
+@checked(
+    "outcomes",
+    **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
+    description="Scores and costs of every model on every query: read from the pool's source, "
+    "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
+    metadata=declared("outcomes", OUTCOMES),
+    freshness_policy=MONTHLY,
     retry_policy=RETRY,
 )
 def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
@@ -150,20 +129,12 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator
         yield from _checked_stage(context, config, cabs, "outcomes")
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("splits"),
-    specs=[
-        dg.AssetSpec(
-            **specs.stage("splits", "data", "python", "parquet"),
-            description="Train, validation and test split by whole prompts: oracles learn on train, tuning "
-            "looks at validation, the online replay runs over test.",
-            metadata=declared("splits", SPLITS) | lineage(SPLITS_FROM),
-        )
-    ],
-    check_specs=check_specs("splits"),
-    partitions_def=partitions.pools,
-    can_subset=True,
+@checked(
+    "splits",
+    **specs.stage("splits", "data", "python", "parquet"),
+    description="Train, validation and test split by whole prompts: oracles learn on train, tuning "
+    "looks at validation, the online replay runs over test.",
+    metadata=declared("splits", SPLITS) | lineage(SPLITS_FROM),
 )
 def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
@@ -194,7 +165,6 @@ def _checked_stage(
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("prompt_embeddings", "data", "python", "numpy", "pytorch", after=["splits"]),
-    partitions_def=partitions.pools,
     retry_policy=RETRY,
     pool="gpu",
     op_tags=specs.ray_tags(),

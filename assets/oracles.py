@@ -4,7 +4,7 @@ import json
 
 import dagster as dg
 
-from cabs_dagster import partitions, specs
+from cabs_dagster import specs
 from cabs_dagster.metadata import guarded, image, stage_result
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig, StageConfig
@@ -15,7 +15,6 @@ from .data import DeviceConfig
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("oracles", "oracles", "python", "pytorch"),
-    partitions_def=partitions.pools,
     pool="gpu",
     op_tags=specs.ray_tags(),
     description="Accuracy, cost and propagation heads and the feature head, trained on the train split and "
@@ -24,10 +23,8 @@ from .data import DeviceConfig
 def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
         cabs = cabs_of(context)
-        from cabs_core.pipeline.stages.oracles import (  # here: loading the code location stays quick
-            DIAGNOSTICS,
-            OraclesSummary,
-        )
+        # here: loading the code location stays quick
+        from cabs_core.pipeline.stages.oracles import DIAGNOSTICS, OraclesSummary
         from cabs_core.report.plots import diagnostic_plots
 
         _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
@@ -42,7 +39,6 @@ def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.Mater
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("replay_problem", "oracles", "python", "numpy"),
-    partitions_def=partitions.pools,
     description="Contexts, scores, costs, predictions and surrogate differences as memory-mapped arrays: "
     "one problem for the test split and its twin for validation, under the pool's stress condition if it "
     "names one.",
@@ -56,7 +52,6 @@ def replay_problem(context: dg.AssetExecutionContext, config: StageConfig) -> dg
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("tuning", "replay", "python"),
-    partitions_def=partitions.pools,
     description="Settings of the pool's policies, chosen by replaying the validation problem with an equal "
     "budget. A replay depends on its own policy's settings only.",
 )

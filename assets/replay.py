@@ -19,13 +19,13 @@ from cabs_dagster.checks import (
     PLAUSIBLE,
     REPRODUCIBLE,
     TRACE,
-    check_specs,
+    checked,
     plausible_result,
     trace_result,
 )
 from cabs_dagster.columns import declared, written
 from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of, table
-from cabs_dagster.names import key, step
+from cabs_dagster.names import key
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
 
@@ -61,23 +61,16 @@ class ReplayConfig(PoliciesConfig):
     )
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("replay"),
-    specs=[
-        dg.AssetSpec(
-            **specs.common("replay", "replay", "python", "numba", "parquet"),
-            deps=[key("pool_file"), key("replay_problem"), key("tuning")],
-            code_version=specs.replay_code_version(),
-            partitions_def=partitions.pool_by_rho,
-            skippable=True,
-            description="Every policy of a pool routed online over the test split, at one cost sensitivity "
-            "rho (1/rho is the dollar value of one right answer), in several random orders of the queries.",
-            metadata=declared("replay", ROUNDS),
-        )
-    ],
-    check_specs=check_specs("replay"),
-    can_subset=True,
+@checked(
+    "replay",
+    **specs.common("replay", "replay", "python", "numba", "parquet"),
+    deps=[key("pool_file"), key("replay_problem"), key("tuning")],
+    code_version=specs.replay_code_version(),
+    partitions_def=partitions.pool_by_rho,
+    skippable=True,
+    description="Every policy of a pool routed online over the test split, at one cost sensitivity "
+    "rho (1/rho is the dollar value of one right answer), in several random orders of the queries.",
+    metadata=declared("replay", ROUNDS),
     retry_policy=RETRY,
 )
 def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[Any]:

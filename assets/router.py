@@ -11,28 +11,20 @@ from pydantic import Field
 from cabs_core.base.errors import DataError
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, stage_code_version
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import check_specs, deployment_results, router_results
+from cabs_dagster.checks import checked, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY, JOIN
 from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result
-from cabs_dagster.names import key, step
+from cabs_dagster.names import key
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("router"),
-    specs=[
-        dg.AssetSpec(
-            **specs.stage("router", "deployment", "python", "numpy"),
-            description="The policy that the pool names, or else the best on validation, with everything "
-            "from a prompt's text to a decision: what `cabs export` hands out. Also the time of single "
-            "decisions of all policies.",
-        )
-    ],
-    check_specs=check_specs("router"),
-    partitions_def=partitions.pools,
-    can_subset=True,
+@checked(
+    "router",
+    **specs.stage("router", "deployment", "python", "numpy"),
+    description="The policy that the pool names, or else the best on validation, with everything "
+    "from a prompt's text to a decision: what `cabs export` hands out. Also the time of single "
+    "decisions of all policies.",
 )
 def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
@@ -65,24 +57,17 @@ class DeployConfig(dg.Config):
     )
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("deployed_router"),
-    specs=[
-        dg.AssetSpec(
-            **specs.common("deployed_router", "deployment", "python"),
-            code_version=stage_code_version("router"),
-            deps=[key(name) for name in ("router", *JOINED_BY)],
-            description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job "
-            "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
-            "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. In job "
-            f"{JOIN} models that the pool gained join it, where the pool says `add_models`, as soon as the "
-            "table has their answers. Any other run only says what would be done.",
-        )
-    ],
+@checked(
+    "deployed_router",
+    **specs.common("deployed_router", "deployment", "python"),
+    code_version=stage_code_version("router"),
+    deps=[key(name) for name in ("router", *JOINED_BY)],
+    description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job "
+    "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
+    "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. In job "
+    f"{JOIN} models that the pool gained join it, where the pool says `add_models`, as soon as the "
+    "table has their answers. Any other run only says what would be done.",
     partitions_def=partitions.pools,
-    check_specs=check_specs("deployed_router"),
-    can_subset=True,
 )
 def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks alone compare and promote nothing."""
@@ -116,7 +101,6 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("off_policy", "deployment", "python", "parquet", after=["deployed_router"]),
-    partitions_def=partitions.pools,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % "
     "intervals: doubly robust, SNIPS and others, from the log that is the pool's source or that it names, "
     "or the deployed router's. A refusal gives its reason.",

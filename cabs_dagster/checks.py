@@ -6,7 +6,7 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -17,7 +17,8 @@ from cabs_core.pipeline.plausibility import oddities
 from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
-from cabs_dagster.names import key
+from cabs_dagster.names import key, step
+from cabs_dagster.resources import CABS
 from cabs_dagster.specs import preview
 from dbt_like_sql import SqlModel
 
@@ -82,6 +83,20 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
             )
             for name, text in _TEXTS[asset].items()
         ]
+
+
+def checked(
+    asset: str, *, retry_policy: dg.RetryPolicy | None = None, **spec: Any
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Decorator of the step that makes one asset of this `AssetSpec`; its checks can also run alone."""
+    return dg.multi_asset(
+        required_resource_keys={CABS},
+        name=step(asset),
+        specs=[dg.AssetSpec(**spec)],
+        check_specs=check_specs(asset),
+        can_subset=True,
+        retry_policy=retry_policy,
+    )
 
 
 #: assets of a pool, in the order in which they are made, whose checks look at what is there

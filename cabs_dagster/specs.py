@@ -17,6 +17,7 @@ from cabs_core.base.catalog import all_policies
 from cabs_core.base.hashing import stable_hash
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES, policy_code_version, stage_code_version
 from cabs_dagster.names import OWNERS, key, named
+from cabs_dagster.partitions import pools
 
 STAGE_TAG = "cabs/stage"
 #: values of the tag on runs of the jobs that do what no other run does unless its config says so
@@ -69,13 +70,14 @@ def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any
 
 
 def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict[str, Any]:
-    """Keyword arguments of the asset of a pool stage: also what it depends on, and its code version.
+    """Keyword arguments of the asset of a pool stage: also its dependencies, code version, partitions.
 
     Args:
         after: assets that it depends on beside its inputs.
     """
     deps = [key(asset) for asset in ("pool_file", *POOL_STAGES[name].inputs, *after)]
-    return {**common(name, group, *kinds), "code_version": stage_code_version(name), "deps": deps}
+    made = {"code_version": stage_code_version(name), "deps": deps, "partitions_def": pools}
+    return common(name, group, *kinds) | made
 
 
 def replay_code_version() -> str:

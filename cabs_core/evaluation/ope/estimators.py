@@ -19,12 +19,6 @@ def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -
     return capped
 
 
-def ips(w: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-    """Contributions w r [n] of inverse propensity scoring; their mean is the estimate."""
-    contributions: np.ndarray = w * outcomes
-    return contributions
-
-
 def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
     """Self-normalised: sum(w r) / sum(w). nan where every weight is 0."""
     total = float(w.sum())

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,6 @@ def evaluate(
     switch: float | None = None,
     cluster: np.ndarray | None = None,
     anytime: bool | None = None,
-    seed: int = 0,
 ) -> Evaluation:
     """Estimate score, cost and utility of a policy that would play `target` on the log's prompts.
 
@@ -153,18 +153,11 @@ def evaluate(
         "groups": len(np.unique(data.groups)),
         "assumed": data.propensities is None,
         "anytime": anytime,
+        **dict.fromkeys(("n_eff", "max_weight", "mean_weight", "coverage"), 0.0),
     }
     if n == 0:
-        return Evaluation(
-            [],
-            "the log holds no scored decision",
-            n_eff=0.0,
-            max_weight=0.0,
-            mean_weight=0.0,
-            coverage=0.0,
-            **facts,
-        )
-    fold = folds(clusters, seed=seed)
+        return Evaluation([], "the log holds no scored decision", **facts)
+    fold = folds(clusters)
     propensities = propensities_of(data)
     w = weights(target, data.actions, propensities)
     share, logged, here = data.shares, data.as_logged, data.expected_pmf
@@ -192,6 +185,7 @@ def evaluate(
     less = max(square - 2.0 * coverage + 1.0, 0.0)  # E[(w - 1)^2], as E[w] = coverage
     if data.behaviour is not None:
         less = second_moment(target - data.behaviour, here, share)
+    of = partial(error_of, clusters=clusters, size=size, cautious=blind)
     every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
     rows = []
     for name, outcome, unit in (
@@ -205,43 +199,18 @@ def evaluate(
         dr = data.mean(doubly_robust(target, w, data.actions, outcome, q))
         switch_dr = data.mean(doubly_robust(target, w, data.actions, outcome, q, switch))
         # errors of weighted means are those of share * (contribution - mean)
-        se_dr = error_of(
-            share * model + (1.0 - share) * dr,
-            share * w,
-            error,
-            clusters,
-            square,
-            size,
-            cautious=blind,
-            unit=unit,
-        )
-        gap_dr = error_of(
-            share * (model - logged * played) + (1.0 - share) * (dr - earned),
-            share * (w - logged),
-            error,
-            clusters,
-            less,
-            size,
-            cautious=blind,
-            unit=unit * apart,
-        )
+        mean_of, gap_of = partial(of, square=square, unit=unit), partial(of, square=less, unit=unit * apart)
+        se_dr = mean_of(share * model + (1.0 - share) * dr, share * w, error)
+        played_less = share * (model - logged * played) + (1.0 - share) * (dr - earned)
+        gap_dr = gap_of(played_less, share * (w - logged), error)
         value = snips(share * w, outcome)
         mean = max(data.mean(w), 1e-12)
         relative, residual = share * w / mean, outcome - value
-        nothing, drift = np.zeros(n), earned - value
-        se_snips = error_of(nothing, relative, residual, clusters, square, size, cautious=blind, unit=unit)
+        se_snips = mean_of(np.zeros(n), relative, residual)
         # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
         as_played = share * logged
-        gap_snips = error_of(
-            (1.0 - as_played) * value - (1.0 - share) * earned - drift,
-            relative - as_played,
-            residual,
-            clusters,
-            less,
-            size,
-            cautious=blind,
-            unit=unit * apart,
-        )
+        constant = (1.0 - as_played) * value - (1.0 - share) * earned - (earned - value)
+        gap_snips = gap_of(constant, relative - as_played, residual)
         no_interval = ""
         if name == "cost":
             dearest, paid = _dearest(data, target), share * w * outcome
@@ -275,20 +244,10 @@ def evaluate(
             worth = value if estimator == "snips" else np.clip(q, 0.0, 1.0)
             taken = data.mean((target * ~playable * worth).sum(axis=1))
             free = (taken, uncovered - taken)
-            low, high = _ends(value, se, width, reason, free)
-            rows.append(
-                Estimate(
-                    estimator,
-                    name,
-                    value,
-                    low,
-                    high,
-                    difference,
-                    *_ends(difference, gap_se, width, reason, free),
-                    reason,
-                    0.0 if reason else uncovered,
-                )
-            )
+            ends = _ends(value, se, width, reason, free)
+            gap_ends = _ends(difference, gap_se, width, reason, free)
+            manski = 0.0 if reason else uncovered
+            rows.append(Estimate(estimator, name, value, *ends, difference, *gap_ends, reason, manski))
     return Evaluation(rows, "", **facts)
 
 

@@ -12,11 +12,11 @@ FOLDS = 5
 FIRST = 64
 
 
-def folds(groups: np.ndarray, count: int = FOLDS, seed: int = 0) -> np.ndarray:
+def folds(groups: np.ndarray, seed: int = 0) -> np.ndarray:
     """Fold [n] of every row; whole groups, at random."""
     _, index = np.unique(groups, return_inverse=True)
     size = int(index.max()) + 1
-    return (np.random.default_rng([seed, 50]).permutation(size) % min(count, size))[index]
+    return (np.random.default_rng([seed, 50]).permutation(size) % min(FOLDS, size))[index]
 
 
 def outcome_model(
@@ -25,7 +25,6 @@ def outcome_model(
     outcomes: np.ndarray,
     arms: int,
     fold: np.ndarray,
-    penalty: float = PENALTY,
 ) -> np.ndarray:
     """q [n, K]: ridge regression per arm on the rows that played it,
     in the other folds; its mean is not shrunk.
@@ -37,13 +36,11 @@ def outcome_model(
     for f in np.unique(fold):
         test = fold == f
         train = ~test if (~test).any() else test
-        q[test] = _ridges(x[train], actions[train], outcomes[train], arms, x[test], penalty)
+        q[test] = _ridges(x[train], actions[train], outcomes[train], arms, x[test])
     return q
 
 
-def earlier_model(
-    features: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, penalty: float = PENALTY
-) -> np.ndarray:
+def earlier_model(features: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int) -> np.ndarray:
     """q [n, K] by the same regressions on earlier rows alone; 0 for the first.
 
     Fitted anew whenever rows have doubled.
@@ -53,7 +50,7 @@ def earlier_model(
     start = FIRST
     while start < n:
         end = 2 * start
-        q[start:end] = _ridges(x[:start], actions[:start], outcomes[:start], arms, x[start:end], penalty)
+        q[start:end] = _ridges(x[:start], actions[:start], outcomes[:start], arms, x[start:end])
         start = end
     return q
 
@@ -66,7 +63,7 @@ def _scaled(features: np.ndarray) -> np.ndarray:
 
 
 def _ridges(
-    x: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, at: np.ndarray, penalty: float
+    x: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, at: np.ndarray
 ) -> np.ndarray:
     """[len(at), arms]: every arm's ridge regression on the rows of x that played it, at other features."""
     q = np.full((len(at), arms), outcomes.mean())
@@ -75,7 +72,7 @@ def _ridges(
         if len(rows):
             center, level = x[rows].mean(axis=0), outcomes[rows].mean()
             z = x[rows] - center
-            gram = z.T @ z + penalty * np.eye(x.shape[1])
+            gram = z.T @ z + PENALTY * np.eye(x.shape[1])
             q[:, arm] = level + (at - center) @ np.linalg.solve(gram, z.T @ (outcomes[rows] - level))
     return q
 

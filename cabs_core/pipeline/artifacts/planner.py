@@ -182,19 +182,22 @@ class Chain:
             )
         return self.verified(target)
 
+    def made(self, target: Target) -> Record:
+        """The record of an artifact that is there. Raises ProvenanceError where there is none."""
+        if record := self.store.record(target.parts):
+            return record
+        raise ProvenanceError(
+            f"pool {self.pool.name} has not been run yet, or not up to here ({target.stage}): `cabs run "
+            f"--pool {self.pool.name}` first"
+        )
+
     def verified(self, target: Target) -> Path:
         """Folder of an artifact that is there, its files compared with its record.
 
         Raises:
             ProvenanceError: there is none, or a file was altered.
         """
-        record = self.store.record(target.parts)
-        if record is None:
-            raise ProvenanceError(
-                f"pool {self.pool.name} has not been run yet, or not up to here ({target.stage}): `cabs run "
-                f"--pool {self.pool.name}` first"
-            )
-        return self.store.verified(target.parts, record)
+        return self.store.verified(target.parts, self.made(target))
 
     def _first_problem(self, target: Target) -> Status | None:
         status = self.status(target)

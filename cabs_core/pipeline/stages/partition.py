@@ -93,9 +93,7 @@ def examine_partition(
         target = Target("replay", chain.pool, rho, policy)
         try:
             findings[policy] = examine_again(chain, target)
-            record = chain.store.record(target.parts)
-            assert record is not None  # it was examined
-            cells[policy] = ReplaySummary.of(record)
+            cells[policy] = ReplaySummary.of(chain.made(target))
         except Exception as error:
             failed[policy] = explained(error)
     return findings, cells, failed

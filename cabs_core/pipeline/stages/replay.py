@@ -31,6 +31,7 @@ from cabs_core.pipeline.stages.progress import Progress
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.result import ReplayResult
     from cabs_core.pipeline.artifacts import Chain, Options
+    from cabs_core.pipeline.artifacts.provenance import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +103,7 @@ def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
     Raises:
         ProvenanceError: the replay or an input is missing, out of date or altered.
     """
-    inputs = chain.require(target)
-    record = chain.status(target).record
-    assert record is not None
-    policy, problem = target.policy or "", _problem(chain, inputs)
-    again = play(
-        chain.pool, problem, tuned_options(inputs).get(policy, {}), target.rho or 0.0, policy, [trial]
-    )
+    record, _, again = _again(chain, target, [trial])
     return ReplaySummary.of(record).lanes[trial], lane_hashes(again)[0]
 
 
@@ -119,13 +114,8 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
         ProvenanceError: the replay or an input is missing, or other rounds come out than were recorded.
     """
     target = Target("replay", chain.pool, rho, policy)
-    folder, record = chain.verified(target), chain.store.record(target.parts)
-    assert record is not None
-    inputs = chain.require(target)
-    problem = _problem(chain, inputs)
-    result = play(
-        chain.pool, problem, tuned_options(inputs).get(policy, {}), rho, policy, chain.pool.replay.trials
-    )
+    folder = chain.verified(target)
+    record, problem, result = _again(chain, target, chain.pool.replay.trials)
     if lane_hashes(result) != ReplaySummary.of(record).lanes:
         raise ProvenanceError(
             f"the rounds of {record.described} were pruned, and other rounds come out today: `cabs run "
@@ -134,16 +124,23 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
     return trace_of(result, problem, folder)
 
 
+def _again(
+    chain: Chain, target: Target, trials: int | Sequence[int]
+) -> tuple[Record, ReplayProblem, ReplayResult]:
+    """(record, problem, replay) of a target that is there, these trials played again."""
+    inputs, record = chain.require(target), chain.made(target)
+    policy, problem = target.policy or "", _problem(chain, inputs)
+    options = tuned_options(inputs).get(policy, {})
+    return record, problem, play(chain.pool, problem, options, target.rho or 0.0, policy, trials)
+
+
 def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
-    """Findings of `examine` on the files of a replay as they are now; from the record where the trace was
-    pruned.
+    """Findings of `examine` on a replay's files as they are now; the record's where its trace was pruned.
 
     Raises:
         ProvenanceError: there is no replay, or a file or an input was altered.
     """
-    folder = chain.verified(target)
-    record = chain.store.record(target.parts)
-    assert record is not None
+    folder, record = chain.verified(target), chain.made(target)
     if record.pruned:
         return ReplaySummary.of(record).trace
     problem = _problem(chain, chain.require(target))

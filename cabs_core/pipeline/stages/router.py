@@ -147,10 +147,7 @@ def examine_again(chain: Chain) -> RouterSummary:
         ProvenanceError: there is none, or a file or an input was altered.
     """
     target = chain.stage("router")
-    folder = chain.verified(target)
-    record = chain.store.record(target.parts)
-    assert record is not None
-    then = RouterSummary.of(record)
+    folder, then = chain.verified(target), RouterSummary.of(chain.made(target))
     if then.not_made:
         return then
     return replace(then, same=plain(match(folder / BUNDLE, chain.require(target))))
