@@ -3,7 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.pipeline.theory.version import theory_code_version
+from cabs_core.pipeline.theory import theory_code_version
 from cabs_dagster import specs
 from cabs_dagster.metadata import guarded
 from cabs_dagster.resources import CABS, cabs_of

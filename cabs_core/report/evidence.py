@@ -309,19 +309,12 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
         here = p.tasks == task
         means = real.score[here].mean(axis=0)
         shares = of_task["model"].value_counts(normalize=True)
-        rows.append(
-            {
-                "task": task,
-                "queries": int(here.sum()),
-                "score": of_task["score"].mean(),
-                "cost": of_task["cost"].mean(),
-                "model": shares.index[0],
-                "share": shares.iloc[0],
-                "best_model": p.arms[int(means.argmax())],
-                "best_score": means.max(),
-            }
-        )
-    return pd.DataFrame(rows).sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
+        most, share, best = shares.index[0], shares.iloc[0], int(means.argmax())
+        earned = of_task["score"].mean(), of_task["cost"].mean()
+        rows.append((task, int(here.sum()), *earned, most, share, p.arms[best], means[best]))
+    columns = ["task", "queries", "score", "cost", "model", "share", "best_model", "best_score"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
 
 
 def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
@@ -352,22 +345,11 @@ def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     for hit, places in ((True, hits), (False, misses)):
         for i in places:
             q = query[i]
-            prompt = evidence.prompts.get(str(p.query_ids[q]), "")
-            rows.append(
-                {
-                    "hit": hit,
-                    "query_id": str(p.query_ids[q]),
-                    "task": str(p.tasks[q]),
-                    "prompt": prompt,
-                    "model": p.arms[action[i]],
-                    "score": float(score[i]),
-                    "cost": float(cost[i]),
-                    "scores": dict(zip(p.arms, p.scores[q].tolist(), strict=True)),
-                }
-            )
-    return pd.DataFrame(
-        rows, columns=["hit", "query_id", "task", "prompt", "model", "score", "cost", "scores"]
-    )
+            name, scores = str(p.query_ids[q]), dict(zip(p.arms, p.scores[q].tolist(), strict=True))
+            asked = p.arms[action[i]], float(score[i]), float(cost[i])
+            rows.append((hit, name, str(p.tasks[q]), evidence.prompts.get(name, ""), *asked, scores))
+    columns = ["hit", "query_id", "task", "prompt", "model", "score", "cost", "scores"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int = 20) -> pd.DataFrame:

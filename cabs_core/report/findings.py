@@ -107,9 +107,8 @@ def rq1(data: PoolData) -> str:
             else (", significant at 5 %" if r.significant else ", within the noise")
         )
         out.append(
-            f"{r.family.capitalize()}, {r.preset} preset: CABS-D is {abs(r.difference):.3f} "
-            + ("" if r.difference_se != r.difference_se else f"± {error_text(r.difference_se)} ")
-            + f"{verb} than CABS-C{sure}."
+            f"{r.family.capitalize()}, {r.preset} preset: CABS-D is "
+            f"{_pm(abs(r.difference), r.difference_se)} {verb} than CABS-C{sure}."
         )
     return " ".join(out)
 

@@ -44,17 +44,9 @@ def savings_against_models(evidence: Evidence, router: str) -> pd.DataFrame:
             if share < 1:
                 left = (1 - share) * (left / (1 - share)) ** factor
             low, high = 1 - left if math.isfinite(factor) else (np.nan, np.nan)
-        rows.append(
-            {
-                "model": arm,
-                "model_score": score.mean(),
-                "model_cost": 1000 * cost.mean(),
-                "share": share,
-                "low": low,
-                "high": high,
-            }
-        )
-    frame = pd.DataFrame(rows).replace(-np.inf, np.nan)
+        rows.append((arm, score.mean(), 1000 * cost.mean(), share, low, high))
+    columns = ["model", "model_score", "model_cost", "share", "low", "high"]
+    frame = pd.DataFrame(rows, columns=columns).replace(-np.inf, np.nan)
     return frame.sort_values("model_score", ascending=False, kind="stable", ignore_index=True)
 
 

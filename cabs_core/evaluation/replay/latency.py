@@ -134,17 +134,12 @@ def _serve(router: SafePolicy, stream: Stream, row: int) -> tuple[int, int, int,
 
 def save_times(times: Sequence[DecisionTimes], pool: str, path: str | Path) -> Path:
     """Write one row per timed round: pool, policy, rho, decision (0..), and four columns of microseconds."""
-    columns: dict[str, Any] = {"pool": [], "policy": [], "rho": [], "decision": []}
-    columns |= {name: [] for name in COLUMNS}
+    kinds = {"pool": pa.string(), "policy": pa.string(), "rho": pa.float64(), "decision": pa.int32()}
+    schema = pa.schema(kinds | dict.fromkeys(COLUMNS, pa.float64()))
+    tables = [schema.empty_table()]
     for t in times:
-        count = len(t.decide_us)
-        columns["pool"] += [pool] * count
-        columns["policy"] += [t.policy] * count
-        columns["rho"] += [t.rho] * count
-        columns["decision"] += range(count)
-        for name in COLUMNS:
-            columns[name] += getattr(t, name).tolist()
-    kinds = (pa.string(), pa.string(), pa.float64(), pa.int32(), *[pa.float64()] * len(COLUMNS))
-    table = pa.table(columns, schema=pa.schema(list(zip(columns, kinds, strict=True))))
-    pq.write_table(table, path, compression="zstd", store_schema=False)
+        n = len(t.decide_us)
+        columns = {"pool": [pool] * n, "policy": [t.policy] * n, "rho": [t.rho] * n, "decision": range(n)}
+        tables.append(pa.table(columns | {name: getattr(t, name) for name in COLUMNS}, schema=schema))
+    pq.write_table(pa.concat_tables(tables), path, compression="zstd", store_schema=False)
     return Path(path)

@@ -3,7 +3,7 @@
 Every file repeats `pool`, `rho` and `policy` as constant columns (a few bytes after run-length encoding), so
 that a glob over all folders is one relation and needs no parsing of paths.
 
-    run.parquet      1 row: settings, hashes, versions, seeds (see `RUN_FIELDS`)
+    run.parquet      1 row: settings, hashes, versions, seeds (see `_run_record`)
     trials.parquet   1 row per trial: means over its rounds, latency and solver figures
     curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
     queries.parquet  1 row per query: its identifier, mean over its plays, and its cluster (the independent
@@ -58,39 +58,14 @@ _TRACE: dict[str, type[np.generic]] = {
 }
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
 
-#: The columns of run.parquet after pool, rho and policy. Explicit, because a null has no type of its own.
-RUN_FIELDS: dict[str, pa.DataType] = {
-    "base_policy": pa.string(),
-    "preset": pa.string(),
-    "trials": pa.int32(),
-    "rounds": pa.int32(),
-    "queries": pa.int32(),
-    "independent": pa.int32(),  # of the queries: prompts with their near-copies, or conversations
+#: Types of the columns of run.parquet that are no text. Explicit, because a null has no type of its own.
+_RUN_TYPES: dict[str, pa.DataType] = {
+    "rho": pa.float64(),
     "arms": pa.list_(pa.string()),
-    "problem_hash": pa.string(),  # one problem = one stream of queries, features, oracles and outcomes
-    "order_hash": pa.string(),
-    "seed": pa.int64(),
-    "latency_weight": pa.float64(),
-    "options": pa.string(),  # JSON
-    "smallest_propensity": pa.float64(),
-    "small_propensities": pa.float64(),  # share of the rounds whose propensity is below .01
-    "created_at": pa.string(),  # UTC, ISO 8601
-    "versions": pa.string(),  # JSON, package -> version
-    "python": pa.string(),
-    "pool_title": pa.string(),
-    "pool_description": pa.string(),
     "synthetic": pa.bool_(),
-    "paper_benchmark": pa.string(),
-    "reference_policy": pa.string(),
-    "encoder": pa.string(),
-    "condition": pa.string(),
-    "split_kind": pa.string(),
-    "split_seed": pa.int64(),
-    "oracle_seed": pa.int64(),
-    "order_seed": pa.int64(),
-    "pool_hash": pa.string(),
-    "comparison_group": pa.string(),  # equal for pools with the same outcomes, splits and replay settings
-    "pool_settings": pa.string(),  # JSON
+    **dict.fromkeys(("trials", "rounds", "queries", "independent"), pa.int32()),
+    **dict.fromkeys(("seed", "split_seed", "oracle_seed", "order_seed"), pa.int64()),
+    **dict.fromkeys(("latency_weight", "smallest_propensity", "small_propensities"), pa.float64()),
 }
 
 
@@ -146,7 +121,8 @@ def save_replay_result(
         "arms": columns_of.arms(played),
         "rounds": columns_of.rounds(played),
     }
-    tables = {"run": pa.Table.from_pylist([run], schema=_RUN_SCHEMA)} | {
+    schema = pa.schema([(name, _RUN_TYPES.get(name, pa.string())) for name in run])
+    tables = {"run": pa.Table.from_pylist([run], schema=schema)} | {
         name: _table(keys, values) for name, values in columns.items()
     }
     contents = Contents("a saved replay", "run.parquet", tuple(f"{name}.parquet" for name in tables))
@@ -244,9 +220,6 @@ def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
 
 
 _KEYS = ("pool", "rho", "policy")
-_RUN_SCHEMA = pa.schema(
-    [("pool", pa.string()), ("rho", pa.float64()), ("policy", pa.string()), *RUN_FIELDS.items()]
-)
 
 
 def _table(keys: dict[str, Any], columns: dict[str, Any]) -> pa.Table:
@@ -263,7 +236,7 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "trials": result.trials,
         "rounds": result.rounds,
         "queries": problem.n,
-        "independent": problem.independent,
+        "independent": problem.independent,  # of the queries
         "arms": problem.arms,
         "problem_hash": problem.content_hash(),
         "order_hash": _digest(result.order),
@@ -287,6 +260,7 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "oracle_seed": pool.oracle.oracle_seed,
         "order_seed": pool.replay.order_seed,
         "pool_hash": pool.content_hash(),
+        # equal for pools with the same outcomes, splits and replay settings
         "comparison_group": f"{problem.outcomes_hash()}-{pool.content_hash('replay')}",
         "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
     }

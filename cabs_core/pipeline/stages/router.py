@@ -198,16 +198,13 @@ def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> Rout
             continue
         times.append(timed)
     online_calls.save_times(times, pool.name, path)
-    rows = []
-    for t in times:
-        decide, update = latency_percentiles(t.decide_us), latency_percentiles(t.update_us)
-        rows.append(
-            {
-                "policy": t.policy,
-                "decide_p50_us": decide["p50"],
-                "decide_p99_us": decide["p99"],
-                "update_p50_us": update["p50"],
-                "update_p99_us": update["p99"],
-            }
-        )
+    rows = [
+        {"policy": t.policy}
+        | {
+            f"{call}_{p}_us": latency_percentiles(getattr(t, f"{call}_us"))[p]
+            for call in ("decide", "update")
+            for p in ("p50", "p99")
+        }
+        for t in times
+    ]
     return RouterSummary(rows=sum(len(t.decide_us) for t in times), decisions=rows, not_timed=failed)

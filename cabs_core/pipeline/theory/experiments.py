@@ -29,6 +29,7 @@ from cabs_core.evaluation.replay import replay
 from cabs_core.pipeline.artifacts import ArtifactStore, Made, Options
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
+from cabs_core.pipeline.theory import theory_code_version
 from cabs_core.pipeline.theory.bandit import (
     PLAIN,
     PRINTED,
@@ -39,7 +40,6 @@ from cabs_core.pipeline.theory.bandit import (
     world,
 )
 from cabs_core.pipeline.theory.page import fill, markdown
-from cabs_core.pipeline.theory.version import theory_code_version
 
 #: where the artifact lies
 THEORY = ("theory",)

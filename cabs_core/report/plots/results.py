@@ -1,7 +1,7 @@
 """Figures of replays for notebooks: quality against cost, and regret along the stream."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import altair as alt
 import numpy as np
@@ -14,31 +14,10 @@ from cabs_core.report.plots.charts import lines
 from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.plots.theme import default_styles
 
+if TYPE_CHECKING:
+    from cabs_core.evaluation.replay.result import ReplayResult
+
 _POINTS = 200  # of a line: more cannot be seen
-
-
-class Replayed(Protocol):
-    """What is drawn of a replay: `cabs_core.ReplayResult`."""
-
-    @property
-    def policy(self) -> str:
-        """Its name."""
-
-    @property
-    def rewards(self) -> np.ndarray:
-        """[trials, T]."""
-
-    @property
-    def best_rewards(self) -> np.ndarray:
-        """[trials, T]."""
-
-    @property
-    def order(self) -> np.ndarray:
-        """[trials, T] query of every round."""
-
-    @property
-    def clusters(self) -> np.ndarray | None:
-        """[n] of the queries: which are one observation; None: each alone."""
 
 
 def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -> Figure:
@@ -92,7 +71,7 @@ def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -
 
 
 def plot_regret(
-    results: Sequence[Replayed] | Mapping[str, Replayed], *, title: str = "Cumulative regret"
+    results: Sequence[ReplayResult] | Mapping[str, ReplayResult], *, title: str = "Cumulative regret"
 ) -> Figure:
     """Cumulative regret against the best arm of every query, mean over trials, with 95 % bands over trials.
 
