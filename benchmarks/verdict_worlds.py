@@ -176,13 +176,12 @@ WORLDS: dict[str, tuple[Callable[[Rng, int], WorldTable], bool]] = {
 def gap_of(table: WorldTable, best: int = 0) -> Gap:
     """One of the routers against the model."""
     n = table.scores.shape[1]
-    problem = SimpleNamespace(clusters=table.clusters)
+    dearest_call = max(table.dearest_call, float(table.costs.max()), float(table.model_costs.max()))
+    problem = SimpleNamespace(clusters=table.clusters, asked=5 * n, dearest_calls=np.array(dearest_call))
     evidence: Any = SimpleNamespace(
         problem=problem,
-        asked=5 * n,
         real_share=lambda name, rho: table.seen,
         dearest=table.dearest * float(table.model_costs.mean()),
-        dearest_call=max(table.dearest_call, float(table.costs.max()), float(table.model_costs.max())),
     )
 
     def played(name: str, score: np.ndarray, cost: np.ndarray) -> Played:

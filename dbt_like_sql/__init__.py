@@ -8,16 +8,8 @@ No Dagster here.
     macros/*.sql    tests beside dbt's own
     dbt_project.yml, profiles.yml, dbt_plugin.py    what dbt reads beside that (docs/dbt.md)
 
-    list_models(), get_model(name)         what there is, in the order of dependencies: no DuckDB, no data
-    run_model(name, artifacts_dir)         -> ModelRun; writes `marts/<name>.parquet`, of a view nothing
-    run_tests(name, artifacts_dir)         -> [TestResult]
-    read_model(name, artifacts_dir)        its rows as a data frame
-    rebuild_database(artifacts_dir)        `marts/cabs.duckdb`, whole, from the parquet
-    build_all(artifacts_dir)               all models in order, then the database
-
-`artifacts_dir` is `$CABS_HOME/artifacts`. All of them raise `cabs_core.base.errors.SqlModelError`, which
-names the file, and the line where it is known. `dbt_like_sql.freshness.Marts` runs only what changed, and
-keeps records.
+`artifacts_dir` is `$CABS_HOME/artifacts`. Errors are of `cabs_core.base.errors.SqlModelError`, which names
+the file, and the line where it is known. `freshness.Marts` runs only what changed, and keeps records.
 """
 
 from importlib import import_module

@@ -32,7 +32,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class ReportResult:
-    """Where the page is, and what of it fits into an asset's metadata."""
+    """Where the page is, figures (flat, JSON-safe), the verdict for a pull request, {name: PNG of 100 kB}."""
 
     path: Path
     summary: dict[str, Any]

@@ -95,6 +95,11 @@ class Evidence:
         """Whether some model's missing answers cannot be known, so that estimates have bounds."""
         return bool(unknown_arms(self.problem))
 
+    @property
+    def from_rounds(self) -> bool:
+        """Whether means are taken over the rounds: of a table with gaps, whose cells are estimates."""
+        return self.problem.observed is not None
+
     def played(self, policy: str, end: End = "middle", model: str = "") -> Played:
         """Means of queries and trials of a policy, over the rhos at which it was replayed.
 
@@ -164,7 +169,7 @@ class Evidence:
         trials: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
         reference = self.problem.arms.index(model) if model in self.problem.arms else None
         for r, rho in enumerate(rhos):
-            if self.problem.observed is None:
+            if not self.from_rounds:
                 folder = self.folders[policy, rho]
                 queries = _table(folder / "queries.parquet")
                 means = _table(folder / "trials.parquet").sort_values("trial")

@@ -11,7 +11,7 @@ import click
 from cabs_core.base.command import HelpGroup
 from cabs_core.base.units import percentage
 from cabs_core.data.pools.completion import complete_pool
-from cabs_core.pipeline.commands.options import takes_pool
+from cabs_core.pipeline.commands.options import chain_of, takes_pool
 from cabs_core.router.places_cli import log_place
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cabs_core.data.pool_files.sections import LogFile
-    from cabs_core.pipeline.artifacts import ArtifactStore
 
 
 @click.command()
@@ -37,14 +36,14 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     """
     from cabs_core.base.errors import ProvenanceError
     from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
+    from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_core.pipeline.pages import REPORTS, page_parts
     from cabs_core.pipeline.standing import older_data
 
-    store = ArtifactStore()
     if goal is not None:
-        _answer(store, pool, goal)
+        _answer(pool, goal)
         return
+    store = ArtifactStore()
     parts = page_parts(pool)
     if store.record(parts) is None:
         if pool:
@@ -53,23 +52,21 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     folder = store.folder(parts)
     page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
-    if pool and (older := older_data(Chain(store, find_pool(pool)))):
+    if pool and (older := older_data(chain_of(pool))):
         click.secho(f"no verdict: {older} `cabs run --pool {pool}` makes them anew", fg="yellow", err=True)
     if open_it and not _opened(page):
         click.echo("no browser could be opened here: open the page above in one yourself", err=True)
         raise SystemExit(1)
 
 
-def _answer(store: ArtifactStore, pool: str | None, goal: str) -> None:
+def _answer(pool: str | None, goal: str) -> None:
     from cabs_core.data.pool_files.goals import parse_goal
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import Chain
     from cabs_core.pipeline.goal import answer_for
 
     parsed = parse_goal(goal)
     if not pool:
         raise click.UsageError("a goal is of a pool: --pool NAME (`cabs pool list` shows them)")
-    answer = answer_for(Chain(store, find_pool(pool)), parsed)
+    answer = answer_for(chain_of(pool), parsed)
     click.echo(answer.sentence)
     if answer.policy is not None and answer.confirmed:
         click.echo(f"next: cabs export --pool {pool} --goal {goal!r} --out {pool}-router")
@@ -155,8 +152,7 @@ def evaluate(
     import pyarrow.parquet as pq
 
     from cabs_core.base.catalog import check_policy_name
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
+    from cabs_core.pipeline.artifacts import make_artifact
     from cabs_core.pipeline.stages.off_policy import ESTIMATES
     from cabs_core.router.policies_on_log import evaluate_pool, logged_decisions
 
@@ -167,7 +163,7 @@ def evaluate(
             f"{rhos!r}: expected numbers separated by commas, such as --rho 0,300"
         ) from None
     names = tuple(check_policy_name(word) for word in (policies or "").replace(" ", "").split(",") if word)
-    chain, made = Chain(ArtifactStore(), find_pool(pool)), None
+    chain, made = chain_of(pool), None
     target = chain.stage("off_policy")
     how = _log_file(log, written, columns, score_range)
     if how or names or chosen:

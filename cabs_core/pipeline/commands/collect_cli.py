@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from cabs_core.base.command import HelpGroup
-from cabs_core.pipeline.commands.options import takes_pool
+from cabs_core.pipeline.commands.options import chain_of, takes_pool
 
 
 @click.command()
@@ -75,13 +75,11 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     sheet beside the pool file and name it as the judge's `labels`.
     """
     from cabs_core.base.errors import DataError
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.stages.scores import sheet
 
     if out.exists():
         raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
-    chain = Chain(ArtifactStore(), find_pool(pool))
+    chain = chain_of(pool)
     collect = chain.pool.collect
     beside = [j.against for j in collect.judges if j.against] if collect else []
     rows = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
@@ -101,11 +99,9 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
 def show(pool: str, as_json: bool) -> None:
     """Print how well the pool's judges agree with people, and what they favour, with 95 % intervals."""
     from cabs_core.data.collect.instrument import in_words
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.stages.scores import INSTRUMENT
 
-    chain = Chain(ArtifactStore(), find_pool(pool))
+    chain = chain_of(pool)
     text = (chain.verified(chain.stage("scores")) / INSTRUMENT).read_text(encoding="utf-8")
     if as_json:
         click.echo(text)

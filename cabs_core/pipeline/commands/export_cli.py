@@ -11,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from cabs_core.data.pools.completion import complete_pool
+from cabs_core.pipeline.commands.options import chain_of
 from cabs_core.router.places_cli import RouterPlace, without_password
 
 if TYPE_CHECKING:
@@ -207,8 +208,6 @@ def _write_table(
 ) -> None:
     """Print or write a pool's routing table in the form of a gateway."""
     from cabs_core.base.atomic import write_text
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.routing import table_of
     from cabs_core.report.gateways import FORMATS, about
 
@@ -218,7 +217,7 @@ def _write_table(
         raise click.UsageError(f"--{given[0]} is of a router, not of a --table")
     if pool is None:
         raise click.UsageError("name a pool: cabs export NAME --table litellm")
-    found = table_of(Chain(ArtifactStore(), find_pool(pool)), rho, examples=prompts, anyway=anyway)
+    found = table_of(chain_of(pool), rho, examples=prompts, anyway=anyway)
     arms = [found.default, *found.rows[0].others, found.rows[0].model] if found.rows else [found.default]
     names = {arm: arm for arm in arms}
     for call in calls:
@@ -240,13 +239,11 @@ def _write_table(
 
 def _held_out(pool: str | None, manifest: Manifest) -> str:
     """What the pool's report says of the router on held-out prompts, if it does; '' of a cold router."""
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.standing import held_out
 
     if manifest.provenance.get("cold"):
         return ""
-    return held_out(Chain(ArtifactStore(), find_pool(pool or "")), manifest.rho, manifest.policy).text
+    return held_out(chain_of(pool or ""), manifest.rho, manifest.policy).text
 
 
 def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[str | None, float | None]:
@@ -257,11 +254,9 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
     """
     from cabs_core.base.errors import RouterError
     from cabs_core.data.pool_files.goals import parse_goal
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.goal import answer_for
 
-    chain = Chain(ArtifactStore(), find_pool(pool or ""))
+    chain = chain_of(pool or "")
     aim = parse_goal(goal) if goal else chain.pool.goal
     if aim is None:
         return None, None
@@ -280,8 +275,6 @@ def _measured(
 ) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
     """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
     from cabs_core.base.errors import ProvenanceError
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.router import build_bundle
     from cabs_core.router.build import BUNDLE
 
@@ -289,7 +282,7 @@ def _measured(
         raise click.UsageError(
             "name a pool: cabs export NAME; or --cold --models upstreams.yaml, where nothing was measured yet"
         )
-    chain = Chain(ArtifactStore(), find_pool(pool))
+    chain = chain_of(pool)
     targets = {target.stage: target for target in chain.stage("router").inputs}
     try:
         chain.require_current(targets.values())

@@ -14,6 +14,7 @@ from cabs_core.data.pools.completion import complete_policies, complete_pool
 
 if TYPE_CHECKING:
     from cabs_core.data.pool_files import ModelPool
+    from cabs_core.pipeline.artifacts import Chain
 
 
 def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -41,6 +42,14 @@ policies_option = click.option(
     shell_complete=complete_policies,
     help="Policies, such as lin_ucb,cabs_d_linear@literal. Default: all of the pool's.",
 )
+
+
+def chain_of(pool: str) -> Chain:
+    """The chain of a pool, retired or not, over this machine's artifacts."""
+    from cabs_core.data.pools import find_pool  # noqa: PLC0415  (`cabs --help` is quick)
+    from cabs_core.pipeline.artifacts import ArtifactStore, Chain  # noqa: PLC0415  (the same)
+
+    return Chain(ArtifactStore(), find_pool(pool))
 
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from cabs_core.pipeline.commands.options import takes_pool
+from cabs_core.pipeline.commands.options import chain_of, takes_pool
 
 _FIGURES = ("quality", "cost", "utility")
 
@@ -27,11 +27,9 @@ def trace(pool: str, figure: str, policy: str, rho: float, out: Path | None) -> 
     A row is a round: trial, prompt's identifier, model asked, its score and cost in the outcome table.
     """
     from cabs_core.base.atomic import write_text
-    from cabs_core.data.pools import find_pool
-    from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.trace import traced_figure
 
-    traced = traced_figure(Chain(ArtifactStore(), find_pool(pool)), figure, policy, rho)
+    traced = traced_figure(chain_of(pool), figure, policy, rho)
     text = traced.rows.to_csv(index=False)
     if out is None:
         click.echo(text, nl=False)

@@ -1,13 +1,5 @@
 """Plots: one Vega-Lite specification per figure, drawn in a page (by Vega) and as a PNG (by vl-convert).
 
-    Figure(key, title, caption, alt, chart, table, ...)   what is drawn, in words and as a table
-    figure.svg(), figure.png(), figure.spec()             for a page, for metadata, for scripts
-    lines, intervals, bars, heatmap, histogram, points    charts that several pages share
-    render_page(template, folder, **values)               a self-contained HTML page with Vega in it
-    diagnostic_plots(report, training)                    PNGs of the oracles' diagnostics
-    plot_frontier(table), plot_regret(results)            figures of replays, for notebooks
-    utility_plot(rows, title)                             SVG of what the policies of a partition earned
-
 Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG.
 Series differ in shape and dash too, and bear their names.
 """
