@@ -1,11 +1,9 @@
 """Assets `oracles`, `replay_problem` and `tuning`: what is learned offline, and what a replay reads."""
 
-import json
-
 import dagster as dg
 
 from cabs_dagster import specs
-from cabs_dagster.metadata import guarded, image, stage_result
+from cabs_dagster.metadata import guarded, stage_result
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig, StageConfig
 
@@ -23,17 +21,7 @@ from .data import DeviceConfig
 def oracles(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():
         cabs = cabs_of(context)
-        # here: loading the code location stays quick
-        from cabs_core.pipeline.stages.oracles import DIAGNOSTICS, OraclesSummary
-        from cabs_core.report.plots import diagnostic_plots
-
-        _, made, result = stage_result(context, cabs, "oracles", config.force, config.device)
-        if not (made.folder / DIAGNOSTICS).is_file():  # a pool whose source is a log
-            return result
-        report = json.loads((made.folder / DIAGNOSTICS).read_text(encoding="utf-8"))
-        plots = diagnostic_plots(report, OraclesSummary.of(made.record).training)
-        shown = {name: value for plot, png in plots.items() for name, value in image(plot, png).items()}
-        return result._replace(metadata={**(result.metadata or {}), **shown})
+        return stage_result(context, cabs, "oracles", config.force, config.device)[2]
 
 
 @dg.asset(

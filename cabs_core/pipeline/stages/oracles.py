@@ -30,7 +30,8 @@ class OraclesSummary(Summary):
     training: Any
 
     def shown(self) -> dict[str, Any]:
-        return {"chosen": self.chosen, "validation": self.validation}
+        training = {"training": self.training} if self.training else {}
+        return {"chosen": self.chosen, "validation": self.validation, **training}
 
 
 def build(

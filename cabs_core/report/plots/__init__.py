@@ -5,10 +5,9 @@ Series differ in shape and dash too, and bear their names.
 """
 
 from cabs_core.report.plots.charts import bars, heatmap, histogram, intervals, lines, points
-from cabs_core.report.plots.diagnostics import diagnostic_plots, utility_plot
 from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.page import render_page
-from cabs_core.report.plots.results import plot_frontier, plot_regret
+from cabs_core.report.plots.results import plot_frontier, plot_regret, utility_plot
 from cabs_core.report.plots.theme import Style
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "Style",
     "ViewChoice",
     "bars",
-    "diagnostic_plots",
     "heatmap",
     "histogram",
     "intervals",

@@ -1,7 +1,7 @@
-"""Figures of replays for notebooks: quality against cost, and regret along the stream."""
+"""Figures of replays: quality against cost, regret along the stream, what policies earned."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
@@ -10,9 +10,9 @@ import pandas as pd
 from cabs_core.base.errors import DataError
 from cabs_core.base.statistics import crossed_error
 from cabs_core.evaluation.metrics import non_decreasing_hull
-from cabs_core.report.plots.charts import lines
+from cabs_core.report.plots.charts import bars, lines
 from cabs_core.report.plots.figure import Figure, FigureTable
-from cabs_core.report.plots.theme import default_styles
+from cabs_core.report.plots.theme import Style, default_styles
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.result import ReplayResult
@@ -120,3 +120,25 @@ def plot_regret(
         y_zero=True,
     )
     return Figure("regret", title, "", "", chart, FigureTable(["policy", "regret at the end"], rows))
+
+
+def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
+    """Utility of every policy with its 95 % interval over trials and queries, as SVG.
+
+    rows: policy, utility, margin (half of the interval); the best first.
+
+    Drawn for every partition: as PNG it takes three times as long and six times the room.
+    """
+    frame = pd.DataFrame(
+        {
+            "name": [row["policy"] for row in rows],
+            "value": [row["utility"] for row in rows],
+            "low": [row["utility"] - row["margin"] for row in rows],
+            "high": [row["utility"] + row["margin"] for row in rows],
+            "text": [f"{row['utility']:.4f}" for row in rows],
+            "style": [Style(0)] * len(rows),
+        }
+    )
+    return Figure(
+        "utility", title, "", "", bars(frame, x_title="utility"), FigureTable([], []), width=480
+    ).svg
