@@ -5,7 +5,6 @@ too: they are finished with nothing to do.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -127,39 +126,31 @@ def observe(
     Returns:
         {pool: what changed in its settings since it was told last, in words}.
     """
-    observed = observations(instance, due, sources=sources, pending=pending)
-    for event in observed.events:
+    events, changed = observations(instance, due, sources=sources, pending=pending)
+    for event in events:
         instance.report_runless_asset_event(event)
-    return observed.changes
-
-
-@dataclass(frozen=True)
-class Observed:
-    """Observations that an instance does not know yet, and {pool: changed settings, in words}."""
-
-    events: list[dg.AssetObservation]
-    changes: dict[str, list[str]]
+    return changed
 
 
 def observations(
     instance: dg.DagsterInstance, due: Due, *, sources: bool = True, pending: bool = True
-) -> Observed:
-    """What has to be observed for an instance to know the pool files and sources as they are."""
-    observed = Observed([], {})
+) -> tuple[list[dg.AssetObservation], dict[str, list[str]]]:
+    """Observations that an instance does not know yet, and {pool: changed settings, in words}."""
+    events, settings = list[dg.AssetObservation](), dict[str, list[str]]()
     for chain in due.chains.values():
         event, changed = _of_pool(instance, due, chain)
         if event is not None:
-            observed.events.append(event)
+            events.append(event)
         if changed:
-            observed.changes[chain.pool.name] = changed
+            settings[chain.pool.name] = changed
     versions = due.versions(pending=pending) if sources else {}
     for (path, partition), version in versions.items():
         asset = key(path)
         known = _last(instance, asset, partition or None)
         if known is None or known.tags.get("dagster/data_version") != version:
             tags = {"dagster/data_version": version}
-            observed.events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
-    return observed
+            events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
+    return events, settings
 
 
 def _of_pool(

@@ -44,17 +44,19 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
     changed = partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
-    observed = partitions.observations(context.instance, Due(store, members))
-    _log_changes(context, observed)
+    events = _observed(context, Due(store, members))
     return dg.SensorResult(
-        asset_events=observed.events, skip_reason=None if changed or observed.events else "all is known"
+        asset_events=events, skip_reason=None if changed or events else "all is known"
     )
 
 
-def _log_changes(context: dg.SensorEvaluationContext, observed: partitions.Observed) -> None:
-    for pool, changes in observed.changes.items():
+def _observed(context: dg.SensorEvaluationContext, due: Due) -> list[dg.AssetObservation]:
+    """What the instance does not know yet; changed settings go to the log."""
+    events, changed = partitions.observations(context.instance, due)
+    for pool, changes in changed.items():
         for change in changes:
             context.log.info(f"pool {pool}: {change}")
+    return events
 
 
 def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
@@ -86,11 +88,9 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     for text in problems:
         if text not in reported:
             context.log.error(text)
-    observed = partitions.observations(context.instance, due)
-    _log_changes(context, observed)
     return dg.SensorResult(
         run_requests=requests,
-        asset_events=observed.events,
+        asset_events=_observed(context, due),
         cursor=json.dumps({"reported": problems, "asked": asked}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
     )

@@ -38,11 +38,9 @@ queries AS (
     c.pool, c.policy, c.regime,
     query_error(a.plays * (a.utility - b.utility), a.plays::DOUBLE, a.cluster, a.query_index) AS over_queries
   FROM compared AS c
-  JOIN {{ ref('stg_query_by_regime') }} AS a
-    ON c.pool = a.pool AND c.policy = a.policy AND c.regime = a.regime
-  JOIN {{ ref('stg_query_by_regime') }} AS b
-    ON c.baseline_pool = b.pool AND c.policy = b.policy AND c.regime = b.regime AND a.query_index = b.query_index
-  WHERE c.pool <> c.baseline_pool
+  JOIN {{ ref('stg_query_by_regime') }} AS a USING (pool, policy, regime)
+  JOIN {{ ref('stg_query_by_regime') }} AS b USING (policy, regime, query_index)
+  WHERE b.pool = c.baseline_pool AND c.pool <> c.baseline_pool
   GROUP BY c.pool, c.policy, c.regime
 ),
 differences AS (
@@ -53,8 +51,7 @@ differences AS (
       q.over_queries, sqrt(c.utility_se_trials ** 2 + b.utility_se_trials ** 2), least(c.trials, b.trials)
     ) AS error
   FROM compared AS c
-  LEFT JOIN compared AS b
-    ON c.baseline_pool = b.pool AND c.policy = b.policy AND c.regime = b.regime
+  LEFT JOIN compared AS b ON c.baseline_pool = b.pool AND c.policy = b.policy AND c.regime = b.regime
   LEFT JOIN queries AS q ON c.pool = q.pool AND c.policy = q.policy AND c.regime = q.regime
 )
 SELECT

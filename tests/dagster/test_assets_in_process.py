@@ -313,7 +313,7 @@ def test_what_dagster_knows_of_a_pool_file(tiny_pool: Path) -> None:
             return partitions.due_in(instance, chain_of().store)
 
         assert partitions.observe(instance, due()) == {}
-        assert partitions.observations(instance, due()).events == []
+        assert partitions.observations(instance, due())[0] == []
         (record,) = instance.fetch_observations(dg.AssetKey("pool_file"), limit=1).records
         shown = {name: value.value for name, value in record.asset_observation.metadata.items()}
         assert shown["rhos"] == "0, 500" and shown["policies"] == "random, best_single, lin_ucb"
