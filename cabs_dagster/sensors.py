@@ -45,9 +45,7 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
     members = partitions.chosen(context.instance, store, active)
     changed = partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
     events = _observed(context, Due(store, members))
-    return dg.SensorResult(
-        asset_events=events, skip_reason=None if changed or events else "all is known"
-    )
+    return dg.SensorResult(asset_events=events, skip_reason=None if changed or events else "all is known")
 
 
 def _observed(context: dg.SensorEvaluationContext, due: Due) -> list[dg.AssetObservation]:

@@ -4,7 +4,7 @@ Colours are CSS variables in a page, so that one drawing serves light, dark and 
 Series differ in shape and dash too, and bear their names.
 """
 
-from cabs_core.report.plots.charts import bars, heatmap, histogram, intervals, lines, points
+from cabs_core.report.plots.charts import bars, heatmap, intervals, lines, points
 from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.page import render_page
 from cabs_core.report.plots.results import plot_frontier, plot_regret, utility_plot
@@ -17,7 +17,6 @@ __all__ = [
     "ViewChoice",
     "bars",
     "heatmap",
-    "histogram",
     "intervals",
     "lines",
     "plot_frontier",

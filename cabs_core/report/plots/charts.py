@@ -248,33 +248,6 @@ def heatmap(
     return alt.layer(*layers).properties(height=24 * len(rows))
 
 
-def histogram(values: np.ndarray, *, x_title: str, y_title: str) -> alt.Chart:
-    """Counts over logarithmic bins; values below 1 count as 1."""
-    logs = np.log10(np.maximum(np.asarray(values, dtype=float), 1))
-    counts, edges = np.histogram(logs, bins=40, range=(logs.min() - 0.02, logs.max() + 0.02))
-    frame = _rounded(pd.DataFrame({"from": 10 ** edges[:-1], "to": 10 ** edges[1:], "count": counts}))
-    chart: alt.Chart = (
-        alt.Chart(frame)
-        .mark_bar(color="var(--c0)", opacity=0.8)
-        .encode(
-            x=alt.X(
-                "from:Q",
-                title=x_title,
-                scale=alt.Scale(
-                    type="log", nice=False, domain=[float(frame["from"].min()), float(frame["to"].max())]
-                ),
-                axis=alt.Axis(format=",~g", tickCount=5),
-            ),
-            x2="to:Q",
-            y=alt.Y("count:Q", title=y_title),
-            y2=alt.Y2Datum(0),
-            tooltip=["from:Q", "to:Q", "count:Q"],
-        )
-        .properties(height=220)
-    )
-    return chart
-
-
 def bars(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
     """Horizontal bars, the figure at their ends. frame: name, value, text, style; optionally low and high."""
     frame = _rounded(frame.assign(token=[s.token for s in frame["style"]])).drop(columns="style")

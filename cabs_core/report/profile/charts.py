@@ -5,10 +5,9 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.statistics import mean_error
-from cabs_core.base.units import percentage
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.metrics import pareto_mask
-from cabs_core.report.plots import Figure, FigureTable, heatmap, histogram, lines, points
+from cabs_core.report.plots import Figure, FigureTable, heatmap, lines, points
 from cabs_core.report.plots.charts import NARROW, short
 from cabs_core.report.plots.theme import default_styles
 from cabs_core.report.tables import signed_text
@@ -102,24 +101,6 @@ def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
         alt=f"Heat map of correlations between {len(names)} models. {note}",
         chart=heatmap(values, names, names, what="correlation", diverging=True),
         table=_matrix("Model", values, names, names),
-    )
-
-
-def lengths(values: np.ndarray) -> Figure:
-    """Histogram of the lengths of the prompts."""
-    quantiles = (0.05, 0.25, 0.5, 0.75, 0.95)
-    lengths_at = np.quantile(values, quantiles)
-    return Figure(
-        key="lengths",
-        title="Lengths of the prompts",
-        caption="Counts over characters, on a logarithmic axis.",
-        alt=f"Histogram of prompt lengths; half of the prompts have between {lengths_at[1]:,.0f} "
-        f"and {lengths_at[3]:,.0f} characters.",
-        chart=histogram(values, x_title="characters of a prompt", y_title="prompts"),
-        table=FigureTable(
-            ["Share of prompts at most as long", "Characters"],
-            [[percentage(q), f"{v:,.0f}"] for q, v in zip(quantiles, lengths_at, strict=True)],
-        ),
     )
 
 

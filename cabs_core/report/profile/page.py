@@ -80,7 +80,6 @@ def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[st
             "correlation": charts.correlations(
                 blocks.correlations[np.ix_(order, order)], names, _block_note(blocks, o.arms)
             ),
-            "lengths": charts.lengths(o.prompt_lengths),
         },
         "models": _models(o, published),
         "published": bool(published),
@@ -102,7 +101,10 @@ def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
         (f"best single model: {o.arms[int(means.argmax())]}", f"{means.max():.3f}"),
         ("best model per query", f"{o.scores.max(axis=1).mean():.3f}"),
         ("dearest ÷ cheapest model", _ratio(o.costs.mean(axis=0))),
-        ("median prompt, characters", f"{np.median(o.prompt_lengths):,.0f}"),
+        (
+            "characters of a prompt, 5 % / median / 95 %",
+            " / ".join(f"{n:,.0f}" for n in np.quantile(o.prompt_lengths, [0.05, 0.5, 0.95])),
+        ),
     ]
     copied = np.bincount(np.unique(o.copies, return_inverse=True)[1])
     if (copied > 1).any():

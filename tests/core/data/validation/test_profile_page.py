@@ -43,7 +43,7 @@ def test_page_is_complete_and_loads_nothing(tmp_path: Path) -> None:
     assert not {tag for tag, _ in page.tags} & {"img", "iframe", "object", "base"}
     addresses = [v for _, a in page.tags for k, v in a.items() if k in ("href", "src")]
     assert all(a.startswith(("data:", "#")) for a in addresses), addresses
-    assert sum(a.get("class") == "drawing" and len(a["aria-label"]) > 20 for _, a in page.tags) == 5
+    assert sum(a.get("class") == "drawing" and len(a["aria-label"]) > 20 for _, a in page.tags) == 4
     assert len(text.encode()) < 2_500_000 and text.count('id="vega"') == 1
     for name in (*outcomes.arms, *np.unique(outcomes.tasks), outcomes.content_hash()):
         assert str(name) in text
