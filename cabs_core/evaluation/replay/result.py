@@ -1,4 +1,4 @@
-"""What a replay returns: traces of every lane and their summary."""
+"""What a replay returns: traces of every lane."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError
-from cabs_core.base.statistics import crossed_error
 
 
 @dataclass(frozen=True)
@@ -142,28 +141,3 @@ class ReplayResult:
         """Mean clipped utility of every trial, `[trials]`."""
         means: np.ndarray = self.rewards.mean(axis=1)
         return means
-
-    def summary(self) -> dict[str, Any]:
-        """Plain figures: mean utility and regret with standard errors over trials and queries together
-        (`metrics.crossed_error`; None where there is one round), speed, solver figures."""
-        regrets = self.best_rewards - self.rewards
-        errors = [crossed_error(self.order, values, self.clusters).se for values in (self.rewards, regrets)]
-        utility_se, regret_se = (None if np.isnan(se) else se for se in errors)
-        out: dict[str, Any] = {
-            "policy": self.policy,
-            "rho": self.rho,
-            "trials": self.trials,
-            "rounds": self.rounds,
-            "utility": float(self.rewards.mean()),
-            "utility_se": utility_se,
-            "regret": float(regrets.mean()),
-            "regret_se": regret_se,
-        }
-        if self.seconds is not None:
-            out["microseconds_per_round"] = float(self.seconds.sum() / self.actions.size * 1e6)
-        if self.gaps is not None and np.isfinite(self.gaps).any():
-            out["max_gap"] = float(np.nanmax(self.gaps))
-            out["uncertified"] = 0 if self.uncertified is None else int(self.uncertified.sum())
-        if self.meta_weights is not None:
-            out["final_weights"] = [float(w) for w in self.meta_weights[:, -1].mean(axis=0)]
-        return out
