@@ -1,7 +1,7 @@
 """Replay: policies play online over precomputed arrays of outcomes and predictions.
 
     problem = ReplayProblem.load(folder)
-    result = replay(problem, "cabs_d_linear", rho=300.0, trials=10, seed=0)     # .actions .rewards .to_frame()
+    result = replay(problem, "cabs_d_linear", rho=300.0, trials=10, seed=0)     # .actions .rewards
     result = replay(problem, "lin_ucb@warm", rho=300.0, condition="delayed_rewards", alpha=0.6)
     table = replay_many(problem, ["lin_ucb", "hier_mix"], rhos=[0, 300, 900])     # tidy, with errors
 
