@@ -1,5 +1,7 @@
 """Figures of replays: quality against cost, regret along the stream, what policies earned."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
