@@ -4,7 +4,7 @@ import base64
 import csv
 import io
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -56,7 +56,7 @@ class PageTable:
     caption: str
     headers: list[str]
     rows: list[list[TableCell]]
-    groups: list[tuple[str, int]]
+    groups: Sequence[tuple[str, int]] = ()
     note: str = ""
 
     def csv(self) -> str:
