@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.errors import ProvenanceError, held_out_queries
 from cabs_core.base.paths import VERDICT
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import Chain, OlderData
 from cabs_core.pipeline.artifacts.store import ArtifactStore
+from cabs_core.report.scale import Scale
 
 #: begins what is said of a pool whose report yields no verdict now
 WITHHELD = "No verdict: "
@@ -96,8 +97,9 @@ def _in_words(case: dict[str, Any], policy: str | None) -> str:
     gap = case["utility"]
     interval = "" if gap["low"] is None else f" ({gap['low']:+.4f} to {gap['high']:+.4f}, 95 %)"
     text = (
-        f"on {case['queries']:,} held-out prompts: {_DECISIONS[case['decision']]}; {case['router']} against "
-        f"always {case['model']}: {gap['value']:+.4f}{interval} right answers a request, its cost deducted"
+        f"on {held_out_queries(case['queries'], case['independent'])}: {_DECISIONS[case['decision']]}; "
+        f"{case['router']} against always {case['model']}: {gap['value']:+.4f}{interval} "
+        f"{Scale(case['against']).counted} a request, its cost deducted"
     )
     differs = policy is not None and policy != case["router"]
     return f"{text}. This router plays {policy}, another than the report compares" if differs else text

@@ -6,6 +6,7 @@ from typing import Any
 
 from cabs_core.base.catalog import NO_ROUTERS
 from cabs_core.base.errors import counted as number_of
+from cabs_core.base.errors import held_out_queries
 from cabs_core.base.units import money, percentage, percentages
 from cabs_core.report.data import PoolData
 from cabs_core.report.gap import MATTERS, SAVES, Bounded
@@ -95,9 +96,8 @@ def why(v: Verdict) -> str:
 
 
 def queries_text(v: Verdict) -> str:
-    """`200 held-out queries (40 independent prompts)`."""
-    apart = "" if v.independent == v.queries else f" ({number_of(v.independent, 'independent prompt')})"
-    return f"{v.queries:,} held-out queries{apart}"
+    """What a verdict rests on."""
+    return held_out_queries(v.queries, v.independent)
 
 
 def _signed(e: Bounded) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.errors import DataError, counted, listed, round_up
+from cabs_core.base.errors import DataError, held_out_queries, listed, round_up
 from cabs_core.base.statistics import (
     Error,
     cost_error,
@@ -311,9 +311,7 @@ def _wish(gap: _Gap, tail: float, test: ReplayProblem) -> Wish:
 
 def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     """The answer in words, for somebody who knows models and money."""
-    queries = f"{a.queries:,} held-out queries"
-    if a.independent != a.queries:
-        queries += f" ({counted(a.independent, 'independent prompt')})"
+    queries = held_out_queries(a.queries, a.independent)
     parts = [_in_words(goal, a, wish) for wish in a.wishes]
     price = (
         f"{percentage(a.cost / a.against_cost)} of its money"

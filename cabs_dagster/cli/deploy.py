@@ -12,7 +12,7 @@ from cabs_dagster.cli.interrupt import end, on_signal
 @click.command()
 @takes_pool("Name of the model pool; `cabs deploy NAME` is the same.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: {pool, passed, reason, champion, challenger, ...}."
+    "--json", "as_json", is_flag=True, help="Print JSON: {pool, held_out, passed, reason, challenger, ...}."
 )
 @click.option("--anyway", is_flag=True, help="Deploy although the pool's report would keep a single model.")
 @on_signal(end)
@@ -23,7 +23,7 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router
     lies at $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1
     where the newly trained router was not deployed. Where the pool's report would keep a single model, it
-    asks for --anyway.
+    asks for --anyway; what it says is printed, or that there is none.
     """
     from cabs_core.base.errors import RouterError
     from cabs_core.base.paths import deployed_folder
@@ -39,9 +39,11 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
         raise RouterError(f"the report says {verdict.text}. --anyway deploys a router all the same")
     run_until_interrupted(lambda runner: deployment.update(runner.deploy_pool(pool_file)))
     if as_json:
-        click.echo(json.dumps({"pool": pool_file.pool.name, **deployment}, indent=1))
+        content = {"pool": pool_file.pool.name, "held_out": verdict.text, **deployment}
+        click.echo(json.dumps(content, indent=1))
     else:
         click.echo(f"{'deployed' if deployment['passed'] else 'not deployed'}: {deployment['reason']}")
+        click.echo(verdict.text)
         if deployment.get("log"):
             click.echo(f"log: {deployment['log']}")
         click.echo(str(deployed_folder(pool_file.pool.name)))

@@ -22,6 +22,8 @@ _SPREAD_ERROR, _SPREAD_BOUND = 0.87, 0.84
 #: times its mean that a model's dearest call is taken to cost where none was seen: 98 % of 115 models in six
 #: public tables of 500 to 12,000 prompts have none above it
 _DEAREST = 20.0
+#: standard errors of a tail's index to its bound at 5 %
+_INDEX_BOUND = 1.64
 #: fewer clusters that cost anything show no tail
 _LEAST = 10
 #: a share of cost whose upper end is beyond so many times the model's is no figure
@@ -75,16 +77,16 @@ def _excess(logs: np.ndarray, share: float) -> tuple[float, int]:
 
 
 def _beyond(costs: ArrayLike, clusters: ArrayLike | None) -> float:
-    """How many times as dear as the dearest call those beyond it are on average, 1 to 3.
+    """How many times as dear as the dearest call those beyond it are on average, 1 to 5.
 
-    Of a Pareto tail with the index that the dearest tenth shows (Hill 1975, Annals of Statistics 3(5)), less
-    `_SPREAD_BOUND` of its standard errors; an index of 1.5 at least.
+    Of a Pareto tail with the least index that the dearest tenth may have, at 5 % (Hill 1975, Annals of
+    Statistics 3(5)); 1.25 at least.
     """
     logs = _logs(costs, clusters)
     if len(logs) < _LEAST:
         return 1.0
     excess, count = _excess(logs, 0.1)
-    return 1.0 / (1.0 - min(excess * (1.0 + _SPREAD_BOUND / math.sqrt(count)), 2 / 3))
+    return 1.0 / (1.0 - min(excess * (1.0 + _INDEX_BOUND / math.sqrt(count)), 0.8))
 
 
 def _spread(logs: np.ndarray, bound: float = 0.0) -> float:

@@ -18,6 +18,8 @@ CASE = {
     "router": "ridge",
     "model": "m0",
     "queries": 300,
+    "independent": 60,
+    "against": "",
     "utility": {"value": -0.02, "low": -0.05, "high": 0.001},
 }
 
@@ -36,8 +38,14 @@ def chain(tmp_path, monkeypatch):
 def test_the_verdict_is_of_held_out_prompts_and_of_the_rho_that_is_served(chain):
     found = standing.held_out(chain, 100.0, "ridge")
     assert found.decision == "keep"
-    assert "300 held-out prompts" in found.text and "-0.0200 (-0.0500 to +0.0010, 95 %)" in found.text
+    assert (
+        "300 held-out queries (60 independent prompts)" in found.text
+        and "-0.0200 (-0.0500 to +0.0010, 95 %)" in found.text
+    )
     assert "plays hier_mix" in standing.held_out(chain, 100.0, "hier_mix").text
+    compared = json.dumps({"by_value": [CASE | {"against": "mini"}]})
+    (chain.store.folder(()) / VERDICT).write_text(compared, encoding="utf-8")
+    assert "comparisons with mini a request" in standing.held_out(chain, 100.0).text
     other = standing.held_out(chain, 50.0)
     assert not other.decision and "rho 50" in other.text
 
@@ -58,7 +66,8 @@ def test_deploying_against_the_report_asks_for_anyway(tiny_pool, monkeypatch):
     )
     refused = CliRunner().invoke(main, ["deploy", "tiny"])
     assert refused.exit_code == 2 and "keep m0" in refused.output and "--anyway" in refused.output
-    assert CliRunner().invoke(main, ["deploy", "tiny", "--anyway"]).exit_code == 0
+    all_the_same = CliRunner().invoke(main, ["deploy", "tiny", "--anyway"])
+    assert all_the_same.exit_code == 0 and "keep m0" in all_the_same.stdout
 
 
 @pytest.mark.parametrize(("policy", "text"), [("ridge", "does not learn"), ("hier_mix", "It learns")])
