@@ -29,8 +29,8 @@ class Parquet(Table):
     def _open(self) -> pq.ParquetFile:
         if self.path.suffix.lower() in PACKED:
             with opened(self.path) as stream:
-                return pq.ParquetFile(pa.BufferReader(stream.read()))
-        return pq.ParquetFile(self.path)
+                return pq.ParquetFile(pa.BufferReader(stream.read()), page_checksum_verification=True)
+        return pq.ParquetFile(self.path, page_checksum_verification=True)
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
         plans = {name: self._plan(name, name in repeated) for name in names}

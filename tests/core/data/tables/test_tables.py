@@ -278,3 +278,19 @@ def test_samples_of_another_document_are_not_joined(tmp_path: Path) -> None:
     harness(tmp_path, "b", "t", [sample(0, "p", acc=1.0) | {"doc_hash": "other"}])
     with pytest.raises(DataError, match="document 0 of task t is another one than in"):
         open_table(tmp_path).read(["prompt"])
+
+
+def test_a_changed_byte_of_parquet_with_checksums_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(
+        pa.table({"score": [0.25] * 1000}),
+        path,
+        compression="none",
+        use_dictionary=False,
+        write_page_checksum=True,
+    )
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match=r"t\.parquet cannot be read as \.parquet"):
+        open_table(path).read(["score"])
