@@ -133,8 +133,7 @@ def _too_many() -> Refused:
 
 
 def check_values(content: bytes | bytearray, *, commas: bool = True) -> None:
-    """Refused where JSON has more than `limits.VALUES` values, or some that lie deeper than `limits.DEPTH`;
-    nothing is parsed.
+    """Refused where JSON has more than `limits.VALUES` values, or some deeper than `limits.DEPTH`.
 
     Args:
         commas: False: only objects and lists count, as of answers, where a million numbers are embeddings.

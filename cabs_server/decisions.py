@@ -22,8 +22,7 @@ from cabs_server.bodies import body_of
 from cabs_server.completions import ask_of, terms_of
 from cabs_server.guard import caller_in
 
-#: seconds after which a decision is looked for again by its answer's id, which another worker logs a moment
-#: after the answer
+#: seconds after which a decision is looked for again by its answer's id, which another worker logs later
 LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 #: most decisions of an answer that lists those to score
 MOST_ROWS = 1_000

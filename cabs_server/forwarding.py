@@ -285,8 +285,7 @@ class Forwarder(Connections):
         """The tokens of a request in the messages dialect, as a model counts them, else estimated.
 
         Args:
-            model: the one that was named; None: whichever the router has, the fallback first. Nothing is
-                logged or charged.
+            model: the one that was named; None: whichever the router has, the fallback first; unlogged.
         """
         names = (
             [model]

@@ -45,8 +45,7 @@ class Manifest:
 
     Attributes:
         pool, policy, rho: what was replayed. rhos: the pool's grid, whose range is a budget's (`Pacer`).
-        arms: one dict per arm: name, mean_score and mean_cost on the train split (USD a call), free: whether
-            a cost of 0 is meant.
+        arms: one dict per arm: name, mean_score and mean_cost on the train split (USD), free: 0 is meant.
         fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
         epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.
         encoder: settings; identity: hash of weights, tokenizer and settings.

@@ -125,8 +125,7 @@ def check_bundle_matches_replay(
 def play_bundle(
     folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
 ) -> np.ndarray:
-    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one request at a time, with
-    rewards at once.
+    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one by one, with rewards at once.
 
     What the requests predict is computed for some prompts together: of many train prompts, a search of
     neighbours for one costs as much as for dozens. `_difference` and prompts played from texts see one alone.

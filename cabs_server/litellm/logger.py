@@ -50,8 +50,7 @@ class CabsLogger(CustomLogger):
     Args:
         router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
         owner: whose a decision is on the proxy: of the key that asked (its hash), of that key's team or of
-            its user; of the key where it has none. Owners have sessions and scores of their own; the proxy's
-            admins may score all.
+            its user; of the key where it has none. Owners have sessions and scores; admins score all.
         **options: of `Router`; without `log` it is the one beside the bundle.
     """
 
@@ -226,8 +225,7 @@ class CabsLogger(CustomLogger):
         """The deployments that this call has not tried, all where it tried each; attempts before are closed.
 
         The proxy asks again for a retry under the same id, offers what has just failed, and reports the
-        failure of one attempt only. In LiteLLM's Router a retry has no id, but every failure is reported and
-        cools its model down.
+        failure of one attempt only. In LiteLLM's Router a retry has no id, but failures cool models down.
         """
         tried_arms = set()
         for attempt in self.attempts.get((caller, call or ""), []):

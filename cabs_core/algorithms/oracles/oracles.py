@@ -42,8 +42,7 @@ class Oracles:
         costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
         pca, head_pca: contexts of the linear policies, from embedding and feature head.
-        network: the trained network; None where the pool's `oracle` and `features` need none, or a router's
-            policy needs none.
+        network: the trained network; None where the pool's `oracle` and `features` or a policy need none.
         scaling: what the network's inputs and cost outputs are standardised with.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
         blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the

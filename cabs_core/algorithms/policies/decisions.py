@@ -1,5 +1,4 @@
-"""Static routers that learn decisions, not scores: a linear rule on the embeddings, fitted to a loss of the
-choice itself.
+"""Static routers that learn decisions, not scores: a linear rule on the embeddings, fitted to its loss.
 
 `equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478): learn the ranking of the arms. A pairwise
               logistic loss over the pairs of a prompt in which one arm is better, and of equally good arms

@@ -44,8 +44,7 @@ def bradley_terry(results: np.ndarray) -> np.ndarray:
     A tie is half a win.
 
     One more tie of every pair keeps the rating of an arm that never lost finite. By minorisation (Hunter
-    2004, Annals of Statistics 32(1)). Unlike ratings after one pass of Elo updates, they do not depend on the
-    order of the rows.
+    2004, Annals of Statistics 32(1)). Unlike ratings after a pass of Elo updates, no order counts.
     """
     k = results.shape[1]
     if k < 2:

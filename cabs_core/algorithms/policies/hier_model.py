@@ -1,5 +1,4 @@
-"""The two hierarchical Bayesian linear models of `hier_mix`, and the one of arms that changed: arrays,
-priors, kernels.
+"""The two hierarchical Bayesian linear models of `hier_mix`, and one of changed arms: arrays, kernels.
 
 Written out, such a model has a coefficient for every (arm, feature) and a dense covariance: 627 x 627 at K =
 18 and d = 32. But given the shared coefficients w0 the arms are independent, so the posterior is kept as a

@@ -134,8 +134,7 @@ class NetworkBatch:
         """One Adam step of every network on its batch.
 
         x [n, B, d]; y and weight [n, B, K] (weight 0: not observed); rate: learning rate; penalty: lambda;
-        observed [n]: rows seen so far, which divide the penalty; active: bool [n], networks to update (None:
-        all).
+        observed [n]: rows seen so far, which divide the penalty; active: bool [n], or None: all.
         """
         _, _, w2, _ = self._views
         g1, gb1, g2, gb2 = self._gradients

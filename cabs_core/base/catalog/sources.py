@@ -19,8 +19,7 @@ class SourceRecord:
     Attributes:
         name: `source.kind` in pool files; lower case letters, digits and single underscores.
         path: `module:function`; called with the pool's `Source`, whose paths are absolute, it returns
-            `RawOutcomes` with every model and query that the source has. Of `file` and `logs` the argument is
-            the whole `PoolFile`.
+            `RawOutcomes` with every model and query that the source has. `file`, `logs`: the `PoolFile`.
         description: one sentence fragment, with its full stop.
         remote: what it reads is downloaded, unless the pool names a mirror.
         table: it reads the file `source.path`.

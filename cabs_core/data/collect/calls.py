@@ -112,7 +112,7 @@ def targets(
                 f"{origin}: models.{name} has no price, so nobody knows what asking it costs: give price: "
                 "{input: , output: } in USD per million tokens, or free: true"
             )
-        params = {**collect.params, **(getattr(upstream, "params", None) or {})}
+        params = {**collect.params, **upstream.params}
         models.append(AskedModel(name, upstream, params, most_output(params)))
     return models
 

@@ -149,25 +149,18 @@ def collection_of(pool_file: PoolFile) -> Collection:
     path = pool_file.beside(collect.upstreams, "collect.upstreams")
     upstreams = load_upstreams(path).models
     models = [
-        _renamed(t, name)
+        replace(t, name=name, upstream=t.upstream.model_copy(update={"model": t.model}))
         for t, name in zip(targets(collect, upstreams, list(names.values()), str(path)), names, strict=True)
     ]
     order = np.random.default_rng(collect.seed).permutation(len(prompts))
     return Collection(pool_file, collect, prompts, models, _judges(collect, upstreams, str(path)), order)
 
 
-def _renamed(target: AskedModel, name: str) -> AskedModel:
-    return AskedModel(
-        name, target.upstream.model_copy(update={"model": target.model}), target.params, target.max_tokens
-    )
-
-
 def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, AskedModel]:
     judges = {}
     for judge in collect.judges:
         (target,) = targets(collect, upstreams, [judge.model], origin)
-        set_params = getattr(target.upstream, "params", None) or {}
-        params = {**set_params, "temperature": 0, "max_tokens": judge.max_tokens}
+        params = {**target.upstream.params, "temperature": 0, "max_tokens": judge.max_tokens}
         judges[judge.called] = AskedModel(judge.model, target.upstream, params, judge.max_tokens)
     return judges
 

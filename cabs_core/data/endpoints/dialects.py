@@ -59,12 +59,10 @@ def error_body(message: str, kind: str, dialect: str = "chat", status: int = 500
 def error_event(message: str, dialect: str) -> bytes:
     """An error inside a stream."""
     body = error_body(message, "upstream_error", dialect)
-    if dialect == "messages":
-        return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
     if dialect == "responses":
         body = {"type": "error", "code": "upstream_error", "message": message, "param": None}
-        return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
-    return b"data: " + json.dumps(body).encode() + b"\n\n"
+    head = b"event: error\n" if dialect in ("messages", "responses") else b""
+    return head + b"data: " + json.dumps(body).encode() + b"\n\n"
 
 
 def answer_of(answer: Any, dialect: str) -> tuple[dict[str, Any], str | None]:

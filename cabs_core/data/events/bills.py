@@ -87,8 +87,7 @@ def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]
     """(answered calls that were routed, cost with failed attempts, expected cost of the fallback), USD.
 
     A turn that kept its model has no expectation of its own: the fallback's is what it cost, times the ratio
-    that was expected when its model was drawn. Calls without any expectation, and those that named their
-    model, are left out.
+    that was expected when its model was drawn. Calls without one, or that named a model, are left out.
     """
     sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
         COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed END), 0) FROM (

@@ -31,8 +31,7 @@ _SPACE, _NUMBER = re.compile(r"\s+"), re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def near_copies(prompts: Sequence[str]) -> np.ndarray:
-    """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal texts
-    are always one.
+    """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal: one.
 
     A group of more than `TEMPLATE_SHARE` of the prompts (and `TEMPLATE_LEAST`) falls apart.
     """

@@ -12,8 +12,7 @@ def mean_of_judges(
     """(mean scores `[n, K]`, NaN where no judge scored, what is known of the judges).
 
     Args:
-        scores: `[n, K]` of every judge, in [0, 1], NaN where that judge is silent. names: of the judges.
-            arms: K models.
+        scores: `[n, K]` of every judge, in [0, 1], NaN where silent. names: of the judges. arms: K models.
 
     Returns:
         of the judges: `names`; `answers`, how many have two scores or more; `spread`, the standard deviation

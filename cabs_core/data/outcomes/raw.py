@@ -68,8 +68,7 @@ class RawOutcomes(QueryTable):
             score_range: the worst and the best score that can be given.
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
             called: {canonical column: what the user's table calls it}, for error messages.
-            models: of a wide table, whose rows stand in `df` once for each of these; `called` holds {model}
-                in their place.
+            models: of a wide table, whose rows stand in `df` once for each of these; `called` has {model}.
             parts: of a folder, see `Table.parts`.
 
         Raises:
