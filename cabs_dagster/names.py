@@ -1,5 +1,4 @@
-"""What this code location calls its things in Dagster, so that it can stand beside others and in an instance
-with others.
+"""What this code location calls its things in Dagster, so that it can stand beside others.
 
 The environment says so, as it says where artifacts lie: `CABS_NAME` (a word before the names of jobs,
 sensors, schedules, resources and partition sets; default none), `CABS_KEY_PREFIX` (parts before asset keys,

@@ -1,8 +1,7 @@
 """Running models with DuckDB: parquet in, one parquet a model out, and the database rebuilt from them.
 
 Parquet under `<artifacts>/marts/` is the source of truth. Every model runs in a connection of its own, in
-memory, so that models can run in any process; `cabs.duckdb` is only ever rebuilt whole, by one writer at a
-time.
+memory, so that models can run in any process; `cabs.duckdb` is only ever rebuilt whole, by one writer.
 """
 
 import json

@@ -1,8 +1,7 @@
 """Functions of `cabs_core.evaluation.metrics` and `cabs_core.base.statistics` that SQL can call: one
 implementation for both.
 
-Those over long lists take Arrow columns, a chunk of rows at a time. A null, an empty list or a null within
-one gives NULL.
+Those over long lists take Arrow columns, a chunk of rows at a time. Null, empty or a null inside: NULL.
 """
 
 from collections.abc import Callable, Iterator

@@ -2,8 +2,7 @@
 
 The grammar is dbt's: `{{ ref('model') }}`, `{{ source('name', 'table') }}` and `{{ config(...) }}` in SQL,
 and in the `schema.yml` of a folder `data_tests` with `arguments` and `config`, and `meta.external_location`
-of sources. What dbt has beyond that is an error here, so that the embedded runner and dbt never read one file
-differently.
+of sources. What dbt has beyond that is an error here, so that runner and dbt read alike.
 
 What belongs here: everything that can be known without DuckDB. What does not: running (execute.py), column
 lineage (lineage.py).
@@ -324,8 +323,7 @@ def _compile(
     """Render a file of SQL, keeping line numbers.
 
     Raises:
-        SqlModelError: a reference that is not understood, or a source that schema.yml does not have; with the
-            line.
+        SqlModelError: a reference that is not understood, or no source of schema.yml; with the line.
     """
     compiled = _Compiled()
 

@@ -2,6 +2,5 @@
 
 `artifacts` has the stages, their freshness and the store, `stages` what each does, `theory` the experiments
 on the theorems, `commands` those that need no orchestrator; the modules here are pages, their server and what
-stands of a pool. No Dagster: assets, jobs and the command `cabs` are shells around it. Public:
-`check_policy`.
+stands of a pool. Assets, jobs and the command `cabs` are shells around it. Public: `check_policy`.
 """

@@ -1,5 +1,4 @@
-"""Checks of what every policy promises, for its author to run: in replay, and from a pool's table to a
-router.
+"""Checks of what every policy promises, for its author to run: in replay, and to a router.
 
     from cabs_core import check_policy
     check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how

@@ -145,8 +145,7 @@ def shown_case(pool_verdicts: list[Verdict]) -> Verdict:
 def usual(shown: list[Verdict]) -> int:
     """Number of the case that the page begins with: the middle one of those with the most frequent decision.
 
-    Of those in which a router is deployed, the ones in which it also saves for sure come first, where there
-    are any.
+    Of those in which a router is deployed, the ones in which it also saves for sure come first.
     """
     counts = Counter(v.decision for v in shown)
     cases = [i for i, v in enumerate(shown) if counts[v.decision] == max(counts.values())]

@@ -55,8 +55,7 @@ def build_logged_report(
     """Write `index.html`, `verdict.json`, its tables and its plot.
 
     Args:
-        policy, rho, bundle: of the pool's router, if it has one: chosen or named without the decisions shown
-            here.
+        policy, rho, bundle: of the pool's router, if it has one: chosen without these decisions.
         outcomes: folder of the completed log.
         older_data: since when and why the estimates are not of the data at hand: then there is no verdict.
 

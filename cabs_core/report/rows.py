@@ -28,8 +28,7 @@ def rows_of(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     whether the answer is real.
 
     Raises:
-        ResultError: the policy was not replayed at that rho on the problem that is compared; what was is
-            listed.
+        ResultError: the policy was not replayed at that rho on the problem compared; what was is listed.
     """
     if (policy, rho) not in evidence.folders:
         policies = sorted({name for name, _ in evidence.folders})

@@ -136,16 +136,14 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     """What policy a gains over policy b, with the honest error.
 
     Static policies play the same in every trial, so an error over trials alone would call any difference
-    certain. The error is over trials and independent queries together, both paired. It is conditional on the
-    split.
+    certain. The error is over trials and independent queries together, both paired, of this split.
 
     Args:
         a, b: replays of the same problem with the same trials, seed and rho.
         measure: utility, score, cost or regret.
 
     Raises:
-        DataError: the two did not play the same queries in the same order at the same rho, so they are not
-            paired.
+        DataError: the two did not play the same queries in the same order at the same rho.
 
     Examples:
         >>> from cabs_core import paired_difference, synthetic_problem

@@ -32,8 +32,7 @@ started: list[subprocess.Popen[str]] = []
 def start_compiling(
     policies: Sequence[str], arms: int = 0, notify: Callable[[str], None] = lambda text: None
 ) -> int:
-    """Begin to compile the loops of these policies where the cache lacks most of them; no result depends on
-    it.
+    """Begin to compile the loops of these policies where the cache lacks most of them.
 
     Policies of one module share code, so one process takes them all. While an earlier call is still at work,
     nothing is begun.

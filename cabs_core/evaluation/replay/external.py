@@ -1,9 +1,7 @@
-"""Replay of a policy that is no `cabs_core.Policy`: any object with a method `predict`, and `learn` if it
-learns.
+"""Replay of a policy that is no `cabs_core.Policy`: any object with a method `predict`, `learn` if it learns.
 
 It plays the same orders under the same conditions as every other policy, so that differences are paired. It
-sees the contexts alone; one that needs predictions, surrogates or saving should subclass `Policy` and be a
-plug-in.
+sees the contexts alone; one that needs predictions, surrogates or saving should subclass `Policy`.
 """
 
 import copy
@@ -23,8 +21,7 @@ class ExternalPolicy(Protocol):
 
     `predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the
     K arms. `learn(context, arm, reward, probability)`, where there is one, is told the clipped utility of the
-    played arm when its reward arrives. `name`, where there is one, is what results call it; otherwise its
-    class is.
+    played arm when its reward arrives. `name`, where there is one, or its class, is what results call it.
     """
 
     def predict(self, context: np.ndarray) -> Any:

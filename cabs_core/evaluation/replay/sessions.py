@@ -23,8 +23,7 @@ that the router would use: it is no decision, its propensity is 1. Policies are 
 whole request, and nothing of the cache, as in the server. Policies that know the outcomes choose every turn.
 
 **Feedback.** One decision has one feedback: mean score and mean cost of the turns that it answered, once the
-next decision is due. Regret of a turn is against the best model of that turn, given who answered the last
-one.
+next decision is due. Regret of a turn is against the best model of that turn, given the last one's model.
 """
 
 from collections.abc import Sequence

@@ -8,13 +8,11 @@ mean utility over the rhos of the search. A configuration replaces the preset on
 trials and queries, exceeds one standard error: with a few hundred validation queries, the largest of a dozen
 noisy means is no evidence by itself. The fewer queries, the more orders (`trials_for`): what a policy earns
 that starts cold depends much on the order, and with few of them it would keep its preset for want of
-evidence, a weaker baseline than it need be. A grid with fewer configurations than the budget is searched
-whole.
+evidence, a weaker baseline than it need be. A smaller grid than the budget is searched whole.
 
 Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn,
 ridge, kernel_ridge and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the
-oracles, by squared error on the same validation split; best_single, random and oracle_best have nothing to
-choose.
+oracles, by squared error on the same validation split; a few have nothing to choose.
 """
 
 from __future__ import annotations
@@ -60,8 +58,7 @@ class TuningResult:
 
     Attributes:
         chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
-            "configurations", "seconds"}}; lead: of the best configuration over the preset, with its standard
-            error.
+            "configurations", "seconds"}}; lead: of the best over the preset, with its standard error.
         tried: one dict per configuration: policy, options, utility, per-rho utilities.
         untuned: {policy: why it is never tuned}.
     """
@@ -96,8 +93,7 @@ def configurations(
 ) -> list[dict[str, Any]]:
     """At most `budget` different overrides of a policy, fewer only where its grid holds fewer.
 
-    The first is empty, the second sets the other `target` where there is one, the rest are seeded draws from
-    the grid.
+    The first is empty, the second sets the other `target` where there is one, the rest are seeded draws.
 
     Args:
         grid: {option: values}; None: that of the policy's record.
@@ -147,8 +143,7 @@ def tune(
         problem: the validation problem; the test problem must never be given.
         policies: names; those that are never tuned are in `untuned` of the result, with the reason.
         rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
-        seed: of the configurations drawn and of the orders; trials: orders per evaluation; None:
-            `trials_for`.
+        seed: of the configurations drawn and of the orders; trials: orders; None: `trials_for`.
         fixed: {policy: overrides} that every configuration of the policy gets.
         grids: {policy: {option: values}} to search instead of the grids of the catalog.
 
@@ -227,8 +222,7 @@ def _per_query(runs: Sequence[ReplayResult], n: int) -> np.ndarray:
 def search_rhos(grid: Sequence[float]) -> list[float]:
     """The rhos of a pool's grid that the search looks at, ascending.
 
-    On the paper's grid those nearest to `RHOS` (ties go to the smaller); on any other the middle one of each
-    regime.
+    On the paper's grid those nearest to `RHOS` (ties go to the smaller); else the middle of each regime.
     """
     values = sorted(grid)
     if is_paper_grid(values):

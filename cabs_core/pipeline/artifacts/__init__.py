@@ -1,5 +1,4 @@
-"""Artifacts: what the chain makes, where it lies, what it was made from, and what is out of date. No Dagster
-in here.
+"""Artifacts: what the chain makes, where it lies, what it was made from, and what is out of date.
 
     store = ArtifactStore()                          # $CABS_HOME/artifacts, or any fsspec URL
     chain = Chain(store, find_pool("demo"))

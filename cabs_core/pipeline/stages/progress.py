@@ -14,8 +14,7 @@ class Progress:
     """Called with (done, total); tells `notify` now and then.
 
     Args:
-        notify: takes a line of text. what: the work, such as "embedding". unit: what is counted, in the
-            plural.
+        notify: takes a line of text. what: the work, such as "embedding". unit: what is counted.
         may_end_early: the total is the most that there can be, and so is the time left.
 
     Examples:

@@ -88,8 +88,7 @@ def _digest(options: Any) -> str:
 
 
 def _kept(chain: Chain, target: Target) -> tuple[dict[str, Any], dict[str, float]]:
-    """({policy: its entry, or {} when it has nothing to tune}, seconds) of what an earlier tuning still
-    holds.
+    """({policy: its entry, or {} when it has nothing to tune}, seconds) of an earlier tuning.
 
     An entry holds while validation problem, budget, tuning code and the policy's own code are the same.
     """
