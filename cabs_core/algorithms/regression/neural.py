@@ -14,7 +14,6 @@ float64 throughout: the covariances built on the hidden features have a penalty 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -117,10 +116,6 @@ class NetworkBatch:
         hidden = torch.baddbmm(b1, x, w1).clamp_(min=0.0)
         return hidden, torch.baddbmm(b2, hidden, w2)
 
-    def output_weights(self) -> torch.Tensor:
-        """Last layer [n, h, K]."""
-        return self._views[2]
-
     def step(
         self,
         x: torch.Tensor,
@@ -197,13 +192,6 @@ class NetworkBatch:
         )
 
 
-class LastLayers(Protocol):
-    """What the widths need of their networks."""
-
-    def output_weights(self) -> torch.Tensor: ...
-    def split(self, flat: torch.Tensor) -> Layers: ...
-
-
 class LastLayerCovariance:
     """A^-1 of every (network, arm) on the hidden features [hidden / sqrt(h), 1]: the width of NeuralUCB.
 
@@ -211,14 +199,12 @@ class LastLayerCovariance:
     NeuralUCB (its sqrt(lambda g'Z^-1 g / m)), so at first it does not depend on the penalty.
     """
 
-    kind = "last_layer"
-
     def __init__(self, inverse: ArrayLike, penalty: float, device: str | torch.device = "cpu") -> None:
         self.inverse = torch.as_tensor(np.array(inverse), dtype=torch.float64).to(device)
         self.penalty = float(penalty)
 
     @staticmethod
-    def initial(dim: int, hidden: int, arms: int, penalty: float) -> np.ndarray:
+    def initial(hidden: int, arms: int, penalty: float) -> np.ndarray:
         """[K, h + 1, h + 1] before the first row."""
         return np.tile(np.eye(hidden + 1) / penalty, (arms, 1, 1))
 
@@ -226,21 +212,14 @@ class LastLayerCovariance:
         scale = 1.0 / np.sqrt(hidden.shape[1])
         return torch.cat([hidden * scale, hidden.new_ones(hidden.shape[0], 1)], dim=1)
 
-    def squared_widths(self, x: torch.Tensor, hidden: torch.Tensor, nets: LastLayers) -> torch.Tensor:
-        """penalty phi'A_j^-1 phi [n, K] for inputs [n, d] with hidden units [n, h]."""
+    def squared_widths(self, hidden: torch.Tensor) -> torch.Tensor:
+        """penalty phi'A_j^-1 phi [n, K] for inputs with hidden units [n, h]."""
         phi = self._features(hidden)
         n, k, f, _ = self.inverse.shape
         projected = torch.bmm(self.inverse.reshape(n, k * f, f), phi[:, :, None]).view(n, k, f)
         return torch.bmm(projected, phi[:, :, None])[:, :, 0].mul_(self.penalty)
 
-    def observe(
-        self,
-        x: torch.Tensor,
-        hidden: torch.Tensor,
-        arms: torch.Tensor,
-        nets: LastLayers,
-        active: torch.Tensor | None = None,
-    ) -> None:
+    def observe(self, hidden: torch.Tensor, arms: torch.Tensor, active: torch.Tensor | None = None) -> None:
         """Each network's arm has been played: a rank-one update. arms int64 [n]; active bool [n] or None."""
         phi = self._features(hidden)
         rows = torch.arange(len(arms), device=phi.device)
@@ -252,76 +231,10 @@ class LastLayerCovariance:
         total = 1.0 + torch.bmm(phi[:, None, :], gain)
         self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
 
-    def resize(self, keep: Sequence[int], added: int, dim: int, hidden: int) -> None:
+    def resize(self, keep: Sequence[int], added: int) -> None:
         """Keep these arms and append new ones."""
-        fresh = torch.as_tensor(self.initial(dim, hidden, added, self.penalty)).to(self.inverse)
+        hidden = self.inverse.shape[-1] - 1
+        fresh = torch.as_tensor(self.initial(hidden, added, self.penalty)).to(self.inverse)
         fresh = fresh[None].expand(self.inverse.shape[0], -1, -1, -1)
         index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.inverse.device)
         self.inverse = torch.cat([self.inverse[:, index], fresh], dim=1)
-
-
-class GradientDiagonal:
-    """Diagonal of NeuralUCB's Z, from gradients with respect to all parameters; one for each network.
-
-    inverse: float64 [n, P], the diagonal of Z itself (name shared with the last-layer form); Z starts at
-    penalty I and gains g^2 of the played arm, g = gradient of its output / sqrt(h). The hidden layer is
-    shared, so playing an arm also narrows the others' widths.
-    """
-
-    kind = "gradient_diagonal"
-
-    def __init__(self, inverse: ArrayLike, penalty: float, device: str | torch.device = "cpu") -> None:
-        self.inverse = torch.as_tensor(np.array(inverse), dtype=torch.float64).to(device)
-        self.penalty = float(penalty)
-
-    @staticmethod
-    def initial(dim: int, hidden: int, arms: int, penalty: float) -> np.ndarray:
-        """[P] before the first row."""
-        return np.full(dim * hidden + hidden + hidden * arms + arms, float(penalty))
-
-    def squared_widths(self, x: torch.Tensor, hidden: torch.Tensor, nets: LastLayers) -> torch.Tensor:
-        """penalty sum_p g_jp^2 / Z_p [n, K]."""
-        z1, zb1, z2, zb2 = nets.split(self.inverse)
-        on = (hidden > 0).to(hidden.dtype)
-        trunk = (torch.bmm((x * x)[:, None, :], 1.0 / z1) + 1.0 / zb1)[:, 0] * on
-        w2 = nets.output_weights()
-        total = torch.bmm(trunk[:, None, :], w2 * w2)[:, 0]
-        total += torch.bmm((hidden * hidden)[:, None, :], 1.0 / z2)[:, 0] + 1.0 / zb2[:, 0]
-        return total.mul_(self.penalty / hidden.shape[1])
-
-    def observe(
-        self,
-        x: torch.Tensor,
-        hidden: torch.Tensor,
-        arms: torch.Tensor,
-        nets: LastLayers,
-        active: torch.Tensor | None = None,
-    ) -> None:
-        """The arm of each network has been played: Z gains the squared gradient of its output."""
-        z1, zb1, z2, zb2 = nets.split(self.inverse)
-        n, h = hidden.shape
-        rows = torch.arange(n, device=hidden.device)
-        scale = torch.full((n,), 1.0 / h, dtype=hidden.dtype, device=hidden.device)
-        if active is not None:
-            scale = scale * active
-        w2 = nets.output_weights()[rows, :, arms]
-        back = (w2 * w2) * (hidden > 0) * scale[:, None]
-        z1 += (x * x)[:, :, None] * back[:, None, :]
-        zb1 += back[:, None, :]
-        z2[rows, :, arms] += hidden * hidden * scale[:, None]
-        zb2[rows, 0, arms] += scale
-
-    def resize(self, keep: Sequence[int], added: int, dim: int, hidden: int) -> None:
-        """Keep these arms and append new ones."""
-        n = self.inverse.shape[0]
-        a = dim * hidden + hidden
-        arms = (self.inverse.shape[1] - a) // (hidden + 1)
-        index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.inverse.device)
-        w2 = self.inverse[:, a : a + hidden * arms].view(n, hidden, arms)[:, :, index]
-        w2 = torch.cat([w2, w2.new_full((n, hidden, added), self.penalty)], dim=2).reshape(n, -1)
-        b2 = self.inverse[:, a + hidden * arms :][:, index]
-        b2 = torch.cat([b2, b2.new_full((n, added), self.penalty)], dim=1)
-        self.inverse = torch.cat([self.inverse[:, :a], w2, b2], dim=1)
-
-
-WIDTHS = {cls.kind: cls for cls in (LastLayerCovariance, GradientDiagonal)}

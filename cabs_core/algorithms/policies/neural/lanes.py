@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from cabs_core.algorithms.policies.linear import experts, kernel_arrays, learning
-from cabs_core.algorithms.regression.neural import WIDTHS, LastLayers, Layers, NetworkBatch
+from cabs_core.algorithms.regression.neural import LastLayerCovariance, NetworkBatch
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import normal, uniform
 
@@ -42,7 +42,6 @@ class Shape:
     batch: int
     updates: int
     output: float
-    widths: str
     wide: tuple[int, ...]
     copies: int
     experts: int
@@ -196,7 +195,7 @@ class NeuralLanes:
         self.widths = None
         if shape.wide:
             inverse = np.concatenate([s["widths"] for s in states])
-            self.widths = WIDTHS[shape.widths](inverse, shape.penalty, device=shape.device)
+            self.widths = LastLayerCovariance(inverse, shape.penalty, device=shape.device)
 
         def stacked(name: str) -> np.ndarray:
             return np.stack([np.array(s[name], dtype=np.float64) for s in states])
@@ -253,7 +252,7 @@ class NeuralLanes:
         state |= {"log_weights": np.zeros(m * shape.copies), "history_x": np.zeros((0, shape.dim))}
         state |= {"history_y": np.zeros((0, m, k)), "history_w": np.zeros((0, m, k))}
         if shape.wide:
-            one = WIDTHS[shape.widths].initial(shape.dim, shape.hidden, k, shape.penalty)
+            one = LastLayerCovariance.initial(shape.hidden, k, shape.penalty)
             state["widths"] = np.stack([one] * len(shape.wide))
         return state
 
@@ -274,19 +273,13 @@ class NeuralLanes:
         """Memory of decisions: `kernel_arrays.Memory` with an axis of lanes in front."""
         return kernel_arrays.slots((self.lanes, slots), self.shape.experts, self.shape.arms)
 
-    def _forward(self, x: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(inputs [L M, d], hidden [L M, h]) and the predictions into the model for contexts x [L, d]."""
+    def _forward(self, x: np.ndarray) -> torch.Tensor:
+        """Hidden units of the networks with widths, and predictions into the model, for contexts x [L, d]."""
         m, k = self.shape.experts, self.shape.arms
         inputs = torch.from_numpy(np.repeat(x, m, axis=0)).to(self.shape.device)
         hidden, out = self.nets.forward(inputs[:, None, :])
         self.model.theta[...] = out[:, 0].cpu().numpy().reshape(self.lanes, m, k, 1)
-        return inputs, hidden[:, 0]
-
-    def _wide_part(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tensors if self._wide is None else tuple(t[self._wide] for t in tensors)
-
-    def _wide_nets(self) -> LastLayers:
-        return self.nets if self._wide is None else _Subset(self.nets, self._wide)
+        return hidden[:, 0] if self._wide is None else hidden[self._wide, 0]
 
     def parts(self, memory: kernel_arrays.Memory) -> kernel_arrays.LinearParts:
         """What the kernels take, every lane's."""
@@ -305,13 +298,11 @@ class NeuralLanes:
 
         x [L, d]; data: a row a lane, with one feature, 1; active bool [L, K]; rounds int64 [L].
         """
-        inputs, hidden = self._forward(x)
-        self._seen = (inputs, hidden)
+        self._seen = hidden = self._forward(x)
         squares = self.model.inverse
         squares[...] = 0.0
         if self.widths is not None:
-            a, b = self._wide_part(inputs, hidden)
-            values = self.widths.squared_widths(a, b, self._wide_nets()).cpu().numpy()
+            values = self.widths.squared_widths(hidden).cpu().numpy()
             values = np.maximum(values, 0.0).reshape(self.lanes, len(self.shape.wide), self.shape.arms)
             for i, expert in enumerate(self.shape.wide):
                 squares[:, expert, :, 0, 0] = values[:, i]
@@ -335,7 +326,7 @@ class NeuralLanes:
         x, data: as for `decide`, of the decisions that were made; arms [L] were played; everything: the
         targets of all arms are observed (NaN: not); again: whether x is not `decide`'s.
         """
-        inputs, hidden = self._forward(x) if again or self._seen is None else self._seen
+        hidden = self._forward(x) if again or self._seen is None else self._seen
         self._seen = None
         self._room()
         if not everything:
@@ -352,9 +343,8 @@ class NeuralLanes:
         if self.widths is not None:
             repeat = self.shape.experts if self._wide is None else len(self.shape.wide)
             played = torch.from_numpy(np.repeat(arms, repeat)).to(self.shape.device)
-            a, b = self._wide_part(inputs, hidden)
             mask = None if every else torch.from_numpy(np.repeat(due, repeat)).to(self.shape.device)
-            self.widths.observe(a, b, played, self._wide_nets(), mask)
+            self.widths.observe(hidden, played, mask)
         self._train(due, every)
 
     def _room(self) -> None:
@@ -372,17 +362,3 @@ class NeuralLanes:
             _draw_batches(self.keys, self.counts, update, shape.updates, *self.history, *self.batch)
             x, y, w = (torch.from_numpy(v).to(device) for v in self.batch)
             self.nets.step(x, y, w, shape.rate, shape.penalty, observed, active)
-
-
-class _Subset:
-    """The last layer of some networks, where only some experts have widths."""
-
-    def __init__(self, nets: NetworkBatch, index: torch.Tensor) -> None:
-        self._nets, self._index = nets, index
-
-    def output_weights(self) -> torch.Tensor:
-        """[n, h, K] of the chosen networks."""
-        return self._nets.output_weights()[self._index]
-
-    def split(self, flat: torch.Tensor) -> Layers:
-        return self._nets.split(flat)

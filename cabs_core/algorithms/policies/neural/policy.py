@@ -3,7 +3,7 @@
 One network per policy (per expert in CABS-D) maps the context to the utility of every arm: 64 hidden ReLU
 units, Adam at 1e-3, lambda 1e-3 (paper, appendix "Implementation Details"). After every reward the network
 takes `updates` Adam steps on minibatches of all rows seen so far. Exploration bonuses use the last layer's
-features (the diagonal of the full gradient as an option), as in NeuralUCB (Zhou et al. 2020).
+features, as in NeuralUCB (Zhou et al. 2020).
 
 In replay the trials advance in lockstep as batched torch tensors (`lanes`); online use is one lane of the
 same code. Results are those of the CPU in float64; on a GPU sums are in another order, so runs agree closely
@@ -32,7 +32,7 @@ class NeuralOptions(PolicyOptions):
 
     hidden: hidden units; learning_rate: Adam's; penalty: lambda, pulls weights towards their initial values
     and sets the initial covariances of the widths. batch, updates: rows of a minibatch and Adam steps after
-    every reward. output: what an untrained network predicts. width: features of the confidence widths.
+    every reward. output: what an untrained network predicts.
     device: cpu, cuda or auto (cuda where there is one and 64 networks or more make it worth its latency).
     target: utility: networks learn the clipped utility at one rho, as in the paper; score: they learn the
     score and serve every rho (predictions times (1 - rho chat)+).
@@ -44,7 +44,6 @@ class NeuralOptions(PolicyOptions):
     batch: int = Field(32, ge=1, le=4096)
     updates: int = Field(1, ge=1, le=100)
     output: float = Field(0.0, ge=0, le=1)
-    width: Literal["last_layer", "gradient_diagonal"] = "last_layer"
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     target: Literal["utility", "score"] = "utility"
 
@@ -96,7 +95,6 @@ class NeuralPolicy(ExpertPolicy):
             o.batch,
             o.updates,
             o.output,
-            o.width,
             wide,
             self.rules.mixture.copies,
             len(self._experts),
@@ -132,11 +130,7 @@ class NeuralPolicy(ExpertPolicy):
             "history_w": s("rows", m, k, low=0.0),
         }
         if shape.wide:
-            last = shape.widths == "last_layer"
-            width = (
-                s(len(shape.wide), k, h + 1, h + 1) if last else s(len(shape.wide), size, low=checks.POSITIVE)
-            )
-            fields["widths"] = width
+            fields["widths"] = s(len(shape.wide), k, h + 1, h + 1)
         return fields
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -158,7 +152,7 @@ class NeuralPolicy(ExpertPolicy):
         nets = core.nets.resize_arms(keep, added, o.output)
         state |= nets.arrays(slice(None))
         if core.widths is not None:
-            core.widths.resize(keep, added, self.dim, o.hidden)
+            core.widths.resize(keep, added)
             state["widths"] = core.widths.inverse.cpu().numpy()
         for name in ("bias", "bias_count", "history_y", "history_w"):
             old = state[name][..., list(keep)]

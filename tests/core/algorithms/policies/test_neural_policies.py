@@ -17,7 +17,6 @@ from cabs_core.evaluation.replay.conditions import stream_condition
 SMALL = {"hidden": 8, "batch": 8, "learning_rate": 0.01}
 POLICIES = (
     ("neural_ucb", {}),
-    ("neural_ucb", {"width": "gradient_diagonal"}),
     ("neural_ucb_full", {}),
     ("cabs_c_neural", {}),
     ("cabs_c_neural@literal", {}),
