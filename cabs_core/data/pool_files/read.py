@@ -62,6 +62,8 @@ class PoolFile:
                 return place.absolute()
         looked = " nor ".join(shown_path(p) for p in places)
         hint = "" if data_dir() else " CABS_DATA_DIR is not set: set it to the folder that holds the table."
+        if "://" in written:
+            hint = " Tables are read from files: download it first."
         raise self._error(f"{name} {written!r:.120} is not at {looked}.{hint}")
 
     def mirror_path(self) -> Path | None:

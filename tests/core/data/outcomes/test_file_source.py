@@ -308,6 +308,8 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
     monkeypatch.delenv("CABS_DATA_DIR", raising=False)
     with pytest.raises(PoolError, match=r"'nowhere.csv' is not at .*CABS_DATA_DIR is not set"):
         load_outcomes(pool_file(source={"kind": "file", "path": "nowhere.csv"}))
+    with pytest.raises(PoolError, match="Tables are read from files: download it first"):
+        load_outcomes(pool_file(source={"kind": "file", "path": "https://example.org/t.csv"}))
 
 
 @pytest.mark.parametrize(
