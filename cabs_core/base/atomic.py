@@ -190,9 +190,9 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
     free = shutil.disk_usage(place).free
     written = getattr(error, "written", 0)
     reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)[:200]
+    needs = f"It needs more than {written:,} bytes; " if written else ""
     advice = (
-        f"It needs more than {written:,} bytes; {free:,} are free in {place}. Free some space there, "
-        "or set CABS_HOME to a larger disk"
+        f"{needs}{free:,} bytes are free in {place}. Free some space there, or set CABS_HOME to a larger disk"
         if full
         else f"{place} must be a folder that this user may write to; set CABS_HOME to another one"
     )
