@@ -5,9 +5,9 @@ cost is saved, whole intervals counted. Keep: neither is possible within them.
 """
 
 import math
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -37,6 +37,12 @@ class Bounded:
     def below(self, bound: float) -> bool:
         """Whether the whole interval is."""
         return self.high is not None and self.high < bound
+
+    def within(self, least: float, most: float) -> Self:
+        """The same of a figure that cannot be less or more."""
+        if self.low is None or self.high is None:
+            return self
+        return replace(self, low=max(self.low, least), high=min(self.high, most))
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -136,16 +142,15 @@ class Gap:
     @property
     def score(self) -> Bounded:
         """Mean score of the router."""
-        value, low, high = astuple(self._estimate(self.own["score"], 1, 1.0))
-        return Bounded(value, low and max(low, 0.0), high and min(high, 1.0))
+        return self._estimate(self.own["score"], 1, 1.0).within(0.0, 1.0)
 
     def utility(self, compared: int) -> Bounded:
         """Difference of the mean utilities."""
-        return self._estimate(self._minus(utility=1.0), compared, 1.0)
+        return self._estimate(self._minus(utility=1.0), compared, 1.0).within(-1.0, 1.0)
 
     def quality(self, compared: int) -> Bounded:
         """Difference of the mean scores."""
-        return self._estimate(self._minus(score=1.0), compared, 1.0)
+        return self._estimate(self._minus(score=1.0), compared, 1.0).within(-1.0, 1.0)
 
     def gain(self, rho: float, compared: int) -> Bounded:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""

@@ -69,7 +69,7 @@ class Wish:
             budget: spent divided by allowed).
         sure: one-sided 95 % bound of `ratio`: the lower, of a budget the upper one; None: unknown.
         held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
-            None where nobody can say.
+            None where nobody can say, 0 where it is missed for sure.
     """
 
     name: str
@@ -302,9 +302,11 @@ def _wish(gap: _Gap, tail: float, test: ReplayProblem) -> Wish:
         if times is None or times > 1e4
         else max(math.ceil((times - 1) * test.asked * test.independent / test.n), 1)
     )
-    low = mean - error.reach("low", tail)
+    low, high = mean - error.reach("low", tail), mean + error.reach("high", tail)
     if quick is not None:
-        low = share_interval(mean + target, quick, tail)[0] - target
+        low, high = (end - target for end in share_interval(mean + target, quick, tail))
+    if high < 0:
+        more = 0
     sure = None if math.isnan(low) else 1 + side * low / target
     return Wish(name, 1 + side * mean / target, sure, low >= 0, more)
 
@@ -341,6 +343,10 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
         advice = "too few prompts cost anything to tell the mean cost"
     elif all(m is not None for m in more):
         advice = f"about {round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
+    if missed := [w.name for w in failed if w.more == 0]:
+        first = "What comes closest" if a.closest else "What was most promising"
+        named = " and the ".join(missed)
+        return f"{first} misses the {named} asked for: {choice_label}, {figures} on {queries}."
     named = " and the ".join(w.name for w in failed)
     closest = "Closest comes" if a.closest else "Most promising was"
     return (

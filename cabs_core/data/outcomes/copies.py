@@ -52,7 +52,8 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
     members = np.bincount(np.unique(np.column_stack([groups, text]), axis=0)[:, 0])
     if (members > 1).any():
         sentences.append(
-            f"near-duplicates: {members[members > 1].sum():,} prompts in {(members > 1).sum():,} groups "
+            f"near-duplicates: {members[members > 1].sum():,} prompts in "
+            f"{counted(int((members > 1).sum()), 'group')} "
             "differ in case, white space, numbers or a word of a long text; each group is either trained on "
             "or tested on, never both"
         )

@@ -16,6 +16,7 @@ from benchmarks.verdict_worlds import (
     LOGS,
     PROMOTIONS,
     WORLDS,
+    WorldTable,
     alike,
     gap_of,
     goal,
@@ -102,3 +103,11 @@ def test_no_number_of_prompts_is_named_where_none_would_decide() -> None:
     assert sum(gap.at_limit for gap in just) >= 25 and not any(gap.at_limit for gap in clear)
     assert sum(prompts_needed(gap, 1) is not None for gap in just) <= 15
     assert all(prompts_needed(gap, 1) is not None for gap in clear)
+
+
+def test_no_difference_of_scores_is_more_than_one():
+    """Of six prompts one router was right in all; the interval of what it gains went to 1.16."""
+    right, rng = np.ones((1, 6)), np.random.default_rng(0)
+    table = WorldTable(right, rng.random((1, 6)), 0.0 * right[0], rng.random(6))
+    quality, utility = gap_of(table).quality(3), gap_of(table).utility(3)
+    assert quality.high == utility.high == 1.0 and quality.low < 1.0

@@ -115,11 +115,19 @@ def test_budgets_latencies_and_combinations():
     answer, _ = asked(Goal(latency=1.0, share=0.9))
     assert answer.confirmed and answer.wishes[0].sure >= 1 and "within 1 s" in answer.sentence
     answer, _ = asked(Goal(quality=0.95, of="big", latency=1.0, share=0.9))
-    assert not answer.confirmed and "cannot be said" in answer.sentence
+    assert not answer.confirmed and "misses the quality asked for" in answer.sentence
     with pytest.raises(DataError, match="no latencies"):
         answer_goal(Goal(latency=1.0), *(replace(p, latencies=None) for p in halves(200, 0)), [], rhos=[1.0])
     with pytest.raises(DataError, match="no model 'x'"):
         asked(Goal(quality=0.9, of="x"), n=200)
+
+
+def test_a_goal_that_all_miss_is_not_told_by_more_prompts():
+    """It was said that about one more prompt would tell."""
+    answer, _ = asked(Goal(quality=0.99), good=0.6, bad=0.2)
+    assert not answer.confirmed and answer.wishes[0].more == 0
+    assert answer.sentence.startswith("What comes closest misses the quality asked for: ")
+    assert "more prompts" not in answer.sentence
 
 
 def test_too_few_queries_say_how_many_would_do():
