@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.paths import VERDICT, safe_name
+from cabs_core.data.pool_files.sections import Split
 from cabs_core.report import cards, findings, leaderboard
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of
@@ -93,8 +94,6 @@ def build_report(
         )
     decided = [] if older_data else verdicts(data, evidence)
     if evidence is not None:
-        from cabs_core.data.pool_files.sections import Split  # noqa: PLC0415  (numba: this page only)
-
         drawn = Split.model_validate(data.settings.get("split") or {}).drawn
         table = table_cost(paid, requests_a_month, evidence.problem.asked, collection, drawn=drawn)
         decided = with_labels(decided, data, evidence, table)

@@ -24,6 +24,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog import BEST_SINGLE
 from cabs_core.base.errors import DataError, ProvenanceError, ResultError
 from cabs_core.base.statistics import mean_error, seen_share
+from cabs_core.data.pool_files.sections import Replay
 from cabs_core.evaluation.metrics import pareto_mask
 
 if TYPE_CHECKING:
@@ -234,8 +235,7 @@ def load_evidence(
     if not folders:
         return None
     if settings and settings["condition"] == "sessions":
-        from cabs_core.data.pool_files.sections import Replay  # noqa: PLC0415  (numba: this page only)
-        from cabs_core.evaluation.replay.conditions import with_kept_costs  # noqa: PLC0415
+        from cabs_core.evaluation.replay.conditions import with_kept_costs  # noqa: PLC0415  (numba: this page only)
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))
     return Evidence(loaded, folders, _prompts(outcomes or artifacts_dir / "outcomes" / pool), again)
