@@ -14,7 +14,6 @@ from cabs_core.base.paths import VERDICT
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import Chain, OlderData
 from cabs_core.pipeline.artifacts.store import ArtifactStore
-from cabs_core.report.scale import Scale
 
 #: begins what is said of a pool whose report yields no verdict now
 WITHHELD = "No verdict: "
@@ -94,6 +93,8 @@ _DECISIONS = {"deploy": "deploy", "keep": "keep the single model", "unsure": "no
 
 
 def _in_words(case: dict[str, Any], policy: str | None) -> str:
+    from cabs_core.report.scale import Scale  # noqa: PLC0415  (pandas, which most commands do without)
+
     gap = case["utility"]
     interval = "" if gap["low"] is None else f" ({gap['low']:+.4f} to {gap['high']:+.4f}, 95 %)"
     text = (
