@@ -138,6 +138,8 @@ class Keeper:
             self.waits, self._again = text, time.monotonic() + AGAIN
             return False
         self.waits = None
-        logger.info("bundle %s takes the place of %s", fresh.manifest.id, self.router.manifest.id)
+        now, before = fresh.manifest.id, self.router.manifest.id
+        said = "is read again" if now == before else f"takes the place of {before}"
+        logger.info("bundle %s %s", now, said)
         self.router = fresh
         return True

@@ -35,6 +35,8 @@ async def add(request: Request) -> Response:
     name, like = body.get("name"), body.get("like")
     if not isinstance(name, str) or not isinstance(like, str | None):
         raise RouterError("name, like: expected text")
+    if not isinstance(body.get("price_only", False), bool):
+        raise RouterError("price_only: expected true or false")
     how = {"like": like, "price_only": body.get("price_only") is True}
     scored = None if body.get("scored") is None else _scored(body["scored"])
     return await _changed(request, join, name, state.forwarder.upstreams.models, scored=scored, **how)

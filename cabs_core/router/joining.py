@@ -43,11 +43,25 @@ from cabs_core.router.router import Router
 
 @dataclass(frozen=True)
 class Scored:
-    """m scored prompts of a new model: texts, scores `[m]` in [0, 1], costs `[m]` USD or None."""
+    """m >= 1 scored prompts of a new model: texts, scores `[m]` in [0, 1], costs `[m]` USD or None.
+
+    Raises:
+        RouterError: there is none, or a number is missing or out of range.
+    """
 
     prompts: list[str]
     scores: np.ndarray
     costs: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if not self.prompts:
+            raise RouterError("a model starts from at least one scored prompt")
+        for what, values, most in (("scores", self.scores, 1.0), ("costs", self.costs, math.inf)):
+            if values is not None and not (
+                len(values) == len(self.prompts) and np.all((values >= 0.0) & (values <= most))
+            ):
+                expected = f"expected as many numbers from 0 to {most:g}"
+                raise RouterError(f"{what} of {len(self.prompts)} scored prompts: {expected}")
 
 
 def join(
@@ -111,14 +125,14 @@ def add_model(
         _check_new(router, name)
         oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
-        prior = _likeness(router, trained, name, scored, like, prices)
+        vectors = None if scored is None else router.embed(scored.prompts)
+        prior = _likeness(router, trained, name, scored, vectors, like, prices)
         if free:
             prior = replace(prior, cost=0.0)
         arms = [*router.arms, name]
         grown = replace(oracles, arms=arms, arm_map=trained.added(prior))
         policy, algorithm = router.learner.policy, router.learner.policy.algorithm
         given = scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from
-        vectors = None if scored is None else router.embed(scored.prompts)
         if given and scored is not None:
             policy.add_arm(name, vectors, scored.scores)
         else:
@@ -202,8 +216,16 @@ def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder
 
 
 def _check_new(router: Router, name: str) -> None:
-    if not isinstance(name, str) or not name.strip() or len(name) > 200:
-        raise RouterError(f"model {name!r:.60}: expected a name")
+    if (
+        not isinstance(name, str)
+        or not name
+        or name != name.strip()
+        or len(name) > 200
+        or not name.isprintable()
+    ):
+        raise RouterError(
+            f"model {name!r:.60}: expected a name of 1 to 200 characters, with no space before or after it"
+        )
     if name in router.arms:
         raise RouterError(f"the router chooses {name!r:.100} already")
     if name == "cabs" or name.startswith("cabs-rho-"):
@@ -215,12 +237,13 @@ def _likeness(
     trained: ArmMap,
     name: str,
     scored: Scored | None,
+    vectors: np.ndarray | None,
     like: str | None,
     prices: Mapping[str, float] | None,
 ) -> Likeness:
     """The prior of a new model."""
-    if scored is not None:
-        vectors, lengths = router.embed(scored.prompts), np.array([float(len(p)) for p in scored.prompts])
+    if scored is not None and vectors is not None:
+        lengths = np.array([float(len(p)) for p in scored.prompts])
         oracles = router.heads.oracles
         prior = Likeness.of_scores(
             oracles.trained_scores(vectors, lengths, router.heads.needs.static), scored.scores

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cabs_core.base.errors import DataError
+from cabs_core.base.errors import DataError, listed
 from cabs_core.router.joining import Scored
 
 
@@ -25,13 +25,15 @@ def read_scored(path: str | Path) -> Scored:
         ) from None
     table = open_table(path)
     names = ["prompt", "score", *(["cost"] if table.has("cost") else [])]
-    for name in names:
-        if not table.has(name):
-            raise table.absent(name, name)
+    if missing := [name for name in names if not table.has(name)]:
+        raise DataError(
+            f"{path}: no column {missing[0]!r}; expected prompt, score (0 to 1) and, where it is known, cost "
+            f"(USD); columns are: {listed(table.names, 400)}"
+        )
     frame = table.read(names)
     if frame.empty:
         raise DataError(f"{path} has no row: a model starts from at least one scored prompt")
-    values = {n: number_column(frame[n], n, table.place(n)) for n in names[1:]}
+    values = {n: number_column(frame[n], n, table.place(n), mapped=False) for n in names[1:]}
     for name, column in values.items():
         if np.isnan(column).any():
             row = int(np.flatnonzero(np.isnan(column))[0])

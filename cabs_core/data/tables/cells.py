@@ -216,12 +216,20 @@ def text_or_blank(values: pd.Series, column: str, place: Place) -> pd.Series:
 
 
 def number_column(
-    values: pd.Series, column: str, place: Place, score_range: tuple[float, float] = (0.0, 1.0)
+    values: pd.Series,
+    column: str,
+    place: Place,
+    score_range: tuple[float, float] = (0.0, 1.0),
+    *,
+    mapped: bool = True,
 ) -> np.ndarray:
     """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
 
     Latencies are seconds, or milliseconds where the column's name says so; costs are USD, or cents. A score
     may also be true or false, per cent (`87 %`), or a word such as yes, no, pass, thumbs up, thumbs down.
+
+    Args:
+        mapped: whether a user can name another range, which the error then asks for.
 
     Raises:
         DataError: a value that is no number (dates, durations, lists, ...) or out of range.
@@ -278,7 +286,9 @@ def number_column(
         wrong = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
     if len(wrong):
         row = int(wrong[0])
-        hint = _range_hint(given, score_range, len(wrong)) if column == "score" else ""
+        hint = "" if mapped or column != "score" else " Bring scores to [0, 1] first"
+        if mapped and column == "score":
+            hint = _range_hint(given, score_range, len(wrong))
         raise refuse(row, f"{given[row]:g}", len(wrong), hint)
     return array
 

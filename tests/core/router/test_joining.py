@@ -314,6 +314,10 @@ def test_what_cannot_be(placed, log, test_prompts, tmp_path):
         (lambda: add_model(folder, router.arms[0], scored=some, log=log), "chooses .* already"),
         (lambda: add_model(folder, "cabs-rho-3", scored=some, log=log), "the router itself"),
         (lambda: add_model(folder, " ", scored=some, log=log), "expected a name"),
+        (lambda: add_model(folder, "new ", scored=some, log=log), "no space before or after"),
+        (lambda: Scored([], np.zeros(0)), "at least one"),
+        (lambda: Scored(["a", "b"], np.array([1.0, np.nan])), "scores of 2 scored prompts"),
+        (lambda: Scored(["a"], np.ones(1), np.array([-1.0])), "costs of 1 scored prompts"),
         (lambda: add_model(folder, "new", log=log), "nothing says how good"),
         (lambda: add_model(folder, "new", like="nobody", log=log), "unknown model 'nobody'"),
         (lambda: add_model(folder, "new", like=router.arms[0], scored=some, log=log), "not both"),
@@ -326,8 +330,8 @@ def test_what_cannot_be(placed, log, test_prompts, tmp_path):
     for content, words in (
         ("prompt,score\n", "no row"),
         ("prompt,score\nhello,\n", "score is missing"),
-        ("prompt,score\nhello,7\n", "7"),
-        ("question,score\nhello,1\n", "no column 'prompt'"),
+        ("prompt,score\nhello,7\n", "score is 7.*Bring scores to"),
+        ("question,score\nhello,1\n", "no column 'prompt'; expected prompt, score"),
     ):
         table.write_text(content)
         with pytest.raises(DataError, match=words):
