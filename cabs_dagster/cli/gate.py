@@ -15,7 +15,7 @@ from cabs_core.report.verdicts import Case, CheckOutcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs, names
 from cabs_dagster.cli.runner import MADE, QUIET, job
-from cabs_dagster.due import Due, Wanted
+from cabs_dagster.due import JOINING, Due, Wanted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
@@ -94,7 +94,7 @@ def _there(chain: Chain, asset: str) -> bool:
 
 def _first_fault(due: Due, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
     """The first stage that is there and out of date, or None; and what is there and made from it."""
-    parts = due.next_parts(pool, ("replay", "results"), Wanted(pays=True, alone=True))
+    parts = due.next_parts(pool, (*JOINING, "replay", "results"), Wanted(pays=True, alone=True))
     for status in (status for part in parts for status in part.due):
         name = status.target.stage
         behind = set(due.behind(pool, {name: []}))

@@ -3,7 +3,9 @@ sensors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +17,12 @@ from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
 from cabs_core.router import Router, roll_back
-from cabs_dagster.cli.runner import Runner
+from cabs_dagster.cli.runner import RunFailed, Runner
 from cabs_dagster.due import Due, Part
 from cabs_dagster.instance import open_instance
-from cabs_dagster.jobs import JOIN
+from cabs_dagster.jobs import JOIN, PREPARE
 from cabs_dagster.partitions import register
-from cabs_dagster.sensors import chain_requests
+from cabs_dagster.sensors import chain_requests, follow_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 FEW = ["gpt-4-1106-preview", "claude-v1", "mistralai_mistral-7b-chat"]
@@ -52,9 +54,15 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
 
         with open_instance() as instance:
             register(instance, chain_of().store, "tiny")
+            failing = CannotJoin(instance)
+            with pytest.raises(RunFailed, match="cannot join"):  # all else is made
+                failing.run_pool(chain_of().pool_file, report=False)
+            assert [job for job, *_ in failing.launched][:2] == [JOIN, PREPARE]
             runner = Runner(instance)
             runner.execute(JOIN, "tiny", joins()[0].assets, {})
         assert chain_of().store.record(("oracles", "tiny")).created == before.created  # it waited for none
+        (request,) = follow_up(Due(chain_of().store, [chain_of().pool_file]), "tiny", JOIN, "c", set())
+        assert request.job_name == PREPARE
         line = output_of("plan", "tiny").splitlines()[0]
         assert "fresh" in line and "figures and report are not of its models" in line
         grown = Router.load(place, log=log)
@@ -69,6 +77,15 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
         assert made.encoding["embedded"] == 0  # its prompts are those of before
         roll_back(place)  # what was taken back does not come again
         assert not joins()
+
+
+class CannotJoin(Runner):
+    """Makes nothing, and no model can join."""
+
+    def execute(self, name: str, partition: Any, assets: Iterable[str], config: Mapping[str, Any]) -> None:
+        self.launched.append((name, str(partition), tuple(assets)))
+        if name == JOIN:
+            raise RunFailed("the model cannot join")
 
 
 def joins() -> list[Part]:
