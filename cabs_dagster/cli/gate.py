@@ -14,8 +14,8 @@ from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.report.verdicts import Case, CheckOutcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs, names
-from cabs_dagster.cli.runner import MADE, QUIET, job
-from cabs_dagster.due import JOINING, Due, Wanted
+from cabs_dagster.cli.runner import QUIET, job
+from cabs_dagster.due import JOINING, KINDS, Due, Wanted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
@@ -60,7 +60,8 @@ def run_checks(
         cases += _evaluate(instance, name, pool.name, keys)
     if "replay" in waiting:
         return cases
-    old_of = {part.rho: part.due for part in due.next_parts(pool.name, MADE, wanted) if part.kind == "replay"}
+    others = [kind for kind in KINDS if kind != "replay"]
+    old_of = {part.rho: part.due for part in due.next_parts(pool.name, others, wanted)}
     for rho in wanted.rhos:
         partition = str(grid_key(pool.name, rho))
         if old := [f"{s.target.policy}: {s}" for s in old_of.get(rho, ())]:
