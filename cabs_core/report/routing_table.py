@@ -150,7 +150,7 @@ def routing_table(
                 tuple(p.arms[j] for j in np.argsort(-means, kind="stable") if j != model),
                 int(here.sum()),
                 float(here.mean()),
-                _mean(cells.score[here, model], clusters[here], _seen(asked, model)),
+                _mean(cells.score[here, model], clusters[here], _seen(asked, model)).within(0.0, 1.0),
                 _mean(
                     1000.0 * cells.cost[here, model],
                     clusters[here],

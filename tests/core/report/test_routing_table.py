@@ -132,6 +132,7 @@ def test_a_table_of_cells_has_the_rows_of_the_full_one_in_wider_intervals(world)
     full, table = made(world), made(with_cells(world, drawn, asked))
     assert {row.group: row.model for row in table.rows} == {row.group: row.model for row in full.rows}
     for row, whole in zip(table.rows, full.rows, strict=True):
+        assert 0.0 <= row.score.low <= row.score.high <= 1.0
         if row.model == "model-0":  # always asked
             assert row.score.value == pytest.approx(whole.score.value)
         else:
