@@ -11,6 +11,7 @@ from cabs_core.base.errors import listed
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES
 from cabs_core.pipeline.retention import prunable, prune
 from cabs_dagster.due import MARTS_AROUND, Kind
+from cabs_dagster.instance.recover import recover
 from cabs_dagster.metadata import guarded, table
 from cabs_dagster.names import PREFIX, key, named
 from cabs_dagster.resources import CABS, cabs_of
@@ -67,8 +68,9 @@ class _Line(logging.Formatter):
 
 
 def waiting_for(pool: str) -> str:
-    """What a step waits for whose pool has no free slot, and what to do about it."""
+    """What a step waits for whose pool has no free slot, and what to do; killed processes hold none."""
     with dg.DagsterInstance.get() as instance:
+        recover(instance)
         slots = instance.event_log_storage.get_concurrency_info(pool).claimed_slots
         runs = [instance.get_run_by_id(slot.run_id) for slot in slots]
     names = [f"run {run.run_id} of {run.job_name} ({run.status.value.lower()})" for run in runs if run]

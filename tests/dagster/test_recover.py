@@ -115,6 +115,12 @@ def test_a_run_that_waits_for_a_slot_says_who_holds_it(tmp_path: Path, monkeypat
         assert storage.claim_concurrency_slot("gpu", live.run_id, "oracles").is_claimed
         holder = f"waiting for a slot of pool gpu, held by run {live.run_id} of prepare_pool (started)"
         assert waiting_for("gpu").startswith(holder)
+        storage.set_concurrency_slots("gpu", 2)
+        tags = {PROCESS_TAG: f"{socket.gethostname()}:{tmp_path / 'killed.lock'}"}
+        killed = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=tags)
+        assert storage.claim_concurrency_slot("gpu", killed.run_id, "oracles").is_claimed
+        assert waiting_for("gpu").startswith(f"{holder}: this goes on"), "who was killed later holds nothing"
+        storage.set_concurrency_slots("gpu", 1)
 
         def free_it_once_it_is_waited_for() -> None:
             while {s.run_id for s in storage.get_concurrency_info("gpu").pending_steps} <= {live.run_id}:
