@@ -236,4 +236,5 @@ class Call:
 
     def _estimate(self, written: int) -> Tokens:
         request = self.ask.request
-        return estimated(request.tokens, written, request.most_output)
+        most = None if request.most_output is None else request.answers * request.most_output
+        return estimated(request.tokens, written, most)

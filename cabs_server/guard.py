@@ -31,7 +31,9 @@ async def unknown(request: Request, error: Exception) -> Response:
     """An address or method that there is not."""
     status = getattr(error, "status_code", 404)
     what = "no such endpoint" if status == 404 else f"{request.method} is not how this endpoint is asked"
-    return _refused(status, f"{what}: {request.method} {request.url.path:.200}")
+    answer = _refused(status, f"{what}: {request.method} {request.url.path:.200}")
+    answer.headers.update(getattr(error, "headers", None) or {})  # of 405: `allow`
+    return answer
 
 
 def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:

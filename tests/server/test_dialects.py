@@ -83,6 +83,7 @@ def test_models_and_what_is_no_endpoint(place):
         answers = [c.get("/v1/models/gpt-unknown"), c.post("/v1/audio/speech"), c.get("/v1/chat/completions")]
         assert [a.status_code for a in answers] == [404, 404, 405]
         assert all("message" in a.json()["error"] for a in answers)
+        assert answers[2].headers["allow"] == "POST"
 
 
 def test_only_models_that_take_it_are_asked(place, write_upstreams):

@@ -256,7 +256,15 @@ _BUSY = _any(
     r"slow[_ ]?down",
 )
 #: of a 503, which some proxies send for any failure
-_AWAY = _any(r"unavailable", r"\bbusy\b", r"pending requests", r"\bloading\b", r"unable to process")
+_AWAY = _any(
+    r"unavailable",
+    r"reset reason: overflow",
+    r"no healthy upstream",
+    r"\bbusy\b",
+    r"pending requests",
+    r"\bloading\b",
+    r"unable to process",
+)
 #: where an error repeats what the caller wrote, which may be words of another error
 _ECHO = re.compile(
     r"""(invalid value: |["']input["']: )(["'])(?!(?:developer|system|tool|function)').*?\2""", re.IGNORECASE
@@ -307,7 +315,7 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
     words = f"{_header(headers, 'x-amzn-errortype') or ''} {_words(data)}"
     if good:
         return _by_words(words, Meaning.RETRY)
-    if status in (401, 402, 405, 410) or 300 <= status < 400:
+    if status in (401, 402, 405, 410, 414) or 300 <= status < 400:
         return Meaning.ACCOUNT
     if status == 413:
         return Meaning.TOO_LONG
@@ -415,12 +423,12 @@ def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:
     Google's; None: there is no sound one. data: the JSON of the reply.
     """
     given = [(_header(headers, name), unit) for name, unit in _WAITS]
-    given += [(str(d["retryDelay"]).removesuffix("s"), 1.0) for d in _details(data) if "retryDelay" in d]
+    given += [(str(d["retryDelay"]), 1.0) for d in _details(data) if "retryDelay" in d]
     for value, unit in given:
         if value is None:
             continue
         try:
-            seconds = float(value) * unit
+            seconds = float(value.removesuffix("s")) * unit
         except ValueError:
             try:
                 seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()

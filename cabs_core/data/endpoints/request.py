@@ -73,6 +73,8 @@ FIELDS = (
 )
 _INSTRUCTIONS = ("system", "instructions")
 _OUTPUTS = (*OUTPUT_LIMITS, "max_output_tokens")
+#: fields that say how an answer is written, or hold `format`, which does: of chat, responses and messages
+_FORMS = ("response_format", "text", "output_format", "output_config")
 #: names of roles -> user, assistant, tool or system
 _ROLES = {
     "user": "user",
@@ -129,7 +131,8 @@ class ChatRequest:
         abilities: what a model must take: some of image, audio, file, video, tools, json_schema.
         held: names of the fields that hold state of a provider, in order of the body.
         tokens: of the whole request; earlier: of what stood in the request before.
-        most_output: most tokens that the model may write; None: it does not say.
+        most_output: most tokens that the model may write in an answer; None: it does not say.
+        answers: how many it is to write.
     """
 
     text: str | None
@@ -144,6 +147,7 @@ class ChatRequest:
     tokens: float = 1.0
     earlier: float = 0.0
     most_output: float | None = None
+    answers: float = 1.0
 
     @classmethod
     def read(
@@ -162,7 +166,8 @@ class ChatRequest:
         """
         parts = _Parts()
         turns = [("system", _content(body[name])) for name in _INSTRUCTIONS if body.get(name)]
-        parts.add([body.get(name) for name in (*_INSTRUCTIONS, "tools")])
+        parts.add([body.get(name) for name in (*_INSTRUCTIONS, "tools", "functions")])
+        parts.add_form(body)
         earlier = parts.tokens
         for role, text, item in _turns(next((body[n] for n in MESSAGES if body.get(n) is not None), [])):
             if role == "user":
@@ -195,6 +200,7 @@ class ChatRequest:
             tokens=max(parts.tokens, 1.0),
             earlier=earlier,
             most_output=next((n for name in _OUTPUTS if (n := count(body.get(name))) is not None), None),
+            answers=_answers(body, dialect),
         )
 
 
@@ -218,7 +224,7 @@ class _Parts:
             elif isinstance(item, dict):
                 kind = item.get("type")
                 if isinstance(kind, str) and kind in MEDIA:
-                    self._medium(kind, item)
+                    waiting.append(self._medium(kind, item))
                 elif kind in ("function", "tool_use") or "parameters" in item or "input_schema" in item:
                     self.tokens += text_tokens(json.dumps(item, default=str))
                     extra = item.get("extra_content")  # Gemini's signature of what it thought before a call
@@ -230,14 +236,19 @@ class _Parts:
                     self._note_state(kind, item)
                     waiting += [v for k, v in item.items() if k not in ("role", "type", "id")]
 
-    def _medium(self, kind: str, item: Mapping[str, Any]) -> None:
-        self.tokens += MEDIA_TOKENS
+    def _medium(self, kind: str, item: Mapping[str, Any]) -> Any:
+        """Count what is no text; what it holds in plain words (Anthropic's documents) is given back."""
+        source, words = item.get("source"), None
+        if isinstance(source, dict):
+            words = source.get("data" if source.get("type") == "text" else "content")
+        self.tokens += MEDIA_TOKENS if words is None else MESSAGE_TOKENS
         self.abilities.add(MEDIA[kind])
         if kind == "image_generation_call" and not item.get("result"):
             self.held.append("item_reference")
-        for holder in (item, item.get("file"), item.get("source"), item.get("image_url")):
+        for holder in (item, item.get("file"), source, item.get("image_url")):
             if isinstance(holder, dict) and isinstance(holder.get("file_id"), str):
                 self.held.append("file_id")
+        return words
 
     def _note_state(self, kind: Any, item: Mapping[str, Any]) -> None:
         if not item.keys().isdisjoint(_HELD):
@@ -250,20 +261,40 @@ class _Parts:
 
     def note_body(self, body: Mapping[str, Any]) -> None:
         """What the fields beside the messages say."""
-        if body.get("tools") or body.get("functions"):
+        if any(body.get(name) for name in ("tools", "functions", "mcp_servers")):
             self.abilities.add("tools")
-        text = body.get("text")
-        form = body.get("response_format") or (text.get("format") if isinstance(text, dict) else None)
-        if isinstance(form, dict) and form.get("type") == "json_schema":
-            self.abilities.add("json_schema")
         modalities = body.get("modalities")
         if isinstance(modalities, list) and "audio" in modalities:
             self.abilities.add("audio")
-        for name in _HELD_BY_BODY:
-            value = body.get(name)
-            inner = value.get("id") if isinstance(value, dict) else None if name == "prompt" else value
-            if isinstance(inner, str) and inner:
-                self.held.append(name)
+        extra = body.get("extra_body")  # Google's fields in a request of OpenAI's form
+        makers = extra.values() if isinstance(extra, dict) else ()
+        for holder in (body, *(maker for maker in makers if isinstance(maker, dict))):
+            for name in _HELD_BY_BODY:
+                value = holder.get(name)
+                inner = value.get("id") if isinstance(value, dict) else None if name == "prompt" else value
+                if isinstance(inner, str) and inner:
+                    self.held.append(name)
+
+    def add_form(self, body: Mapping[str, Any]) -> None:
+        """Count the JSON schema by which the answer is to be written, and note that there is one."""
+        for name in _FORMS:
+            form = body.get(name)
+            form = form.get("format", form) if isinstance(form, dict) else None
+            if isinstance(form, dict) and form.get("type") == "json_schema":
+                self.abilities.add("json_schema")
+                self.tokens += text_tokens(json.dumps(form, default=str))
+
+
+def _answers(body: Mapping[str, Any], dialect: str) -> float:
+    """How many answers a request asks for: to each of its prompts the larger of `n` and `best_of`."""
+    if dialect not in ("chat", "completions"):
+        return 1.0
+    each, prompts = max(count(body.get("n")) or 1.0, 1.0), body.get("prompt")
+    if dialect == "completions":
+        each = max(each, count(body.get("best_of")) or 1.0)
+        if isinstance(prompts, list) and not any(isinstance(item, int) for item in prompts):
+            return each * max(len(prompts), 1)
+    return each
 
 
 def session_key(session: str, caller: str = "") -> str:

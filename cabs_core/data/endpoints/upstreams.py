@@ -144,11 +144,12 @@ class Upstream(Strict):
     def most_usd(self, request: ChatRequest) -> float:
         """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
 
-        Twice the tokens that it is estimated to have, and as many out as it allows, else `MOST_OUTPUT`.
+        Twice the tokens that it is estimated to have, and for each answer as many out as it allows, else
+        `MOST_OUTPUT`.
         """
         if self.free or self.price is None:
             return 0.0
-        output = MOST_OUTPUT if request.most_output is None else request.most_output
+        output = request.answers * (MOST_OUTPUT if request.most_output is None else request.most_output)
         into = max(
             self.price.input, self.price.cache_write or 1.25 * self.price.input, self.price.audio_input or 0.0
         )

@@ -38,6 +38,7 @@ def test_headers_say_it_too():
         "error": {"message": "You exceeded your current quota, please check your plan and billing details."}
     }
     assert meaning(429, {}, quota) == "account" and meaning(429, {"retry-after": "9"}, quota) == "wait"
+    assert retry_after({"Retry-After": "60s"}) == 60
     assert retry_after({"Retry-After": "7"}) == 7 and retry_after({"retry-after-ms": "500"}) == 0.5
     assert retry_after({"retry-after": "soon"}) is None and retry_after({"retry-after": "nan"}) is None
     assert retry_after({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}) == 0.0

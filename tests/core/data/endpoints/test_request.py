@@ -7,6 +7,7 @@ import json
 import pytest
 
 from cabs_core.data.endpoints.request import ChatRequest, chat_text
+from cabs_core.data.endpoints.upstreams import Upstream
 
 SYSTEM, HELLO = {"role": "system", "content": "rules"}, {"role": "assistant", "content": "hello"}
 
@@ -71,6 +72,51 @@ def test_abilities_wherever_they_stand():
     assert ChatRequest.read(body).abilities == {"tools", "json_schema"}
 
 
+def test_a_schema_is_an_ability_and_is_counted_wherever_it_stands():
+    form = {"type": "json_schema", "schema": {"title": "A" * 4_000}}
+    for body in ({"response_format": form}, {"output_format": form}, {"output_config": {"format": form}}):
+        request = ChatRequest.read({"messages": [], **body})
+        assert request.abilities == {"json_schema"} and 1_000 < request.tokens < 1_100
+    offered = [{"name": "f", "description": "A" * 4_000, "parameters": {}}]
+    assert ChatRequest.read({"messages": [], "functions": offered}).tokens > 1_000
+    assert ChatRequest.read({"messages": [], "mcp_servers": [{"url": "x"}]}).abilities == {"tools"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"type": "text", "media_type": "text/plain", "data": "A" * 40_000},
+        {"type": "content", "content": [{"type": "text", "text": "A" * 40_000}]},
+    ],
+)
+def test_a_document_in_plain_words_is_counted_by_them(source):
+    """One in base64 counts as a medium, however long: 40,000 characters of text are 10,000 tokens."""
+    request = ChatRequest.read(said("user", {"type": "document", "source": source}))
+    assert request.abilities == {"file"} and 10_000 < request.tokens < 10_100
+    packed = {"type": "base64", "media_type": "application/pdf", "data": "A" * 40_000}
+    assert ChatRequest.read(said("user", {"type": "document", "source": packed})).tokens < 1_100
+
+
+@pytest.mark.parametrize(
+    ("fields", "dialect", "answers"),
+    [
+        ({"messages": [], "n": 5}, "chat", 5),
+        ({"messages": [], "n": 0}, "chat", 1),
+        ({"messages": [], "n": None, "best_of": 9}, "chat", 1),
+        ({"prompt": "x", "n": 2, "best_of": 4}, "completions", 4),
+        ({"prompt": ["x", "y"], "n": 2}, "completions", 4),
+        ({"prompt": [[1, 2], [3]]}, "completions", 2),
+        ({"prompt": [1, 2, 3]}, "completions", 1),
+        ({"input": "x", "n": 5}, "responses", 1),
+    ],
+)
+def test_a_call_costs_at_most_what_all_its_answers_may(fields, dialect, answers):
+    request = ChatRequest.read({"max_tokens": 1_000, **fields}, dialect=dialect)
+    dear = Upstream(url="https://example.org/v1", price={"input": 0.0, "output": 10.0})
+    assert request.most_output == 1_000
+    assert dear.most_usd(request) == pytest.approx(answers * 0.01)
+
+
 def said(role: str, *parts: dict, **fields) -> dict:
     """A request whose one message has these parts and fields."""
     return {"messages": [{"role": role, **({"content": [*parts]} if parts else {}), **fields}]}
@@ -98,6 +144,7 @@ SIGNED["extra_content"] = {"google": {"thought_signature": "s"}}
         (said("assistant", {"type": "thinking", "thinking": "t", "signature": "s"}), ("signature",)),
         (said("assistant", audio={"id": "a1"}), ("audio.id",)),
         (with_tool(type="file_search", vector_store_ids=["v"]), ("vector_store_ids",)),
+        ({"extra_body": {"google": {"cached_content": "cachedContents/1"}}}, ("cached_content",)),
         (with_tool(type="code_interpreter", container="cntr_1"), ("container",)),
         (with_tool(type="code_interpreter", container={"type": "auto"}), ()),
         (with_tool(type="code_interpreter", container={"file_ids": ["f"]}), ("file_ids",)),
