@@ -63,6 +63,11 @@ def test_warnings_neither_block_nor_fail(cabs_home: Path) -> None:
     assert checked.exit_code == 0, checked.output
     strict = CliRunner().invoke(main, ["check", "--pool", "mine", "--warnings-as-errors"])
     assert strict.exit_code == 1
+    path = cabs_home / "pools" / "mine.yaml"
+    path.write_text(POOL.replace("trials: 2", "trials: 3"), encoding="utf-8")
+    old = CliRunner().invoke(main, ["check", "--pool", "mine"])
+    assert old.exit_code == 1
+    assert "best_single: out of date (setting replay.trials: 2 -> 3)" in old.output, old.output
 
 
 def test_an_error_blocks_training_and_fails_the_gate(cabs_home: Path) -> None:
