@@ -13,6 +13,7 @@ from pydantic import Field
 
 from cabs_core.data.pools import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options
+from cabs_dagster.instance.recover import hold_run
 from cabs_dagster.names import named
 
 WEBHOOK = "CABS_WEBHOOK_URL"
@@ -31,6 +32,11 @@ class CabsResource(dg.ConfigurableResource[Any]):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where embeddings and oracles are computed. auto: CUDA when there is one."
     )
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """A run's worker is known to be alive from here on."""
+        if context.run is not None and context.instance is not None:
+            hold_run(context.instance, context.run.run_id)
 
     def store(self) -> ArtifactStore:
         """The artifact store."""

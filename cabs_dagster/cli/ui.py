@@ -43,7 +43,10 @@ def ui(port: int) -> None:
     click.echo(f"http://127.0.0.1:{port}  (DAGSTER_HOME {os.environ['DAGSTER_HOME']}; Ctrl-C ends it)")
     if pages:
         click.echo(f"{reports_url()}  reports, read-only")
-    sys.exit(serve(command, pages.serve_forever if pages else None))
+    code = serve(command, pages.serve_forever if pages else None)
+    with open_instance() as instance:
+        recover(instance)  # runs that had to be killed
+    sys.exit(code)
 
 
 @click.command()

@@ -1,6 +1,12 @@
-"""Mark the runs of killed `cabs run` commands as failed: nothing waits for them. Returns their ids."""
+"""Mark runs as failed whose process is gone: nothing waits for them.
+
+A process holds a file locked while it lives. `cabs run` names the file in the tags of its runs. The worker of
+a run that a daemon launched holds one of the run's id: its code server would tell of its death, unless that
+died as well (`cabs ui` ended, the machine restarted).
+"""
 
 import atexit
+import os
 import socket
 import uuid
 from functools import cache
@@ -12,12 +18,12 @@ from filelock import FileLock, Timeout
 from cabs_core.base.paths import cabs_home
 
 PROCESS_TAG = "cabs/process"
+_GONE = "The process of this run is gone: killed, or the machine was restarted."
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
 
 @cache
-def _lock_in(home: Path) -> FileLock:
-    path = home / "processes" / f"{uuid.uuid4().hex}.lock"
+def _hold(path: Path) -> FileLock:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     lock.acquire()
@@ -25,8 +31,26 @@ def _lock_in(home: Path) -> FileLock:
     return lock
 
 
+@cache
+def _name() -> str:
+    return f"{uuid.uuid4().hex}.lock"
+
+
 def _own_lock() -> Path:
-    return Path(_lock_in(cabs_home()).lock_file)
+    return Path(_hold(cabs_home() / "processes" / _name()).lock_file)
+
+
+def _of_runs() -> str:
+    """How names of files end that workers of runs hold on this machine."""
+    return f"@{socket.gethostname()}.lock"
+
+
+def hold_run(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Let `recover` see when this process dies, if it is a run's worker: no step of another executor is."""
+    events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
+    pids = [event.get_dagster_event().engine_event_data.metadata.get("pid") for event in events]
+    if dg.MetadataValue.text(str(os.getpid())) in pids:
+        _hold(cabs_home() / "processes" / f"{run_id}{_of_runs()}")
 
 
 def process_tag() -> str:
@@ -35,17 +59,22 @@ def process_tag() -> str:
 
 
 def recover(instance: dg.DagsterInstance) -> list[str]:
-    """Mark the runs of killed `cabs run` commands as failed, so that nothing waits for them. Returns their
-    ids.
-    """
+    """Mark the runs of killed processes as failed, so that nothing waits for them. Returns their ids."""
     ended = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
         host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
         here = path and host == socket.gethostname()  # others look after their own
         if here and not _is_locked(Path(path)):
-            _end(instance, run, "The process of this run is gone: killed, or the machine was restarted.")
+            _end(instance, run, _GONE)
             Path(path).unlink(missing_ok=True)
             ended.append(run.run_id)
+    for file in (cabs_home() / "processes").glob(f"*{_of_runs()}"):
+        if not _is_locked(file):
+            launched = instance.get_run_by_id(file.name.removesuffix(_of_runs()))
+            if launched and launched.status in _UNDER_WAY:
+                _end(instance, launched, _GONE)
+                ended.append(launched.run_id)
+            file.unlink(missing_ok=True)
     _free_slots_of_ended_runs(instance)
     return ended
 

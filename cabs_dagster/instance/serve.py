@@ -2,8 +2,8 @@
 
 `dagster dev` starts a web server, a daemon and code servers. Killed by force it cannot stop them: they would
 keep the port, and a second daemon would launch runs beside the first. On Linux the kernel signals such a
-death; elsewhere this is a plain child process. Run workers are left alone: they finish, or are found dead and
-launched again.
+death; elsewhere this is a plain child process. Runs end as by Ctrl-C in a terminal, for no page could end one
+whose code server is gone: they are marked as failed, and the next daemon launches them again.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,8 @@ def require_free(port: int) -> None:
 def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
     """Run a command, and `beside` in a thread, until the command ends.
 
-    When this process dies, the command is interrupted as by Ctrl-C; when the command dies, its services are
-    ended.
+    When this process dies, the command is interrupted as by Ctrl-C; when the command ends, so do its services
+    and the runs that they launched.
 
     Returns:
         The command's exit code, or 130 after Ctrl-C or SIGTERM.
@@ -66,7 +66,7 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
         process.send_signal(signal.SIGINT)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
     try:
         return process.wait()
     except KeyboardInterrupt:
@@ -76,30 +76,63 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
             process.kill()
         return 130
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # whoever asks a second time does not leave behind what the first time began to end
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end_services()
+        end_runs()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _orphans() -> list[int]:
-    """Process ids of Dagster's services among the children of this process (Linux; else none)."""
-    orphans = []
+def _descendants() -> dict[int, tuple[int, str]]:
+    """{process id: (its parent's, its command line)} of the descendants of this process (Linux; else none).
+
+    Not of its children alone: one that is ending has lost its name before its own children come to us.
+    """
+    there = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            line = (folder / "cmdline").read_text(errors="replace")
+            there[int(folder.name)] = parent, (folder / "cmdline").read_text(errors="replace")
         except (OSError, ValueError, IndexError):  # it ended meanwhile
             continue
-        if parent == os.getpid() and any(name in line for name in _SERVICES):
-            orphans.append(int(folder.name))
-    return orphans
+
+    def descends(pid: int) -> bool:
+        parent = there[pid][0] if pid in there else 0
+        return parent == os.getpid() or (parent > 1 and descends(parent))
+
+    return {pid: entry for pid, entry in there.items() if descends(pid)}
+
+
+def _end(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, number)
+            os.waitpid(pid, os.WNOHANG)
 
 
 def end_services(patience: float = 10.0) -> None:
-    """Terminate orphaned services, kill them after `patience` seconds. Ending one may orphan another."""
+    """Terminate the services that are left, kill them after `patience` seconds."""
     end = time.monotonic() + patience
-    while orphans := _orphans():
-        for pid in orphans:
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(pid, signal.SIGTERM if time.monotonic() < end else signal.SIGKILL)
-                os.waitpid(pid, os.WNOHANG)
+    while services := [p for p, (_, line) in _descendants().items() if any(s in line for s in _SERVICES)]:
+        _end(services, signal.SIGTERM if time.monotonic() < end else signal.SIGKILL)
         time.sleep(0.1)
+
+
+def end_runs(patience: float = 30.0) -> None:
+    """Interrupt the runs, which are children of this process once the services are gone; kill those that go
+    on for more than `patience` seconds.
+    """
+    end, interrupted = time.monotonic() + patience, set[int]()
+    with suppress(ChildProcessError):  # none is left
+        while True:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+            children = {pid for pid, (parent, _) in _descendants().items() if parent == os.getpid()}
+            if time.monotonic() < end:
+                _end(children - interrupted, signal.SIGINT)
+            else:
+                _end(children, signal.SIGKILL)
+            interrupted |= children
+            time.sleep(0.1)

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
+from cabs_core.base.paths import cabs_home
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.cli.runner import QUIET
 from cabs_dagster.definitions import defs
@@ -54,6 +56,37 @@ def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130 and said.strip() == "interrupted; run again to go on"
+
+
+_WORKER = """import os, sys
+from types import SimpleNamespace as Record
+import dagster as dg
+from cabs_dagster.instance.recover import hold_run
+pid = dg.MetadataValue.text(str(os.getpid() if sys.argv[2] == "worker" else 1))
+started = Record(engine_event_data=Record(metadata={"pid": pid}))
+event = Record(get_dagster_event=lambda: started)
+hold_run(Record(all_logs=lambda run_id, of_type: [event]), sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()"""
+
+
+@pytest.mark.parametrize(("kind", "status"), [("worker", "FAILURE"), ("step of another process", "STARTED")])
+def test_a_launched_run_whose_code_server_died_with_it_ends(kind: str, status: str, tmp_path: Path) -> None:
+    """After a restart of the machine Dagster's monitor knows nothing of its worker: the run and its slot were
+    under way for ever.
+    """
+    job = defs.resolve_job_def(PREPARE)
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        code = [sys.executable, "-c", _WORKER, run.run_id, kind]
+        worker = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert worker.stdout is not None and worker.stdout.readline() == "held\n"
+        assert recover(instance) == []
+        worker.kill()
+        worker.wait()
+        assert recover(instance) == ([run.run_id] if kind == "worker" else [])
+        assert instance.get_runs()[0].status.value == status
+        assert not list(cabs_home().glob(f"processes/{run.run_id}*"))
 
 
 def test_the_slots_of_the_dead_are_free(tmp_path: Path) -> None:

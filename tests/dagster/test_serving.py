@@ -77,11 +77,11 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
-def test_services_end_when_dagster_dev_is_killed_and_runs_go_on(served) -> None:
+def test_services_and_runs_end_when_dagster_dev_is_killed(served) -> None:
     process, (dev, service, run) = served
     os.kill(dev, signal.SIGKILL)
     assert process.wait(timeout=120) == -signal.SIGKILL % 256
-    assert gone(service) and not gone(run)
+    assert gone(service) and gone(run)
 
 
 def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
@@ -96,12 +96,46 @@ def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_it_ends_in_the_background_too(served, number) -> None:
     """A shell without job control starts background commands with SIGINT ignored."""
-    process, (dev, service, _) = served
+    process, (dev, service, run) = served
     os.kill(process.pid, number)
     assert process.wait(timeout=120) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
     wait_until(lambda: gone(dev))
     if number == signal.SIGTERM:
-        assert gone(service)
+        assert gone(service) and gone(run)
+
+
+#: a service that takes two seconds to end, and starts another of its kind
+SLOW = """
+import signal, subprocess, sys, time
+from pathlib import Path
+signal.signal(signal.SIGTERM, lambda *_: (time.sleep(2), sys.exit()))
+sleep = "import time; time.sleep(100)"
+api = subprocess.Popen([sys.executable, "-c", sleep, "dagster", "api", "grpc"]).pid
+Path("ready").write_text(str(api))
+time.sleep(100)
+"""
+STARTS_SLOW = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {SLOW!r}, "dagster", "code-server"])
+time.sleep(100)
+"""
+
+
+@pytest.mark.slow
+def test_who_asks_twice_leaves_nothing_behind_either(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVE, STARTS_SLOW],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: (tmp_path / "ready").exists() and (tmp_path / "ready").read_text())
+    api = int((tmp_path / "ready").read_text())
+    for _ in range(3):
+        process.terminate()
+        time.sleep(0.5)
+    assert process.wait(timeout=120) == 130
+    assert gone(api)
 
 
 @pytest.mark.slow
