@@ -2,6 +2,7 @@
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog import NO_ROUTERS, policy_label
+from cabs_core.base.errors import RouterError
 from cabs_core.data.inputs import tuned_options
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.pipeline.artifacts import Chain
@@ -38,3 +39,16 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
         seed=pool.replay.order_seed,
         label=policy_label,
     )
+
+
+def check_fulfilled(answer: GoalAnswer, otherwise: str) -> None:
+    """A router fulfils the goal, for sure.
+
+    Args:
+        otherwise: what has one all the same, in words.
+
+    Raises:
+        RouterError: none does.
+    """
+    if answer.policy is None or not answer.confirmed:
+        raise RouterError(f"no router fulfils the goal {answer.goal!r}: {otherwise}")

@@ -79,7 +79,9 @@ def doctor(
                 f"{one_line(one['reason'] or 'no reason was logged')}"
             )
         if facts["lease"]:
-            click.echo(f"lease: {facts['lease']['holder']}, {facts['lease']['seconds_left']:.0f} s left")
+            left = facts["lease"]["seconds_left"]
+            until = f"{left:.0f} s left" if left > 0.0 else f"ended {-left:.0f} s ago"
+            click.echo(f"lease: {facts['lease']['holder']}, {until}")
         click.echo(f"what the log can decide: {facts['decides']}")
         for problem in facts["problems"]:
             click.secho(f"problem: {one_line(problem)}", fg="yellow")

@@ -1,12 +1,15 @@
 """`cabs deploy`: what job `deploy_pool` does, from a shell."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cabs_core.pipeline.commands.options import takes_pool
 from cabs_dagster.cli.interrupt import end, on_signal
+
+if TYPE_CHECKING:
+    from cabs_core.pipeline.artifacts import Chain
 
 
 @click.command()
@@ -14,7 +17,7 @@ from cabs_dagster.cli.interrupt import end, on_signal
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON: {pool, held_out, passed, reason, challenger, ...}."
 )
-@click.option("--anyway", is_flag=True, help="Deploy although the pool's report would keep a single model.")
+@click.option("--anyway", is_flag=True, help="Deploy whatever the report and the pool's goal say.")
 @on_signal(end)
 def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     """Train a pool's router on what is there now, and deploy it unless the deployed one is better or nobody
@@ -22,8 +25,9 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
 
     Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router
     lies at $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1
-    where the newly trained router was not deployed. Where the pool's report would keep a single model, it
-    asks for --anyway; what it says is printed, or that there is none.
+    where the newly trained router was not deployed. Where the pool's report would keep a single model, or its
+    goal takes another router than the pool file names or none, it asks for --anyway; what they say is
+    printed, or that there is nothing yet.
     """
     from cabs_core.base.errors import RouterError
     from cabs_core.base.paths import deployed_folder
@@ -34,9 +38,12 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     from cabs_dagster.cli.runner import run_until_interrupted
 
     pool_file, deployment = active_pool(pool), dict[str, Any]()
-    verdict = held_out(Chain(ArtifactStore(), pool_file), router_rho(pool_file.pool))
+    chain = Chain(ArtifactStore(), pool_file)
+    verdict = held_out(chain, router_rho(pool_file.pool))
     if verdict.decision == "keep" and not anyway:
         raise RouterError(f"the report says {verdict.text}. --anyway deploys a router all the same")
+    if not anyway:
+        _check_goal(chain)
     run_until_interrupted(lambda runner: deployment.update(runner.deploy_pool(pool_file)))
     if as_json:
         content = {"pool": pool_file.pool.name, "held_out": verdict.text, **deployment}
@@ -49,3 +56,30 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
         click.echo(str(deployed_folder(pool_file.pool.name)))
     if not deployment["passed"]:
         raise SystemExit(1)
+
+
+def _check_goal(chain: "Chain") -> None:
+    """The pool's router is the one that its goal, if it has one that can be answered, takes.
+
+    Raises:
+        RouterError: the goal takes another, or no router fulfils it.
+    """
+    from cabs_core.base.errors import ProvenanceError, RouterError
+    from cabs_core.pipeline.goal import answer_for, check_fulfilled
+    from cabs_core.router.build import router_rho
+
+    pool = chain.pool
+    if pool.goal is None:
+        return
+    try:
+        answer = answer_for(chain, pool.goal)
+    except ProvenanceError as error:
+        click.echo(f"the goal has no answer yet: {error}", err=True)
+        return
+    click.echo(answer.sentence, err=True)
+    check_fulfilled(answer, "--anyway deploys one all the same")
+    if (pool.router.policy, router_rho(pool)) != (answer.policy, answer.rho):
+        raise RouterError(
+            f"the goal {answer.goal!r} takes {answer.policy} at rho {answer.rho:g}, the pool file may have "
+            f"another: write router: {{policy: {answer.policy}, rho: {answer.rho!r}}} into it, or --anyway"
+        )

@@ -39,13 +39,17 @@ class Delimited(Table):
                 self._separator = excel[1] if excel else self._separator
             head = io.StringIO(line + lines.read(1 << 20), newline="")
             self.columns = next(csv.reader(head, delimiter=self._separator), [])
-            self._refuse_another_separator()
-            self._refuse_a_title(next(csv.reader(head, delimiter=self._separator), []))
+            following = next(csv.reader(head, delimiter=self._separator), [])
+            self._refuse_another_separator(following)
+            self._refuse_a_title(following)
         self.first_row = 2 + self._skipped
 
-    def _refuse_another_separator(self) -> None:
+    def _refuse_another_separator(self, following: list[str]) -> None:
+        if len(self.columns) != 1:
+            return
         for separator, called in _SEPARATORS.items():
-            if len(self.columns) == 1 and self.columns[0].count(separator) >= 2:
+            count = self.columns[0].count(separator)
+            if count >= 2 or (count and any(separator in cell for cell in following)):
                 raise DataError(
                     f"{self.path}: the columns are separated by {called}: {self.columns[0]!r:.120}. "
                     f"Save the table with {_SEPARATORS.get(self._separator, self._separator)} "

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,23 @@ def read_records(path: Path, holders: Collection[str] = ()) -> Iterator[tuple[in
             yield number, record
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, of which Python would take the last value of a name in silence."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"{twice!r:.100} stands twice in an object")
+    return record
+
+
+_parsed = json.JSONDecoder(object_pairs_hook=_once).decode
+
+
 def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> Iterator[Any]:
     filled = (line for line in lines if line.strip())
     start = next(filled, "")
     try:
-        value = json.loads(start)
+        value = _parsed(start)
     except (ValueError, RecursionError) as error:
         yield from _records_of(_document(path, start + "".join(filled), error), holders)
         return
@@ -56,7 +69,7 @@ def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> It
     number = 2
     while following is not None:
         try:
-            value = json.loads(following)
+            value = _parsed(following)
         except (ValueError, RecursionError) as error:
             raise DataError(
                 f"{path}, row {number}: not JSON ({error}); "
@@ -68,7 +81,7 @@ def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> It
 
 def _document(path: Path, text: str, first_line: Exception) -> Any:
     try:
-        return json.loads(text)
+        return _parsed(text)
     except (ValueError, RecursionError) as error:
         of_a_line = isinstance(error, json.JSONDecodeError) and error.msg == "Extra data"
         why = error if suffix_of(path) == ".json" and not of_a_line else first_line

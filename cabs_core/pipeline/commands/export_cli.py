@@ -252,9 +252,8 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
     Raises:
         RouterError: no router fulfils it.
     """
-    from cabs_core.base.errors import RouterError
     from cabs_core.data.pool_files.goals import parse_goal
-    from cabs_core.pipeline.goal import answer_for
+    from cabs_core.pipeline.goal import answer_for, check_fulfilled
 
     chain = chain_of(pool or "")
     aim = parse_goal(goal) if goal else chain.pool.goal
@@ -262,11 +261,7 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
         return None, None
     answer = answer_for(chain, aim, anyway=anyway)
     click.echo(answer.sentence)
-    if answer.policy is None or not answer.confirmed:
-        raise RouterError(
-            f"no router fulfils the goal {aim.text!r}, so none is written; name one with --policy to have "
-            "it all the same"
-        )
+    check_fulfilled(answer, "none is written; name one with --policy to have it all the same")
     return answer.policy, answer.rho
 
 

@@ -87,3 +87,38 @@ def test_a_card_says_whether_it_learns_and_that_validation_is_no_verdict(policy,
     }
     card = model_card(manifest)
     assert text in card and "no verdict" in card and "held_out.md" in card
+
+
+@pytest.mark.parametrize(
+    ("policy", "confirmed", "words"),
+    [
+        ("ridge", True, ""),
+        ("lin_ucb", True, "router: {policy: lin_ucb, rho: "),
+        ("ridge", False, "no router fulfils"),
+    ],
+)
+def test_what_is_deployed_is_what_the_goal_takes(tiny_pool, monkeypatch, policy, confirmed, words):
+    """A pool with a goal, of which export would write one router and deploy another."""
+    from cabs_core.pipeline import goal
+    from cabs_core.router.build import router_rho
+    from cabs_dagster.cli import main, runner
+
+    with tiny_pool.open("a", encoding="utf-8") as file:
+        file.write("\ngoal: {value_per_right_answer: 0.01}\nrouter: {policy: ridge}\n")
+    monkeypatch.setattr(
+        goal,
+        "answer_for",
+        lambda chain, aim: SimpleNamespace(
+            goal=aim.text,
+            policy=policy,
+            rho=router_rho(chain.pool),
+            confirmed=confirmed,
+            sentence="So it is.",
+        ),
+    )
+    monkeypatch.setattr(
+        runner.Runner, "deploy_pool", lambda self, pool: {"passed": True, "reason": "nothing before"}
+    )
+    done = CliRunner().invoke(main, ["deploy", "tiny"])
+    assert done.exit_code == (2 if words else 0) and words in done.output, done.output
+    assert CliRunner().invoke(main, ["deploy", "tiny", "--anyway"]).exit_code == 0

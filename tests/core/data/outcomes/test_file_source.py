@@ -328,6 +328,12 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
             b"prompt;model;score;cost\na;m;1;1\n",
             "separated by semicolons: .*Save the table with commas",
         ),
+        ("t.csv", b"prompt;score\na;0,5\n", "separated by semicolons"),
+        (
+            "t.jsonl",
+            b'{"prompt": "a"}\n{"prompt": "a", "score": 1, "score": 0}\n',
+            "row 2: .*'score' stands twice",
+        ),
         ("t.csv", b"prompt\tmodel\tscore\tcost\na\tm\t1\t1\n", "separated by tabs"),
         (
             "t.csv",
