@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -238,6 +239,16 @@ def test_doctor_says_which_models_there_were_since_when(placed, log):
     Router.load(folder, log=log)
     said = CliRunner().invoke(doctor, ["--router", str(folder), "--log", log.place]).output
     assert f"{', '.join([*arms, 'new'])} (new came)" in said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(30.0, r"here, \d+ s left"), (-90.0, r"here, ended 9\d s ago")]
+)
+def test_doctor_says_whether_a_lease_holds(placed, log, seconds, words):
+    folder = placed("carrot")
+    assert log.take_lease("here", seconds)
+    said = CliRunner().invoke(doctor, ["--router", str(folder), "--log", log.place]).output
+    assert re.search(f"lease: {words}", said), said
 
 
 def test_estimates_know_which_models_were_there(placed, log, test_prompts):
