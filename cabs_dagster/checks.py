@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from cabs_core.base.errors import counted, once
-from cabs_core.data.validation.catalog import Stage, check_names
+from cabs_core.data.validation.catalog import CheckResult, Stage, check_names
 from cabs_core.pipeline.plausibility import oddities
 from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
 from cabs_dagster import partitions
@@ -122,8 +122,7 @@ def data_results(
             stage,
             name,
             _SEVERITY[name],
-            "; ".join(f"{c['name']}: {c['observed']}, expected {c['expected']}" for c in failed)
-            or f"all {len(of_severity)} expectations met",
+            "; ".join(CheckResult(**c).failure for c in failed) or f"all {len(of_severity)} expectations met",
             bool(of_severity) and not failed,
             metadata,
         )

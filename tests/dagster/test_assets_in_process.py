@@ -18,9 +18,12 @@ from cabs_assets.router import deployed_router, router
 from tests_support import TINY, chain_of, home_with
 
 from cabs_core.base.paths import deployed_folder
+from cabs_core.data.inputs import plain
+from cabs_core.data.validation.catalog import CHECKS, CheckResult
 from cabs_core.pipeline.artifacts import Options, Target, make_artifact
 from cabs_core.pipeline.stages.replay import ReplaySummary
 from cabs_dagster import partitions
+from cabs_dagster.checks import data_results
 from cabs_dagster.metadata import table
 from cabs_dagster.resources import CabsResource
 from dbt_like_sql import get_model
@@ -328,3 +331,19 @@ def test_a_table_takes_its_types_from_the_values() -> None:
     value = table([{"a": "x", "b": None, "c": True}, {"a": "y", "b": 1.5, "c": False}])
     assert {c.name: c.type for c in value.schema.columns} == {"a": "string", "b": "float", "c": "bool"}
     assert table([]).records == []
+
+
+def test_a_failing_check_of_data_says_what_to_do() -> None:
+    """A stage's summary, the check's page and the alert say the same."""
+    means = next(spec.means for spec in CHECKS if spec.name == "split_sizes")
+    small = CheckResult("split_sizes", False, "ERROR", "test 8", "at least 10 queries in each", means)
+    (result,) = data_results("splits", [plain(small)], {"valid"})
+    assert (
+        result.description
+        == small.failure
+        == (
+            "split_sizes: test 8, expected at least 10 queries in each. Too few to tune or to test on: add "
+            "prompts, or give this part more of `split.fractions`. If that is how the data are, put "
+            "`accept: [split_sizes]` into the pool file"
+        )
+    )

@@ -83,6 +83,19 @@ class CheckResult:
             effect = "accepted by the pool file"
         return f"{self.observed}. {means} (check {self.name}, {effect})"
 
+    @property
+    def failure(self) -> str:
+        """A failure in a line, and what to do where it stops a run."""
+        line = f"{self.name}: {self.observed}, expected {self.expected}"
+        if self.severity != "ERROR":
+            return line
+        return " ".join(filter(None, (f"{line}.", self.means, accept_words(self.name))))
+
+
+def accept_words(check: str) -> str:
+    """How a pool file says that its data are as a failing check found them."""
+    return f"If that is how the data are, put `accept: [{check}]` into the pool file"
+
 
 def _limits(low: float | None, high: float | None = None, **more: Any) -> dict[str, Any]:
     return {"min_value": low, "max_value": high, **more}
@@ -292,6 +305,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         observed="{split} {queries:,}",
         column="queries",
         arguments=_limits(FEWEST_IN_SPLIT),
+        means="Too few to tune or to test on: add prompts, or give this part more of `split.fractions`.",
     ),
     CheckSpec(
         name="split_fractions",

@@ -17,7 +17,7 @@ from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.read import did_you_mean
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.data.tables import Place
-from cabs_core.data.validation.catalog import CHECKS, Stage
+from cabs_core.data.validation.catalog import CHECKS, Stage, accept_words
 from cabs_core.data.validation.run import run_checks
 
 _LISTED = 12
@@ -120,7 +120,7 @@ def _left_out(outcomes: Outcomes) -> str:
 
 
 def _advice(check: str, outcomes: Outcomes) -> str:
-    accept = f" If that is how the data are, put `accept: [{check}]` into the pool file"
+    accept = f" {accept_words(check)}"
     missing = outcomes.report.get("missing_cells", {}) | outcomes.report.get("missing_costs", {})
     if check != "queries_kept" or not missing:
         return accept

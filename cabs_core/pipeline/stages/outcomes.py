@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cabs_core.data.pool_files import ModelPool
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
-ACCEPT = "if that is how the data are, put `accept: [{}]` into the pool file"
-
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomesSummary(Summary):
@@ -76,7 +74,5 @@ def checked(
     failed = [r for r in results if not r.passed and r.severity == "ERROR"]
     return {
         "checks": [plain(result) for result in results],
-        "blocked": [
-            f"{r.name}: {r.observed}, expected {r.expected} ({ACCEPT.format(r.name)})" for r in failed
-        ],
+        "blocked": [r.failure for r in failed],
     }
