@@ -15,6 +15,11 @@ def stable_hash(value: Any, digits: int = 16) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
+def prompt_hash(text: str) -> str:
+    """SHA-256 (hex) of a prompt."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 @lru_cache(maxsize=65536)
 def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
     with open(path, "rb") as handle:

@@ -12,9 +12,10 @@ from typing import Any
 
 from cabs_core.base.catalog import policy_record
 from cabs_core.base.errors import RouterError, UnknownDecision
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.usage import MOST_USD
-from cabs_core.data.events.log import EventLog, check_ends, prompt_hash
+from cabs_core.data.events.log import EventLog, check_ends
 from cabs_core.data.events.retention import retract
 from cabs_core.data.events.rows import SERVED, Logged
 from cabs_core.router.charges import Prices, is_amount

@@ -26,9 +26,10 @@ from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.base.errors import RouterError
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.streams import stream_key
 from cabs_core.base.utility import clipped_utility, utility
-from cabs_core.data.events.log import EventLog, prompt_hash
+from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import CARD, writing
 from cabs_core.router.card import model_card
 from cabs_core.router.charges import is_amount

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, listed
-from cabs_core.data.events.log import prompt_hash
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes.from_logs import EVENT_LOGS, event_frame, log_of_pool
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.tables import Table, open_table, prompt_column, text_column

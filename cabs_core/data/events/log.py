@@ -17,7 +17,6 @@ Prompts are not kept unless asked for: their SHA-256 and their embedding are.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import uuid
@@ -285,8 +284,3 @@ def check_ends(facts: Collection[str]) -> None:
     """RouterError for another fact of a call's end than those of `ENDS`."""
     if unknown := sorted(set(facts) - set(ENDS)):
         raise RouterError(f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}")
-
-
-def prompt_hash(text: str) -> str:
-    """SHA-256 (hex) of a prompt."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

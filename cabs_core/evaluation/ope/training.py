@@ -19,7 +19,7 @@ import numpy as np
 
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.base.errors import DataError
-from cabs_core.data.events.log import prompt_hash
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.ope.data import LoggedData
 

@@ -19,9 +19,10 @@ import numpy as np
 from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, ProvenanceError, RouterError
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.base.utility import binary_share
-from cabs_core.data.events.log import EventLog, prompt_hash
+from cabs_core.data.events.log import EventLog
 from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.data.outcomes import outcomes_under
 from cabs_core.data.pool_files import ModelPool

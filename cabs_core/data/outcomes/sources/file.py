@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, listed
-from cabs_core.data.events.log import prompt_hash
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes.raw import JUDGE, RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.sections import Columns

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.events.log import prompt_hash
+from cabs_core.base.hashing import prompt_hash
 from cabs_core.evaluation.ope import LoggedData, evaluate, pseudo_outcomes, read_table
 from cabs_core.evaluation.ope.estimators import direct, doubly_robust, effective_size, snips, weights
 from cabs_core.evaluation.ope.intervals import error_of
