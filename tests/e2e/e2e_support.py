@@ -81,11 +81,11 @@ class Dev(DevServer):
         runs = found["runsOrError"]["results"]
         return [{**run, "tags": {t["key"]: t["value"] for t in run["tags"]}} for run in runs]
 
-    def finished(self, pool: str) -> bool:
-        """Whether a pool's marts and report were built by runs; fails when a run failed."""
+    def finished(self, pool: str, times: int = 1) -> bool:
+        """Whether a pool's marts and report were built so often by runs; fails when a run failed."""
         runs = [run for run in self.runs() if run["tags"].get("cabs/pool") == pool]
         assert not [run for run in runs if run["status"] in ("FAILURE", "CANCELED")], runs
-        return any(run["jobName"] == "build_results" and run["status"] == "SUCCESS" for run in runs)
+        return sum(run["jobName"] == "build_results" and run["status"] == "SUCCESS" for run in runs) >= times
 
 
 def sensor_selector(name: str) -> dict[str, str]:

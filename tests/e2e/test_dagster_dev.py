@@ -120,6 +120,7 @@ def test_a_model_that_a_pool_file_gains_joins_the_deployed_router(dropped: Dev) 
         "its run", lambda: [run for run in dev.runs() if run["jobName"] == "join_models"], 60
     )
     assert joined["tags"]["cabs/pool"] == "grows" and joined["tags"]["cabs/chain"].startswith("grows:")
+    wait_for("what follows for the new set of models", lambda: dev.finished("grows", times=2), 420)
 
 
 class Backfill(NamedTuple):
