@@ -322,7 +322,7 @@ class Due:
             return str(error)
 
     def _waits(self, pool: str) -> dict[str, list[str]]:
-        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool, and follows."""
+        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool or follows."""
         try:
             pending = self.pending(pool)
         except CabsError as error:

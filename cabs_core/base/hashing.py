@@ -16,7 +16,7 @@ def stable_hash(value: Any, digits: int = 16) -> str:
 
 
 def prompt_hash(text: str) -> str:
-    """SHA-256 (hex) of a prompt."""
+    """SHA-256 of the prompt's UTF-8 text; lone surrogates, which UTF-8 forbids, are encoded all the same."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -129,7 +129,7 @@ def outlook(gaps: Sequence[Gap], prompts: int, compared: int, kept: float) -> Ou
 
 
 def _draws(gaps: Sequence[Gap], number: int) -> tuple[np.ndarray, list[np.ndarray]]:
-    """(standard errors `[F]` of all figures, draws `[draws, F]` of deviations, as alike as queries say)."""
+    """(standard errors `[F]` of all figures, draws `[draws, F]` of deviations, correlated alike)."""
     errors = [error for gap in gaps for error in gap.figures.errors]
     spread = np.array([max(error.se, error.unseen() / 2) for error in errors])
     with np.errstate(invalid="ignore"):

@@ -20,7 +20,7 @@ VALUES, ARRAYS = "fitted.json", "fitted.npz"
 
 
 class TextEncoder:
-    """Embeds prompts as the pool's encoder does, from arrays or network in the bundle, one thread a text.
+    """Embeds prompts as the pool's encoder does, from arrays or network in the bundle, one thread per text.
 
     Args:
         settings: JSON of the pool's `Encoder`.

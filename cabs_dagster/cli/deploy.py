@@ -80,6 +80,6 @@ def _check_goal(chain: "Chain") -> None:
     check_fulfilled(answer, "--anyway deploys one all the same")
     if (pool.router.policy, router_rho(pool)) != (answer.policy, answer.rho):
         raise RouterError(
-            f"the goal {answer.goal!r} takes {answer.policy} at rho {answer.rho:g}, the pool file may have "
-            f"another: write router: {{policy: {answer.policy}, rho: {answer.rho!r}}} into it, or --anyway"
+            f"the goal {answer.goal!r} takes {answer.policy} at rho {answer.rho:g}, the pool file another "
+            f"or none: write router: {{policy: {answer.policy}, rho: {answer.rho!r}}} into it, or --anyway"
         )

@@ -1,4 +1,11 @@
 -- Each query's value of a regime and overall at the rhos that all policies have, mean over trials, and the cluster (independent observation) it belongs to.
+{% set figures %}
+  max(cluster) AS cluster,
+  max(plays) AS plays,
+  avg(utility) AS utility,
+  avg(utility_unclipped) AS utility_unclipped,
+  avg(regret) AS regret
+{% endset %}
 WITH current_queries AS (
   SELECT
     q.pool, r.regime, q.policy, q.query_index, q.cluster, q.plays, q.utility, q.regret,
@@ -12,11 +19,7 @@ WITH current_queries AS (
 by_regime AS (
   SELECT
     pool, policy, regime, query_index,
-    max(cluster) AS cluster,
-    max(plays) AS plays,
-    avg(utility) AS utility,
-    avg(utility_unclipped) AS utility_unclipped,
-    avg(regret) AS regret
+    {{ figures }}
   FROM current_queries
   GROUP BY ALL
 ),
@@ -25,11 +28,7 @@ both_levels AS (
 )
 SELECT
   pool, policy, regime, query_index,
-  max(cluster) AS cluster,
-  max(plays) AS plays,
-  avg(utility) AS utility,
-  avg(utility_unclipped) AS utility_unclipped,
-  avg(regret) AS regret
+  {{ figures }}
 FROM both_levels
 GROUP BY ALL
 ORDER BY pool, policy, regime, query_index

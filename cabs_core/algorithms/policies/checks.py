@@ -2,7 +2,8 @@
 
 Kernels read and write where they are told and check nothing, so whatever comes from outside (a caller, a
 queue of decisions, a file) passes through here first. A `Field` says what an array must be; `array` returns
-it ready for kernels or raises PolicyError saying what it is instead. It takes under a microsecond.
+it ready for kernels or raises PolicyError saying what it is instead, about a microsecond for values of
+a few hundred arms.
 
 Belongs here: shapes, kinds, ranges, finiteness. Does not: who made a decision and whether it was learnt
 (`base`, `ledger`), files (`saving`).

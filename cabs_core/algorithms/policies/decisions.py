@@ -1,4 +1,4 @@
-"""Static routers that learn decisions, not scores: a linear rule on the embeddings, fitted to its loss.
+"""Static routers that learn which arm to choose, not its score: a linear rule on the embeddings.
 
 `equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478): learn the ranking of the arms. A pairwise
               logistic loss over the pairs of a prompt in which one arm is better, and of equally good arms
@@ -15,7 +15,7 @@
               convex; the regret of a softmax is not, and ended at one arm on two tables of three.
 
 Both are fitted for one rho by L-BFGS, on the principal axes of the points, every weight in the unit in which
-the loss bends about as much as in any other; the L2 penalty is best on a held-out tenth.
+the loss bends about as much as in any other; the L2 penalty is the best one on a held-out tenth.
 """
 
 from __future__ import annotations

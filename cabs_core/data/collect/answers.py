@@ -171,7 +171,7 @@ def parts(collection: Collection, budget: float) -> list[int]:
 
 
 def looks(sample: int, n: int) -> list[int]:
-    """After how many of n prompts strategy `adaptive` looks: a sample, and always 1.3 times as many."""
+    """After how many of n prompts `adaptive` looks at the verdict: a sample, then 1.3 times as many each."""
     ends, size = [], float(min(sample, n))
     while size < n:
         ends.append(int(size))

@@ -59,7 +59,7 @@ def score_cells(
 ) -> Scored:
     """Score every cell by the pool's scorers.
 
-    A refused or rejected answer is worth 0. Of several scorers that apply the weighted mean counts.
+    A refused or rejected answer is worth 0. Several scorers that apply count by their weighted mean.
 
     Raises:
         CollectError: a judge could not be asked everything, or its budget ended. DataError: a text was not

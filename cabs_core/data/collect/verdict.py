@@ -200,7 +200,7 @@ def look(
 
 
 def rising(gain: np.ndarray) -> float:
-    """What a router gains over one that learns from half as many prompts, else 0.
+    """What a router gains over one that learns from half as many prompts; 0 where that matters no more.
 
     Args:
         gain: `[n]` of utility. It matters where its mean is beyond one standard error and MARGIN / 4: the
@@ -220,7 +220,7 @@ def keep_text(n: int) -> str:
 
 
 def sequence(gap: np.ndarray, tuned: int) -> tuple[float, float, float]:
-    """(mean, low, high) of a difference, as if one more gain of 1 had been seen: it may yet come."""
+    """(mean, low, high) of a difference, with one more gain of 1: what never gained may yet."""
     n, mean = len(gap), float(gap.mean())
     reach = radius(n, math.sqrt(float(gap.var(ddof=1)) + 1.0 / n), tuned)
     return mean, mean - reach, mean + reach

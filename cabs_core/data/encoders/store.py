@@ -20,13 +20,14 @@ from safetensors.numpy import save_file
 
 from cabs_core.base.atomic import atomic_path
 from cabs_core.base.errors import DataError
+from cabs_core.base.hashing import prompt_hash
 
 KEY_BYTES = 32
 
 
 def prompt_key(prompt: str) -> bytes:
-    """SHA-256 of the prompt's UTF-8 text; lone surrogates, which UTF-8 forbids, are encoded all the same."""
-    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).digest()
+    """`prompt_hash` as bytes."""
+    return bytes.fromhex(prompt_hash(prompt))
 
 
 class EmbeddingStore:

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 _ROWS = 12_000
 _PERMUTATIONS = 99
 _FOLDS = 5
-#: characters of scripts without spaces between words: Thai and Lao, Burmese, Khmer, kana, Chinese: words
+#: characters, each a word of its own, of scripts without spaces: Thai and Lao, Burmese, Khmer, kana, Chinese
 _ALONE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 #: regular expression of a word, or of a mark between words
 WORD = rf"[{_ALONE}]|[^\W{_ALONE}]+|[^\w\s]"

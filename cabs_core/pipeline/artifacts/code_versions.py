@@ -51,7 +51,7 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node, which do nothing; its imports."""
+    """Drop docstrings and `if TYPE_CHECKING:` blocks, which do nothing, below a node; return its imports."""
     for name in _BLOCKS:
         block = getattr(node, name, None)
         if not isinstance(block, list):

@@ -1,4 +1,4 @@
-"""Rounds of the neural policies: lanes in lockstep, networks in torch, linear kernels.
+"""Rounds of the neural policies: lanes in lockstep, networks in torch, the linear kernels decide.
 
 The compiled loop (`rounds`) plays one lane after the other; here the networks of all lanes predict and train
 in one batch, which a compiled loop could not ask for.
@@ -274,7 +274,7 @@ class NeuralLanes:
         return kernel_arrays.slots((self.lanes, slots), self.shape.experts, self.shape.arms)
 
     def _forward(self, x: np.ndarray) -> torch.Tensor:
-        """Hidden units of the networks with widths, and predictions into the model, for contexts x [L, d]."""
+        """Hidden units [L W, h] of the W networks with widths at contexts x [L, d]; fills in predictions."""
         m, k = self.shape.experts, self.shape.arms
         inputs = torch.from_numpy(np.repeat(x, m, axis=0)).to(self.shape.device)
         hidden, out = self.nets.forward(inputs[:, None, :])

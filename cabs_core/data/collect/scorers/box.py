@@ -68,7 +68,7 @@ def main():
 main()
 """
 
-#: A root of its own: the system and the interpreter to be read, an empty /tmp; then no rights in it.
+#: A root of its own: system and interpreter to be read, an empty /tmp, no other file; then no rights in it.
 _UNSHARED = """
 set -e
 root=$1; size=$2; prefix=$3; user=$4; shift 4
@@ -178,7 +178,7 @@ def _works(box: Box) -> bool:
 def run_in(box: Box, code: str, tests: str, seconds: float, megabytes: int) -> bool:
     """Whether code, and then its tests, end without an error, in so many seconds and megabytes of memory.
 
-    What they print is not kept. All their processes are killed at the end; without a box, its group.
+    What they print is not kept. At the end their processes are killed: all, or without a box the group's.
     """
     if box.kind == "limits":
         _hide_this_process()

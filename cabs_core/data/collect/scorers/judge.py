@@ -1,4 +1,4 @@
-"""A model as judge: grades one answer by a rubric, or compares two in both orders. It does not know whose.
+"""A model as judge: grades an answer by a rubric, or compares two in both orders, not told whose they are.
 
 What it is shown is JSON, so that no text of an answer can pass for part of the question.
 """
