@@ -43,8 +43,9 @@ def serve(
         log_config=log_config(log_format),
         http=BoundedProtocol,
         ws="none",
-        # a worker that does not answer in time is killed: on a busy machine 5 s are not enough
-        timeout_worker_healthcheck=60,
+        # A worker that does not answer in time is killed: on a busy machine 5 s are not enough. One that dies
+        # between question and answer is noticed, and SIGTERM heard, when this time is over.
+        timeout_worker_healthcheck=20,
         timeout_keep_alive=75,  # longer than clients wait (OpenAI's: 5 s), so that both never close at once
     )
 

@@ -235,6 +235,6 @@ def a_worker_dies(stage: Stage) -> Seen:
         server.post("/v1/decision", {"text": f"Question {i}"}, headers={"connection": "close"}).status_code
         for i in range(10)
     ]
-    again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before), 30.0)
+    again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before), 60.0)
     good = set(seen) == {200} and bool(again)
     return good, f"{seen.count(200)} of 10 answered, two workers again: {bool(again)}"
