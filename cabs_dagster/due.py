@@ -15,7 +15,7 @@ from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile, rho_key
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY
-from cabs_core.pipeline.pages import page_problems, page_recipe
+from cabs_core.pipeline.pages import page_parts, page_problems, page_recipe
 from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
 from dbt_like_sql.project import SourceTable
@@ -141,7 +141,8 @@ class Due:
     def next_parts(self, pool: str, done: Collection[Kind] = (), wanted: Wanted = ALL) -> list[Part]:
         """What can be made now of a pool: what is left of its stages, else of its replays, else its results.
 
-        The one order of command, sensors and schedules. Where a check failed, the report is due: it says so.
+        The one order of command, sensors and schedules. Where a check failed, a report that is there is due:
+        it says so.
 
         Args:
             done: kinds that the caller has been through, which are not looked at again.
@@ -151,6 +152,14 @@ class Due:
             if parts:
                 return parts if wanted.pays or kind != "collect" else []
         return []
+
+    def stopped(self, pool: str) -> tuple[str, ...]:
+        """The check that keeps a pool from having figures; empty where none does, or a report is there that
+        is to say so."""
+        chain = self.chains[pool]
+        statuses = (chain.status(chain.stage(name)) for name in chain.stages)
+        failed = next((status.reasons for status in statuses if status.state == "blocked"), ())
+        return () if self.store.record(page_parts(pool)) is not None else failed
 
     def next_results(self, pool: str) -> dict[str, list[Part]]:
         """{pool: parts} of the results that can be made now, of whichever pools wait for nothing else.
@@ -232,6 +241,8 @@ class Due:
 
     def _results(self, pool: str, wanted: Wanted) -> list[Part]:
         """Marts for all pools with one report; where they are up to date a report; last the leaderboard."""
+        if self.stopped(pool):
+            return []
         names = {f"{m.layer}/{m.name}": m.name for m in list_models()}
         models = [key for key, name in names.items() if wanted.due(name not in self.models, key, None)]
         report, board = self.page(pool), self.page(None)
@@ -254,8 +265,11 @@ class Due:
             first = sorted({_stage(source) for source in behind[model.name]} & set(waits))
             entries.append(_entry(f"{model.layer}/{model.name}", "", first, self.models.get(model.name, [])))
         first = [*waits, *(["marts"] if self.models else [])]
-        for name, partition in (("report", pool), ("leaderboard", "")):
-            entries.append(_entry(name, partition, first, [] if first else self.page(partition or None)))
+        if stopped := self.stopped(pool):
+            entries.append(Entry("report", pool, "blocked", stopped))
+        else:
+            entries.append(_entry("report", pool, first, [] if first else self.page(pool)))
+        entries.append(_entry("leaderboard", "", first, [] if first else self.page(None)))
         if self._takes_models(pool):
             entries.insert(0, self._deployed(pool, waits))
         return entries
@@ -276,6 +290,8 @@ class Due:
         """
         if pool not in self.begun:
             return "all of it: it was not run yet"
+        if stopped := self.stopped(pool):
+            return f"nothing: {'; '.join(stopped)}"
         if pending := self.pending(pool):
             stages = [s.target.stage for s in pending if s.target.policy is None]
             replays = len(pending) - len(stages)

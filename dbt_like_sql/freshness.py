@@ -137,7 +137,8 @@ class Marts:
     def outdated(self) -> dict[str, list[str]]:
         """{model: why it is run}, in order; all of them where the database is not as it was built."""
         if not self.database_whole():
-            return {model.name: [f"{self.database.name} is not as it was built"] for model in list_models()}
+            state = "not as it was built" if self.database.is_file() else "not there"
+            return {model.name: [f"{self.database.name} is {state}"] for model in list_models()}
         outdated: dict[str, list[str]] = {}
         for model in list_models():
             before = [name for name in model.depends_on if name in outdated]

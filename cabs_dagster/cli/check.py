@@ -34,24 +34,32 @@ def check(
 ) -> None:
     """Run the asset checks on what is there, from the files, and record them in the Dagster instance.
 
-    Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated, or
-    there was nothing to check; 2: wrong usage or a broken pool.
+    Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated (a
+    table is gone, say, or a pool file not valid), or there was nothing to check; 2: wrong usage, as when the
+    pool that is named has no valid file.
     """
     from cabs_core.base.atomic import write_text
-    from cabs_core.base.errors import counted
+    from cabs_core.base.errors import CabsError, counted
     from cabs_core.data.pools.registry import active_pool, active_pools
-    from cabs_core.report.verdicts import as_junit, as_markdown
+    from cabs_core.pipeline.artifacts import ArtifactStore
+    from cabs_core.report.verdicts import Case, as_junit, as_markdown
     from cabs_dagster.cli.gate import run_checks
+    from cabs_dagster.due import Due
     from cabs_dagster.instance import open_instance
 
-    pools = [active_pool(pool)] if pool else active_pools()[0]
+    pools, errors = ([active_pool(pool)], []) if pool else active_pools()
+    broken: list[tuple[str, CabsError]] = [(e.path.stem if e.path else "", e) for e in errors]
+    begun, cases = Due(ArtifactStore(), pools).begun, list[Case]()
     with open_instance() as instance:
-        cases = []
-        for pool_file in pools:
+        for pool_file in (p for p in pools if p.pool.name in begun):
             chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()
-            cases += run_checks(
-                pool_file, instance, rhos=chosen, audit=not quick, notify=partial(click.echo, err=True)
-            )
+            try:
+                cases += run_checks(
+                    pool_file, instance, rhos=chosen, audit=not quick, notify=partial(click.echo, err=True)
+                )
+            except CabsError as error:  # its table is gone, say: other pools have their checks
+                broken.append((pool_file.pool.name, error))
+    cases += [Case(f"pool_file [{name}]", "valid", "broken", str(error)) for name, error in broken]
     if junit:
         write_text(junit, as_junit(cases))
     if markdown:

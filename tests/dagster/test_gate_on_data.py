@@ -80,6 +80,32 @@ def test_an_error_blocks_training_and_fails_the_gate(cabs_home: Path) -> None:
     assert chain.status(chain.stage("oracles")).state != "fresh"
     assert not (cabs_home / "artifacts" / "oracles").exists()
     assert CliRunner().invoke(main, ["check", "--pool", "mine"]).exit_code == 1
+    plan = {e["target"]: e for e in json.loads(CliRunner().invoke(main, ["plan", "mine", "--json"]).output)}
+    assert plan["report"]["state"] == "blocked" and "queries_kept" in plan["report"]["reasons"][0]
+
+
+def test_without_a_pool_the_gate_takes_those_that_were_run_and_a_broken_one_hides_no_other(
+    cabs_home: Path,
+) -> None:
+    def check() -> tuple[int, str]:
+        done = CliRunner().invoke(main, ["check", "--junit", str(cabs_home / "checks.xml")])
+        return done.exit_code, done.output
+
+    code, said = check()  # shipped pools that nobody ran lack tables here, and are not looked at
+    assert code == 1 and "there was nothing to check" in said, said
+    write(cabs_home, table())
+    path = cabs_home / "pools" / "mine.yaml"
+    assert CliRunner().invoke(main, ["run", "--pool", "mine", "--no-report"]).exit_code == 0
+    path.with_name("twin.yaml").write_text(POOL.replace("mine", "twin").replace("dim: 4", "dims: 4"))
+    code, said = check()
+    assert code == 1 and "broken   pool_file [twin]: valid" in said and "1 error" in said, said
+    assert " 0 checks passed" not in said and 'classname="outcomes [mine]"' in (
+        cabs_home / "checks.xml"
+    ).read_text(encoding="utf-8")
+    path.with_name("twin.yaml").unlink()
+    (cabs_home / "pools" / "table.csv").rename(cabs_home / "moved.csv")
+    code, said = check()
+    assert code == 1 and "broken   pool_file [mine]: valid" in said and "table.csv" in said, said
 
 
 def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -> None:

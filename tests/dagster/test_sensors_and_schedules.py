@@ -12,10 +12,13 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from tests_support import chain_of, finished_replay, finished_stages
+from tests_support import chain_of, finished_replay, finished_stages, stand_in
 
 from cabs_core.data.pools.registry import active_pools, edit_retired
-from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_core.pipeline.artifacts import ArtifactStore, Options, make_artifact
+from cabs_core.pipeline.artifacts.materialize import produce
+from cabs_core.pipeline.artifacts.provenance import Recipe
+from cabs_core.pipeline.pages import page_parts
 from cabs_dagster.due import Due
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
@@ -118,6 +121,25 @@ def test_after_the_first_part_come_the_replays_then_the_results_once_for_all_poo
         assert isinstance(request, dg.RunRequest)
         assert (request.job_name, request.partition_key) == (RESULTS, "tiny")
         assert dg.AssetKey("leaderboard") in (request.asset_selection or [])
+
+
+def test_a_pool_that_a_check_stopped_has_no_results_to_ask_for_unless_a_report_is_there(
+    tiny_pool: Path, instance
+) -> None:
+    finished_stages("outcomes")
+    make_artifact(
+        chain_of(),
+        chain_of().stage("outcomes"),
+        Options(force=True),
+        build=stand_in("outcomes", blocked=["costs_in_range"]),
+    )
+    assert due().in_words("tiny").startswith("nothing: outcomes failed a check (costs_in_range")
+    (skipped,) = follow_up(due(), "tiny", "", "c", set())
+    assert isinstance(skipped, dg.SkipReason) and not tick(instance).run_requests
+    recipe = Recipe("report", "tiny", "", {}, {})
+    produce(ArtifactStore(), page_parts("tiny"), recipe, lambda folder: {}, "")
+    (request,) = follow_up(due(), "tiny", "", "c", set())  # it is to say that its figures are of older data
+    assert isinstance(request, dg.RunRequest) and request.job_name == RESULTS
 
 
 def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
