@@ -161,13 +161,20 @@ class Due:
         failed = next((status.reasons for status in statuses if status.state == "blocked"), ())
         return () if self.store.record(page_parts(pool)) is not None else failed
 
+    def _ready(self, pool: str) -> bool:
+        """Whether results are all that is left to be made of a pool."""
+        try:
+            return not self.pending(pool) and not self.stopped(pool)
+        except CabsError:  # its table is gone, say: it concerns this pool alone
+            return False
+
     def next_results(self, pool: str) -> dict[str, list[Part]]:
         """{pool: parts} of the results that can be made now, of whichever pools wait for nothing else.
 
         One run makes the SQL models for all, that of `pool` where it is ready; the other reports follow it,
         and the leaderboard comes once.
         """
-        ready = [name for name in self.begun if not self.pending(name)]
+        ready = [name for name in self.begun if self._ready(name)]
         results = {name: parts for name in ready if (parts := self.next_parts(name, JOINING))}
         if not results:  # of a chain that began with another part than models that join
             return {name: parts for name in ready if (parts := self.next_parts(name))}
@@ -248,7 +255,7 @@ class Due:
         report, board = self.page(pool), self.page(None)
         pages = ["report"] if models or wanted.due(not report, "report", pool) else []
         others = self.begun if pages and not models and not wanted.alone else []
-        if not any(self.page(begun) for begun in others if begun != pool):
+        if not any(self.page(begun) for begun in others if begun != pool and self._ready(begun)):
             pages += ["leaderboard"] if pages or wanted.due(not board, "leaderboard", None) else []
         assets = (*models, *(MARTS_AROUND if models else ()), *pages)
         why = [{key: self.models.get(names[key], []) for key in models}, report, board]

@@ -116,6 +116,8 @@ def test_after_the_first_part_come_the_replays_then_the_results_once_for_all_poo
             finished_replay(rho, policy)
     (skipped,) = follow_up(due(), "tiny", REPLAY, "c", {"another"})
     assert isinstance(skipped, dg.SkipReason) and "another" in (skipped.skip_message or "")
+    tiny_pool.with_name("gone.yaml").write_text("name: gone\nsource: {kind: file, path: deleted.csv}\n")
+    (ArtifactStore().root / "outcomes" / "gone").mkdir()  # a pool whose table is gone concerns no other
     for done in (PREPARE, REPLAY, ""):  # empty: the last part of another chain failed
         (request,) = follow_up(due(), "tiny", done, "c", set())
         assert isinstance(request, dg.RunRequest)
