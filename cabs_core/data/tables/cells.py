@@ -71,7 +71,7 @@ class Place:
     """Where a column stands, for error messages: its table, the number of its first row, its name there.
 
     Of a wide table, whose `rows` rows are repeated for each of `models`, the name holds {model}.
-    Of a folder, `parts` are (file, number of its first row, rows).
+    `parts` are those of `Table`.
     """
 
     origin: str
@@ -93,7 +93,7 @@ class Place:
         return f"{name}, row {row}"
 
     def row(self, index: int) -> str:
-        """`row N`, and in which file where there are several."""
+        """`row N`, and in which file where there may be several."""
         name, row = self._stands(index)
         return f"row {row} of {name}" if self.parts else f"row {row}"
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -22,7 +23,7 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical ba
 class Delimited(Table):
     """Every field is text; a row with more or fewer fields than the header is an error.
 
-    Unused columns may have any name.
+    Unused columns may have any name. A row without anything in any cell is no record, and is counted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +71,19 @@ class Delimited(Table):
         once = {place[0] for name, place in places.items() if place and name in repeated}
         with readable(self.path):
             frame = self._parsed(needed, once)
+            empty = _empty(frame)
+            if empty.any():  # of these columns
+                empty = _empty(self._parsed({str(i): i for i in range(len(self.columns))}, ()))
+        if empty.any():
+            self.parts = self._between(empty)
+            frame = frame[~empty].reset_index(drop=True)
         return named_columns(frame, names)
+
+    def _between(self, empty: np.ndarray) -> tuple[tuple[str, int, int], ...]:
+        """`parts` of the rows between the empty ones."""
+        ends = np.flatnonzero(np.diff(np.concatenate([[True], empty, [True]]).astype(np.int8)))
+        runs = ((int(begin), int(end)) for begin, end in ends.reshape(-1, 2))
+        return tuple((str(self.path), self.first_row + begin, end - begin) for begin, end in runs)
 
     def _parsed(self, needed: dict[str, int], once: Collection[str]) -> pd.DataFrame:
         """Columns by their names, given {name: place}."""
@@ -90,7 +103,9 @@ class Delimited(Table):
                         column_names=[f"c{i}" for i in range(len(self.columns))],
                         skip_rows_after_names=1,
                     ),
-                    parse_options=pa_csv.ParseOptions(delimiter=self._separator, newlines_in_values=True),
+                    parse_options=pa_csv.ParseOptions(
+                        delimiter=self._separator, newlines_in_values=True, ignore_empty_lines=False
+                    ),
                     convert_options=pa_csv.ConvertOptions(
                         include_columns=list(inner.values()),
                         column_types={inner[c]: kinds[c in once] for c in inner},
@@ -112,3 +127,11 @@ class Delimited(Table):
                     'in double quotes, and write " inside them twice'
                 ) from None
         return table.rename_columns(list(inner)).to_pandas()
+
+
+def _empty(frame: pd.DataFrame) -> np.ndarray:
+    """Whether each row has nothing in any cell."""
+    empty = np.ones(len(frame), dtype=bool)
+    for _, cells in frame.items():
+        empty &= (cells == "").to_numpy(dtype=bool)
+    return empty

@@ -23,8 +23,8 @@ class Table(ABC):
         columns: as the table has them, in its order; a name may stand there twice.
         nested: dotted names within columns that hold mappings.
         first_row: number of the first row in the file, for messages (2 for a CSV file with a header line).
-        parts: (file, number of its first row, rows) of each file of a folder,
-            once rows were read; else empty.
+        parts: (file, number of its first row, rows) of each file of a folder, or of each stretch without
+            empty rows, once rows were read; else empty.
     """
 
     path: Path
@@ -145,7 +145,7 @@ class Shards(Table):
             if twice:
                 raise DataError(f"{table.path}: two columns are called {twice[0]!r:.100}; rename one")
             frame = table.load(anchor, [c for c in repeated if c in there])
-            parts.append((str(table.path), table.first_row, len(frame)))
+            parts.extend(table.parts or [(str(table.path), table.first_row, len(frame))])
             frames.append(
                 pd.DataFrame(
                     {c: frame[c] if c in there else folders.get(c) for c in names}, index=frame.index

@@ -151,6 +151,19 @@ def test_excels_first_line(tmp_path: Path, mark: str) -> None:
         number_column(table.read(["score"])["score"], "score", table.place("score"))
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("bad", ["z,oops,", "z,1,,"])
+def test_empty_rows_are_no_records_and_are_counted(tmp_path: Path, end: str, bad: str) -> None:
+    rows = ["", "prompt,score,note", "", "a,1,", "", ",,", "b,0,", ",,only here", bad, "", ",,"]
+    path = tmp_path / "t.csv"
+    path.write_bytes(end.join(rows).encode())
+    with pytest.raises(DataError, match=r"row 9: .*(oops|got 4)"):
+        for table in (open_table(tmp_path), open_table(path)):
+            scores = table.read(["score"])["score"]
+            assert scores.tolist() == ["1", "0", "", "oops"]
+        number_column(scores, "score", table.place("score"))
+
+
 def test_headers_that_nobody_asks_for(tmp_path: Path) -> None:
     """Empty ones, twins, and empty lines before the header."""
     path = packed(tmp_path / "t.csv", b"\n \n,prompt,note,note,,score\n0,a,x,y,,1\n1,b,x,y,,0\n")
