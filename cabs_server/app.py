@@ -179,6 +179,7 @@ def make_app(
         lifespan=lifespan,
         middleware=[Middleware(Ends)],
     )
+    app.router.redirect_slashes = False  # behind TLS it would send callers, and their keys, to http
     app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
     app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
     app.state.follower, app.state.metrics = follower, address_of(metrics)

@@ -92,6 +92,8 @@ WORDS = {
     **dict.fromkeys(MISREPORTS, "odd usage"),
 }
 USUAL = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+#: what comes of a body that is not what an endpoint takes
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 _WRONG = b'data: {"error": {"message": "overloaded", "type": "server_error"}}\n\n'
 
 
@@ -132,7 +134,8 @@ class StandIn:
                 Route("/behave", self._behave, methods=["POST"]),
                 Route("/bill", self._bill),
                 Route("/seen", self._last),
-            ]
+            ],
+            exception_handlers=dict.fromkeys(_UNREADABLE, _refused),
         )
 
     def _words(self, model: str) -> set[str]:
@@ -234,6 +237,12 @@ class StandIn:
     async def _last(self, _: Request) -> Response:
         """GET /seen"""
         return JSONResponse(self._seen)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    """The error for a body that cannot be read, as providers have it."""
+    message = f"the request cannot be read: {type(error).__name__}: {error}"
+    return JSONResponse({"error": {"message": message, "type": "invalid_request_error"}}, 400)
 
 
 def _parts(text: str) -> set[str]:

@@ -84,6 +84,8 @@ def test_models_and_what_is_no_endpoint(place):
         assert [a.status_code for a in answers] == [404, 404, 405]
         assert all("message" in a.json()["error"] for a in answers)
         assert answers[2].headers["allow"] == "POST"
+        again = c.post("/v1/chat/completions/", json=ASK, follow_redirects=False)
+        assert again.status_code == 404 and "location" not in again.headers
 
 
 def test_only_models_that_take_it_are_asked(place, write_upstreams):

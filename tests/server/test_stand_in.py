@@ -44,6 +44,17 @@ def test_known_models_answer_and_others_repeat_in_every_dialect(provider: TestCl
         assert "".join(filter(None, texts)) == text
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"messages": [null], "input": ["x"], "prompt": []}', b"[]", b"null", b"{", b"\xff"]
+)
+@pytest.mark.parametrize("path", [*BODIES, "/v1/messages/count_tokens", "/v1/embeddings", "/behave"])
+def test_a_body_that_cannot_be_read_is_the_callers_fault(path: str, body: bytes) -> None:
+    answer = TestClient(StandIn().app, raise_server_exceptions=False).post(path, content=body)
+    takes = path in ("/v1/completions", "/v1/messages/count_tokens") and body.startswith(b'{"')
+    assert answer.status_code == (200 if takes else 400)
+    assert takes or "error" in answer.json()
+
+
 def test_words_hold_whole_and_at_the_times_that_others_say(provider: TestClient) -> None:
     assert statuses(provider, "m-limited-flaps", 4) == [429, 200, 429, 200]
     assert statuses(provider, "m-flaps", 2) == [500, 200]
