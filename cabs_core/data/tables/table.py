@@ -137,7 +137,7 @@ class Shards(Table):
         return {m[1]: m[2] for part in folders if (m := re.fullmatch(r"([^=]+)=(.+)", part))}
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
-        frames, parts = [], []
+        frames, parts = [], list[tuple[str, int, int]]()
         for table, folders in zip(self._tables, self._folders, strict=True):
             there = [name for name in names if name not in folders and table.has(name)]
             anchor = there or table.columns[:1]  # for the number of rows
