@@ -192,20 +192,6 @@ def test_odd_usage_breaks_nothing(place, write_upstreams, word, stream):
         assert row.status == "answered" and row.estimated and 0 < row.cost < 0.01
 
 
-def test_it_lives_and_whether_it_is_ready(place, write_upstreams, monkeypatch):
-    monkeypatch.setattr("cabs_server.readiness.HOLDS", 0.0)
-    with client(place) as c:
-        assert c.get("/readyz").json() == {"status": "ready", "problems": []}
-        monkeypatch.setattr("cabs_core.router.EventLog.check", lambda self: 1 / 0)
-        readiness = c.get("/readyz")
-        assert readiness.status_code == 200 and readiness.json()["status"] == "degraded"
-        assert "the event log cannot be used" in readiness.json()["problems"][0]
-        assert c.get("/healthz").status_code == 200
-    with client(place, fail_closed=True) as c:
-        assert c.get("/readyz").status_code == 503
-        assert c.get("/healthz").status_code == 200
-
-
 # -- the breaker ---------------------------------------------------------------------------------------------
 
 

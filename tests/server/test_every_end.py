@@ -423,16 +423,3 @@ def test_what_this_machine_lacks_opens_no_breaker_and_costs_nothing(served, monk
         assert {b.state for b in app.state.forwarder.breakers.values()} == {"closed"}
 
     served(work)
-
-
-def test_what_was_never_sent_costs_nothing(place, write_upstreams):
-    """A connection that is not made in time is no call."""
-    from benchmarks.speed.servers import free_port
-
-    write_upstreams({m: {"url": f"http://127.0.0.1:{free_port()}/v1"} for m in MODELS})
-    with client(place) as c:
-        assert (
-            c.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hi"}]}).status_code
-            == 502
-        )
-        assert {d.cost for d in c.app.state.keeper.router.log.decisions()} == {None}

@@ -1,4 +1,4 @@
-"""A model joins a server under load and leaves it: no request is lost, nothing restarts."""
+"""Models join a server and leave it, under load: no request is lost, nothing restarts."""
 
 from __future__ import annotations
 
@@ -15,56 +15,6 @@ from cabs_core.data.endpoints.upstreams import load_upstreams
 from cabs_core.router import promote, roll_back
 from cabs_core.router.joining import Scored, add_model, remove_model
 from cabs_server.upstreams import remarks
-
-
-@pytest.mark.slow
-def test_a_model_joins_and_leaves_under_load(place, upstream, test_prompts):
-    folder, events = place / "router", place / "log.sqlite"
-    new = {"url": upstream, "price": {"input": 1.0, "output": 2.0}}
-    answers, stop = [], threading.Event()
-    with client(place) as c:
-        keeper, first = c.app.state.keeper, c.app.state.keeper.router.manifest.id
-
-        def ask(number: int) -> None:
-            while not stop.is_set():
-                body = {
-                    "messages": [{"role": "user", "content": f"{number}: {ASK['messages'][0]['content']}"}]
-                }
-                answer = c.post("/v1/chat/completions", json=body)
-                answers.append((answer.status_code, answer.headers.get("x-cabs-model")))
-                if answer.status_code == 200:
-                    named = {"id": answer.headers["x-cabs-decision"], "score": 1.0}
-                    answers.append((c.post("/v1/feedback", json=named).status_code, None))
-
-        askers = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
-        for asker in askers:
-            asker.start()
-        try:
-            assert wait(lambda: len(answers) > 20)
-            # before its endpoint is known the router of before goes on, and says so
-            many = Scored(test_prompts[:20], np.ones(20), np.full(20, 1e-6))
-            add_model(folder, "new", scored=many, log=events)
-            assert wait(lambda: keeper.waits and "lacks 'new'" in keeper.waits)
-            assert keeper.router.manifest.id == first
-            file = place / "upstreams.yaml"
-            models = json.loads(file.read_text())["models"]
-            file.write_text(json.dumps({"models": {**models, "new": new}}))
-            assert wait(lambda: "new" in keeper.router.arms)
-            assert wait(lambda: (200, "new") in answers)
-            ids = [m["id"] for m in c.get("/v1/models").json()["data"]]
-            assert "new" in ids
-            remove_model(folder, "new", log=events)
-            assert wait(lambda: "new" not in keeper.router.arms)
-            seen = len(answers)
-            assert wait(lambda: len(answers) > seen + 20)
-        finally:
-            stop.set()
-            for asker in askers:
-                asker.join()
-        assert {status for status, _ in answers} == {200}
-    rows = log(place).decisions()
-    assert all(d.status == "answered" for d in rows)
-    assert [arms for _, _, arms in log(place).arm_sets()] == [MODELS, [*MODELS, "new"], MODELS]
 
 
 def test_an_admin_adds_and_removes_a_model(place, upstream):
@@ -117,6 +67,18 @@ def add_to_file(place, upstream):
         file.write_text(json.dumps({"models": models}))
 
     return add
+
+
+def test_a_model_without_an_endpoint_waits_and_the_router_of_before_goes_on(place, add_to_file, test_prompts):
+    with client(place) as c:
+        keeper, first = c.app.state.keeper, c.app.state.keeper.router.manifest.id
+        many = Scored(test_prompts[:20], np.ones(20), np.full(20, 1e-6))
+        add_model(place / "router", "new", scored=many, log=place / "log.sqlite")
+        assert wait(lambda: keeper.waits and "lacks 'new'" in keeper.waits)
+        assert keeper.router.manifest.id == first
+        add_to_file(new={})
+        assert wait(lambda: "new" in keeper.router.arms)
+        assert "new" in [m["id"] for m in c.get("/v1/models").json()["data"]]
 
 
 def test_the_upstreams_file_says_how_a_model_starts(place, add_to_file):
@@ -175,7 +137,7 @@ def test_fields_of_a_start_that_cannot_be(place, add_to_file):
 
 @pytest.mark.e2e
 @pytest.mark.slow
-def test_a_model_of_the_file_joins_two_workers_under_load(place, make_bundle, add_to_file):
+def test_models_join_two_workers_under_load_and_leave_them(place, make_bundle, add_to_file):
     promote(make_bundle("lin_ts", epsilon=0.2), place / "router")
     answers, stop = [], threading.Event()
     with serving(place, "--workers", "2") as (process, url):
@@ -200,6 +162,8 @@ def test_a_model_of_the_file_joins_two_workers_under_load(place, make_bundle, ad
             assert wait(lambda: (200, "new") in answers and not any(_problems(url) for _ in range(6)), 60)
             add_to_file(new={"like": MODELS[0]}, newer={"price_only": True})
             assert wait(lambda: (200, "newer") in answers, 60)
+            remove_model(place / "router", "new", log=place / "log.sqlite")
+            assert wait(lambda: not any("new" in _models(url) for _ in range(6)), 60)
             seen = len(answers)
             assert wait(lambda: len(answers) > seen + 20, 60)
         finally:
@@ -212,9 +176,14 @@ def test_a_model_of_the_file_joins_two_workers_under_load(place, make_bundle, ad
         MODELS,
         [*MODELS, "new"],
         [*MODELS, "new", "newer"],
+        [*MODELS, "newer"],
     ]
     assert all(d.status == "answered" for d in log(place).decisions())
 
 
 def _problems(url: str) -> list[str]:
     return requests.get(f"{url}/readyz", timeout=60).json()["problems"]
+
+
+def _models(url: str) -> list[str]:
+    return [model["id"] for model in requests.get(f"{url}/v1/models", timeout=60).json()["data"]]

@@ -154,8 +154,9 @@ def test_timeouts_and_unreachable_upstreams(place, write_upstreams):
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json=ASK)
     assert answer.status_code in (502, 504) and answer.json()["error"]["type"] == "upstream_error"
-    statuses = {d.arm: d.status for d in log(place).decisions()}
-    assert statuses == dict(zip(MODELS, ["error", "error", "timeout", "timeout"], strict=True))
+    rows = {d.arm: d for d in log(place).decisions()}
+    assert [rows[m].status for m in MODELS] == ["error", "error", "timeout", "timeout"]
+    assert [rows[m].cost is None for m in MODELS] == [True, True, False, False]  # what was never sent is free
 
 
 def test_keys_are_asked_for_and_name_the_source(place):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.collect.calls import AskedModel, Question, read_reply
-from cabs_core.data.collect.scorers.code import passes
 from cabs_core.data.collect.scorers.judge import comparing, grade_of, grading, preference_of
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
 from cabs_core.data.collect.scorers.text import chosen_letter, json_value, last_number, text_score
@@ -111,21 +110,6 @@ def test_a_function_of_the_users(tmp_path, monkeypatch):
             score(Function(kind="python", function=f"my_scores:{name}"), "it")
 
 
-def test_unit_tests_of_code_with_limits():
-    tests = "assert add(2, 3) == 5"
-
-    def run(code, **more):
-        return passes(code, tests, **({"seconds": 5.0, "megabytes": 256} | more))
-
-    assert run("def add(a, b):\n    return a + b")
-    assert not run("def add(a, b):\n    return a - b")
-    assert not run("import sys\nsys.exit(0)")
-    assert not run("def add(a, b):\n    while True: pass", seconds=0.5)
-    assert not run("x = [0] * 10**9\ndef add(a, b):\n    return a + b")
-    assert not run("import os\nassert os.environ.get('HOME')\ndef add(a, b):\n    return a + b")
-    assert not run("open('big', 'wb').write(b'x' * 10**8)\ndef add(a, b):\n    return a + b")
-
-
 def test_code_runs_only_when_asked(tmp_path):
     with pytest.raises(PoolError, match="run_code: true"):
         write_pool(tmp_path, 1, scores=[{"kind": "tests", "column": "answer"}])
@@ -212,17 +196,6 @@ def test_what_a_reply_means():
     ):
         assert reply(body=body).means == "retry" and reply(body=body).billed
     assert reply(429, **{"Retry-After": "2"}).wait == 2.0 and reply(429).means == "wait"
-    assert reply(429, **{"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}).wait == 0.0
-    assert reply(429, **{"Retry-After": "nan"}).wait is None
-    assert reply(429, b'{"error": {"code": "insufficient_quota"}}').means == "account"
-    assert [reply(s).means for s in (400, 401, 402, 403, 404, 302, 408, 413, 500, 503)] == [
-        "caller",
-        *["account"] * 5,
-        "retry",
-        "too_long",
-        "retry",
-        "retry",
-    ]
     assert reply(400, b'{"error": {"code": "context_length_exceeded"}}').answer.state == "rejected"
     assert reply(400, b'{"error": {"code": "content_filter"}}').answer.state == "refused"
 

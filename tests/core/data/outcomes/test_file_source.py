@@ -93,28 +93,6 @@ def test_wide_tables_in_every_format(tmp_path: Path, pool_file, suffix: str) -> 
     assert len(set(outcomes.query_ids.tolist())) == 3, "rows with one text are different queries"
 
 
-def test_texts_stay_texts(tmp_path: Path, pool_file) -> None:
-    """Nothing is guessed: 'NA', numbers, dates and formulas are prompts like any other."""
-    texts = ["NA", "007", "2024-01-01", "=cmd|' /C calc'!A0", "@SUM(1+1)*cmd", "nan", "true"]
-    rows = [
-        {"query_id": str(i), "prompt": t, "model": m, "score": 1, "cost": 1}
-        for i, t in enumerate(texts)
-        for m in "ab"
-    ]
-    for suffix in (".csv", ".jsonl", ".parquet"):
-        write(pd.DataFrame(rows), tmp_path / f"t{suffix}")
-        outcomes = load_outcomes(pool_file(source={"kind": "file", "path": f"t{suffix}"}))
-        assert outcomes.prompts == texts
-
-
-def test_query_id_from_the_text(tmp_path: Path, pool_file) -> None:
-    write(tidy().drop(columns="query_id"), tmp_path / "t.csv")
-    outcomes = load_outcomes(pool_file(source=CSV))
-    assert len(outcomes) == 6
-    again = load_outcomes(pool_file(source=CSV))
-    assert outcomes.query_ids.tolist() == again.query_ids.tolist()
-
-
 def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, monkeypatch) -> None:
     write(tidy(3), tmp_path / "t.csv")
     (tmp_path / "data").mkdir()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cabs_core.base.catalog import CONDITIONS
 from cabs_core.base.errors import PoolError
 from cabs_core.base.paths import safe_name
 from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
@@ -262,15 +261,6 @@ def test_unreadable_pool_files(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     with pytest.raises(PoolError, match="is no file"):
         load_pool_file(tmp_path / "folder.yaml")
-
-
-def test_conditions_are_those_of_the_catalog() -> None:
-    base = {"name": "x", "source": {"kind": "synthetic"}}
-    for name in CONDITIONS:
-        pool = {**base, "replay": {"condition": name}, "split": {"test_tasks": ["a"]}}
-        assert ModelPool.model_validate(pool).replay.condition == name
-    with pytest.raises(ValueError, match="no stress condition; expected one of none, task_shift"):
-        ModelPool.model_validate({**base, "replay": {"condition": "rain"}})
 
 
 def test_every_field_is_documented() -> None:
