@@ -66,13 +66,22 @@ def test_typing_errors_get_a_suggestion(tiny_pool: Path) -> None:
     ):
         done = cabs(*words)
         assert done.exit_code == 2 and "Did you mean 'tiny'?" in done.output, done.output
-    done = cabs("run", "tiny", "--policies", "random,lin_uvb")
-    assert done.exit_code == 2 and "lin_ucb" in done.output
+        assert [line for line in done.stderr.splitlines() if line.startswith("error: no pool called 'tniy'")]
 
 
-def test_an_error_is_a_line_of_its_own(tiny_pool: Path) -> None:
-    done = cabs("run", "tniy")
-    assert [line for line in done.stderr.splitlines() if line.startswith("error: no pool called 'tniy'")]
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("--policies", "random,lin_uvb", "lin_ucb"),
+        ("--policies", "hier_mix", "not among the policies of pool tiny"),
+        ("--rho", "123", "123"),
+    ],
+)
+def test_parts_that_a_pool_does_not_have_are_refused(
+    tiny_pool: Path, option: str, value: str, text: str
+) -> None:
+    done = cabs("run", "tiny", option, value)
+    assert done.exit_code == 2 and text in done.output, done.output
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")

@@ -223,16 +223,6 @@ def test_a_longer_log_is_noticed_and_old_rows_stay_where_they_were(world) -> Non
         path.write_text(before)
 
 
-def test_a_damaged_record_is_made_again_and_stops_nothing(world) -> None:
-    home, _ = world
-    record = home / "artifacts" / "off_policy" / "tiny" / "provenance.json"
-    record.write_text("{")
-    assert state() == "stale"
-    done = cabs("run", "tiny")
-    assert done.exit_code == 0, done.output
-    assert state() == "fresh"
-
-
 def test_estimates_are_of_the_first_part_and_results_follow(world) -> None:
     chain_of().store.delete(("reports", "tiny"))
     due = Due(chain_of().store, [chain_of().pool_file])

@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 
 import dagster as dg
-import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
 from dagster_graphql.test.utils import define_out_of_process_workspace, execute_dagster_graphql
+from test_gate_on_data import POOL, table
 
 import cabs_dagster.definitions
 from cabs_core.data.pools import find_pool
@@ -23,33 +22,11 @@ from cabs_dagster.sensors import keep_partitions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-POOL = """\
-name: mine
-source: {kind: file, path: table.csv}
-split: {fractions: [0.5, 0.2, 0.3]}
-encoder: {name: tfidf-svd}
-oracle: {kind: ridge}
-features: {kind: pca, dim: 4}
-replay: {trials: 2, rhos: [0, 100]}
-tuning_budget: 0
-policies: [random, best_single, lin_ucb]
-"""
+MINE = POOL.replace("rhos: [0]", "rhos: [0, 100]").replace("best_single]", "best_single, lin_ucb]")
 QUERY = """query($pool: String) {
   assetNodes { assetKey { path } isPartitioned staleStatus staleCauses { reason key { path } } }
   assetNodeOrError(assetKey: {path: ["report"]}) { ... on AssetNode {
     staleStatus(partition: $pool) staleCauses(partition: $pool) { reason key { path } } } } }"""
-
-
-def table() -> pd.DataFrame:
-    rng = np.random.default_rng(0)
-    words = np.array(["river", "stone", "cloud", "engine", "proof", "market", "violin", "enzyme"])
-    prompts = [f"{i} " + " ".join(rng.choice(words, 6)) for i in range(120)]
-    models = (("large", 0.8, 1e-3), ("small", 0.4, 1e-4))
-    return pd.DataFrame(
-        {"prompt": p, "model": m, "score": float(rng.random() < level), "cost": cost}
-        for p in prompts
-        for m, level, cost in models
-    )
 
 
 def watched(name: str) -> bool:
@@ -88,12 +65,12 @@ def test_ui_plan_and_run_agree_after_edits_of_a_pool_a_table_and_a_replay(cabs_h
     folder, outcomes = cabs_home / "pools", table()
     folder.mkdir()
     pool = folder / "mine.yaml"
-    pool.write_text(POOL, encoding="utf-8")
+    pool.write_text(MINE, encoding="utf-8")
     outcomes.to_csv(folder / "table.csv", index=False)
     replay = cabs_home / "artifacts" / "replay" / "mine" / "0100" / "lin_ucb" / "trials.parquet"
 
     def another_epsilon() -> None:
-        pool.write_text(POOL + "router: {epsilon: 0.07}\n", encoding="utf-8")
+        pool.write_text(MINE + "router: {epsilon: 0.07}\n", encoding="utf-8")
 
     def another_table() -> None:
         outcomes.assign(score=1 - outcomes["score"]).to_csv(folder / "table.csv", index=False)

@@ -470,37 +470,38 @@ def test_one_arm_and_one_query(name):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "words"),
     [
-        {"rho": np.nan},
-        {"rho": -1},
-        {"rho": "300"},
-        {"trials": 0},
-        {"trials": []},
-        {"trials": "three"},
-        {"trials": [0.5]},
-        {"rounds": 0},
-        {"rounds": 10**9},
-        {"rounds": 2.5},
-        {"threads": "all"},
-        {"seed": None},
-        {"latency_weight": np.nan},
-        {"latency_weight": -1},
-        {"order": np.array([[0.5, 1.0]])},
-        {"order": [[]]},
-        {"order": [[60]]},
-        {"order": [[-1]]},
-        {"order": np.zeros((1, 2, 3), int)},
-        {"condition": "rain"},
-        {"policy": "nope"},
-        {"options": {"alpha": np.nan}},
-        {"options": [1]},
-        {"problem": None},
+        ({"rho": np.nan}, "rho is nan"),
+        ({"rho": -1}, "rho is -1"),
+        ({"rho": "300"}, "rho"),
+        ({"trials": 0}, "trials is 0"),
+        ({"trials": []}, "trials"),
+        ({"trials": "three"}, "trials"),
+        ({"trials": [0.5]}, "trials"),
+        ({"rounds": 0}, "rounds"),
+        ({"rounds": 61}, "rounds 61"),
+        ({"rounds": 2.5}, "rounds"),
+        ({"threads": "all"}, "threads"),
+        ({"seed": None}, "seed"),
+        ({"latency_weight": np.nan}, "latency_weight"),
+        ({"latency_weight": -1}, "latency_weight"),
+        ({"latency_weight": 0.1, "problem": synthetic_problem(n=9, K=2, d=2)}, "no latencies"),
+        ({"order": np.array([[0.5, 1.0]])}, "order"),
+        ({"order": [[]]}, "order"),
+        ({"order": [[60]]}, r"rows in 0\.\.59"),
+        ({"order": [[-1]]}, "order"),
+        ({"order": np.zeros((1, 2, 3), int)}, "order"),
+        ({"condition": "rain"}, "unknown stress condition"),
+        ({"policy": "lin_ucbb"}, "Did you mean"),
+        ({"options": {"alpha": np.nan}}, "option alpha"),
+        ({"options": [1]}, "options"),
+        ({"problem": None}, None),
     ],
     ids=str,
 )
-def test_replays_are_checked(wrong):
-    with pytest.raises(CabsError):
+def test_replays_are_checked(wrong, words):
+    with pytest.raises(CabsError, match=words):
         replay(**{"problem": problem(), "policy": "lin_ucb", "rho": RHO, "trials": 1} | wrong)
 
 

@@ -9,7 +9,6 @@ import pytest
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog import CONDITIONS, STREAM_CONDITIONS
-from cabs_core.base.errors import PoolError
 from cabs_core.data.pools import load_pool_file
 from cabs_core.evaluation.replay import replay
 from cabs_core.pipeline.artifacts.stages import pick
@@ -49,10 +48,3 @@ def test_the_pool_files_condition_is_what_is_replayed(root, condition):
     assert (pick(pool, ("shift", "labels")) != {"shift": "none", "labels": "true"}) == (
         condition not in ("none", *STREAM_CONDITIONS)
     )
-
-
-def test_an_unknown_condition_is_refused_by_name(root):
-    path = root / "stressed.yaml"
-    path.write_text(FILE % "earthquake")
-    with pytest.raises(PoolError, match="condition"):
-        load_pool_file(path)
