@@ -18,9 +18,8 @@ from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
-from dbt_like_sql import SqlModel, list_models
 from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, sources_behind, used_sources
-from dbt_like_sql.project import Column
+from dbt_like_sql.project import Column, SqlModel, list_models
 
 MODELS = {key_of(f"{model.layer}/{model.name}"): model for model in list_models()}
 _KEYS = {model.name: key for key, model in MODELS.items()}

@@ -79,7 +79,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
     with guarded():
         cabs = cabs_of(context)
         from cabs_core.pipeline.stages.partition import examine_partition, replay_partition
-        from cabs_core.report.plots import utility_plot
+        from cabs_core.report.plots.results import utility_plot
 
         pool, rho = partitions.split_key(pool_of(context))
         checks = {check.name for check in context.selected_asset_check_keys}

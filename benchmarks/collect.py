@@ -40,14 +40,14 @@ from cabs_core.data.inputs import tuned_options
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import read_pool_file
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.pipeline.stages.answers import AnswersSummary
 from cabs_core.pipeline.stages.scores import ScoresSummary, sheet
 from cabs_core.report.gap import Bounded, decide, estimate
 from cabs_core.router.build import choose_policy
-from cabs_server.stand_in import label, make_prompts, upstreams_text
+from cabs_server.stand_in.models import label, make_prompts, upstreams_text
 
 RHO = 30.0
 POOL = """\

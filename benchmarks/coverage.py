@@ -22,7 +22,7 @@ from cabs_core.base.paths import cabs_home
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.outcomes import load_outcomes
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.ope.data import LoggedData, leading
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.compare_on_log import compare_policies

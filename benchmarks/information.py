@@ -21,7 +21,8 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import FIELD_SETUP, SHORT_RHOS
 from benchmarks.study_problems import problem
-from cabs_core.algorithms.predictors import ScorePredictor, make_score_predictor
+from cabs_core.algorithms.predictors import make_score_predictor
+from cabs_core.algorithms.predictors.base import ScorePredictor
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility

@@ -26,16 +26,19 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.script import Script, head, row, write_figures
-from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.base.paths import data_dir
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool, PoolFile
-from cabs_core.router import EventLog, Router, build_bundle
+from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
 from cabs_core.router.joining import Scored, add_model
+from cabs_core.router.router import Router
 
 TABLES = ("paretobandit_k4", "routerbench_sub3", "openllm_lb_v2_carrot")
 POLICIES = ("hier_mix", "uniroute", "lin_ucb")

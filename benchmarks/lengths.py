@@ -21,12 +21,12 @@ from scipy.optimize import nnls
 
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import SHORT_RHOS
-from cabs_core.algorithms.predictors import RidgePredictor
+from cabs_core.algorithms.predictors.simple import RidgePredictor
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
 from cabs_core.data.encoders.tfidf import TfidfEncoder
 from cabs_core.data.outcomes import load_outcomes
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 
 POOLS = ("simple_evals_ru", "zeroeval", "mmlu_pro_tiger")
 

@@ -28,7 +28,7 @@ from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pool_files.sections import Split
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.ope.data import LoggedData, leading
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.heads import Heads, needs_of

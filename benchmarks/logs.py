@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.policies import SafePolicy, build_policy
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.base.paths import cabs_home
@@ -30,7 +32,7 @@ from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.ope.data import LoggedData, leading
 from cabs_core.evaluation.ope.training import with_log
 from cabs_core.evaluation.replay import replay

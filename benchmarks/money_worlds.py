@@ -26,7 +26,8 @@ from benchmarks.verdict_worlds import Rng, WorldTable, gap_of
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.units import percentage
 from cabs_core.data.pool_files.goals import Goal
-from cabs_core.evaluation.ope import LoggedData, evaluate
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.goals import answer_goal
 
 SIZES = (50, 100, 200, 500, 1000, 2000)

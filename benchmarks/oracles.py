@@ -23,15 +23,16 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.study_plan import Setup
 from benchmarks.study_problems import set_up
-from cabs_core.algorithms.oracles import Oracles, diagnose, train_oracles
-from cabs_core.algorithms.oracles.diagnostics import candidates, row_pair_errors
-from cabs_core.base.catalog import REGIMES, regime_of
+from cabs_core.algorithms.oracles.diagnostics import candidates, diagnose, row_pair_errors
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.oracles.train import train_oracles
+from cabs_core.base.catalog.regimes import REGIMES, regime_of
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 
 POOLS = ("openllm_lb_v2_carrot", "routerbench_sub3", "mmlu_pro_tiger")
 RHOS = (0.0, 150.0, 300.0, 400.0, 550.0, 700.0, 800.0, 900.0, 1000.0)

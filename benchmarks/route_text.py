@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.script import Script, head, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import set_up
-from cabs_core.algorithms.oracles import train_oracles
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.units import percentage
@@ -33,7 +33,7 @@ from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.endpoints.request import LONGEST
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.data.pool_files.sessions import Sessions
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay.sessions import in_conversations
 
 POOLS = ("routerbench_sub3", "paretobandit_k4", "simple_evals_ru")

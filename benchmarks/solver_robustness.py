@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.script import Script, head, row, write_figures
 from benchmarks.solver_instances import mixed_batch
-from cabs_core.algorithms.solver import make_workspace, solve_exploration_batch
+from cabs_core.algorithms.solver.api import make_workspace, solve_exploration_batch
 from cabs_core.algorithms.solver.program import certificate
 from cabs_core.base.threads import one_blas_thread
 

@@ -61,7 +61,7 @@ from benchmarks.study_problems import can_be_severe, problem
 from benchmarks.study_tables import show, table
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.base.atomic import atomic_path, write_text
-from cabs_core.base.catalog import STREAM_CONDITIONS
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.errors import CabsError, DataError
 from cabs_core.base.paths import cabs_home
 from cabs_core.evaluation.replay import replay

@@ -18,7 +18,7 @@ import numpy as np
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import bootstrap_ratio
 from cabs_core.base.units import percentage
-from cabs_core.evaluation.metrics import aiq, cost_saved, hull_score
+from cabs_core.evaluation.metrics.frontier import aiq, cost_saved, hull_score
 
 REPLICATES = 200
 TOLERANCE = 1e-6

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.algorithms.policies.hier_mix import CORRECTIONS
-from cabs_core.base.catalog import STREAM_CONDITIONS, asset_name
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
+from cabs_core.base.catalog.policies import asset_name
 
 #: options of `hier_mix` with a less rigid anchored model: slower to leave a wrong anchor
 WIDE_ANCHOR = {"anchor_level": 0.1, "anchor_slope": 0.1, "anchor_arm": 0.02}

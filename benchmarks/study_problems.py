@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.study_plan import CONDITIONS, Setup
-from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem import ReplayProblem
-from cabs_core.base.catalog import STREAM_CONDITIONS
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.errors import PoolError
 from cabs_core.base.paths import cabs_home
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.outcomes import load_outcomes, outcomes_under, split_under
 from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.rhos import PAPER_GRID
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 
 #: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks
 #: go first

@@ -28,8 +28,9 @@ from benchmarks.script import Script, head, row, write_figures
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.intervals import effective_size
-from cabs_core.router import Router, build_bundle
+from cabs_core.router.build import build_bundle
 from cabs_core.router.marks import RULES, evened
+from cabs_core.router.router import Router
 
 POLICIES = ("hier_mix", "cabs_c_linear", "lin_ts", "lin_ucb")
 
@@ -44,7 +45,7 @@ def play(
         how: rule of the marks, `none` or `all`. share: of the decisions that are marked.
     """
     outcomes = table.ingredients.outcomes
-    marks = {"score_share": share, "score_rule": how} if how in RULES else {}
+    marks: dict[str, Any] = {"score_share": share, "score_rule": how} if how in RULES else {}
     router = Router.load(folder, seed=seed, **marks)
     prediction_of = dict(zip(order, router.predict([outcomes.prompts[i] for i in order]), strict=True))
     place = {arm: j for j, arm in enumerate(table.arms)}

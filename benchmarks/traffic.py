@@ -29,7 +29,8 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import free_port, start_server, start_stand_in, wait_for
 from cabs_core.base.atomic import write_text
-from cabs_core.router import EventLog, read_manifest
+from cabs_core.data.events.log import EventLog
+from cabs_core.router.bundle import read_manifest
 
 _WORDS = "sort parse list legs spider river code train sum prime word tree poem loop map file".split()
 

@@ -32,7 +32,8 @@ from cabs_core.base.statistics import mean_error, seen_share
 from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.data.pool_files.sections import MARGIN
-from cabs_core.evaluation.ope import LoggedData, evaluate
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.report.evidence import Played
 from cabs_core.report.gap import Gap, decide
 from cabs_core.router.checks import compare_plays

@@ -30,17 +30,18 @@ from scipy.stats import binomtest
 
 from benchmarks.faults import every_form, provoked
 from benchmarks.script import Script
-from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.base.atomic import write_text
-from cabs_core.base.catalog import policy_label
+from cabs_core.base.catalog.policies import policy_label
 from cabs_core.base.errors import CabsError
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders.tfidf import TfidfEncoder
 from cabs_core.data.outcomes import split_under
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.goals import Goal
-from cabs_core.data.pools import load_pool_file
+from cabs_core.data.pools.find import load_pool_file
 from cabs_core.data.validation.overview import overview
 from cabs_core.evaluation.replay import ReplayResult, replay
 from cabs_core.report import cards

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options
 from cabs_dagster.instance.recover import hold_run
 from cabs_dagster.names import named

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.base.catalog import all_policies
+from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.hashing import stable_hash
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES, policy_code_version, stage_code_version
 from cabs_dagster.names import OWNERS, key, named

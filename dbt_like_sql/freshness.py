@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.base.atomic import write_bytes
-from cabs_core.base.catalog import check_policy_name
+from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import PolicyError, ProvenanceError
 from cabs_core.base.hashing import hash_file, stable_hash
 from cabs_core.pipeline.artifacts.materialize import Made

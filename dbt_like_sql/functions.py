@@ -14,9 +14,9 @@ import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from cabs_core.base import statistics
-from cabs_core.base.catalog import regime_of
+from cabs_core.base.catalog.regimes import regime_of
 from cabs_core.base.threads import one_blas_thread
-from cabs_core.evaluation import metrics
+from cabs_core.evaluation.metrics import frontier
 
 #: what SQL knows of an error: fields of `statistics.Error`
 _ERROR = ("se", "df", "clusters", "lump_low", "lump_high", "unit")
@@ -31,9 +31,9 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
     functions: tuple[tuple[str, PythonUDFType, Callable[..., Any], list[str], str], ...] = (
         ("ratio_error", columns, _ratio_error, [doubles] * 3, error),
         ("aiq_bootstrap_se", columns, _aiq_bootstrap_se, [doubles] * 4 + [number] * 3, number),
-        ("aiq", rows, _of_row(metrics.aiq), [doubles, doubles, number, number], number),
+        ("aiq", rows, _of_row(frontier.aiq), [doubles, doubles, number, number], number),
         ("hull", rows, _of_row(_hull), [doubles, doubles], point),
-        ("cost_at_score", rows, _of_row(metrics.cost_at_score), [doubles, doubles, number], number),
+        ("cost_at_score", rows, _of_row(frontier.cost_at_score), [doubles, doubles, number], number),
         ("two_sided_p_value", rows, _two_sided_p_value, [number, error], number),
         ("holm", rows, _of_row(lambda p_values: statistics.holm(p_values).tolist()), [doubles], doubles),
         ("with_trials", rows, _with_trials, [error, number, "BIGINT"], error),
@@ -125,7 +125,7 @@ def _one_aiq_bootstrap(
     if costs.size % int(points):
         return float("nan")  # the settings of rho did not see the same queries
     shape = (int(points), -1)
-    return metrics.aiq_bootstrap_se(
+    return frontier.aiq_bootstrap_se(
         costs.reshape(shape),
         scores.reshape(shape),
         low,
@@ -136,7 +136,7 @@ def _one_aiq_bootstrap(
 
 
 def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
-    x, y = metrics.non_decreasing_hull(costs, scores)
+    x, y = frontier.non_decreasing_hull(costs, scores)
     return [{"cost": float(a), "score": float(b)} for a, b in zip(x, y)]
 
 

@@ -5,7 +5,7 @@ from importlib import resources
 import pyarrow as pa
 import pyarrow.csv
 
-from cabs_core.base.catalog import policy_table
+from cabs_core.base.catalog.policies import policy_table
 from cabs_core.base.errors import SqlModelError
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 
 from cabs_core.algorithms.problem import ReplayProblem
-from cabs_core.base.catalog import asset_name
+from cabs_core.base.catalog.policies import asset_name
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.result import ReplayResult
 from cabs_core.evaluation.replay.storage import save_replay_result
@@ -135,7 +135,7 @@ def write_evidence(artifacts, pool: str, problem) -> None:
 
 def build_artifacts(artifacts):
     """Two fake pools with replays, stage files and marts: `one` (every policy), `two` (another encoder)."""
-    from dbt_like_sql import build_all
+    from dbt_like_sql.execute import build_all
 
     few = ["random", "best_single", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "hier_mix"]
     problems = {

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from tests_support import started
 
 from benchmarks.speed.servers import free_port
-from cabs_core.router import EventLog
+from cabs_core.data.events.log import EventLog
 from cabs_server.app import make_app
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.peers import PEERS, Round, numpy_peer
-from cabs_core.algorithms.graph import edge_probabilities
+from cabs_core.algorithms.graph.affinity import edge_probabilities
 from cabs_core.algorithms.policies import build_policy
 from cabs_core.algorithms.policies.lanes import Lane, Stream
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy

@@ -25,10 +25,11 @@ import pandas as pd
 from benchmarks.clarabel_direct import clarabel_direct
 from benchmarks.script import Script, write_figures
 from benchmarks.solver_instances import bernoulli_batch
-from cabs_core.algorithms.solver import make_workspace, solve_exploration, solve_kernel
 from cabs_core.algorithms.solver import workspace as layout
+from cabs_core.algorithms.solver.api import make_workspace, solve_exploration
 from cabs_core.algorithms.solver.program import objective
 from cabs_core.algorithms.solver.reference import CvxpyParametric, ReferenceSolution, cvxpy_paper
+from cabs_core.algorithms.solver.workspace import solve_kernel
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.threads import one_blas_thread
 
@@ -156,7 +157,7 @@ def compile_seconds(K: int) -> dict[str, float]:
     one."""
     code = (
         "import time\n"
-        "from cabs_core.algorithms.solver import solve_exploration\n"
+        "from cabs_core import solve_exploration\n"
         f"import numpy as np; solve_exploration(np.arange({K}.0), np.eye({K}), 10.0)\n"
         "print(time.process_time())\n"
     )

@@ -1,7 +1,8 @@
 """The answer to a pool's goal, from the artifacts of its chain."""
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import NO_ROUTERS, policy_label
+from cabs_core.base.catalog.policies import policy_label
+from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.errors import RouterError
 from cabs_core.data.inputs import tuned_options
 from cabs_core.data.pool_files.goals import Goal

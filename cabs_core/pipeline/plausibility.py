@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cabs_core.base.catalog import RANDOM, policy_record, split_name
+from cabs_core.base.catalog.policies import policy_record, split_name
+from cabs_core.base.catalog.roles import RANDOM
 
 if TYPE_CHECKING:
     from cabs_core.pipeline.stages.replay import ReplaySummary

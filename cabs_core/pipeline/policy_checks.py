@@ -17,15 +17,16 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import check_policy_name
+from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import CabsError, PolicyError
 from cabs_core.data.inputs import outcomes_of, split_of
 from cabs_core.data.pool_files import ModelPool, PoolFile
 from cabs_core.evaluation.replay.policy_checks import RHO, check_replay, expect
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
-from cabs_core.router import Router, build_bundle, check_bundle_matches_replay
-from cabs_core.router.build import deployable
+from cabs_core.router.build import build_bundle, deployable
+from cabs_core.router.checks import check_bundle_matches_replay
 from cabs_core.router.policies_on_log import evaluate_pool, probabilities, read_decisions
+from cabs_core.router.router import Router
 
 _POOL = {
     "name": "check",

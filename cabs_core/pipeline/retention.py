@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from cabs_core.base.errors import PoolError
 from cabs_core.base.units import SECONDS_PER_DAY
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.data.pools.registry import edit_retired, retired
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES
 from cabs_core.pipeline.artifacts.store import ArtifactStore

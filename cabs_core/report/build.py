@@ -19,8 +19,7 @@ from cabs_core.report.evidence import load_evidence
 from cabs_core.report.labels import table_cost, with_labels
 from cabs_core.report.made_from import files_of
 from cabs_core.report.page import REQUESTS, PoolPage
-from cabs_core.report.plots import render_page
-from cabs_core.report.plots.page import start_bundling
+from cabs_core.report.plots.page import render_page, start_bundling
 from cabs_core.report.tables import write_tables
 from cabs_core.report.verdict import Verdict, verdicts
 from cabs_core.report.verdict import summary as verdict_summary

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from cabs_core.base.catalog import NO_ROUTERS
+from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.errors import counted as number_of
 from cabs_core.base.errors import held_out_queries
 from cabs_core.base.units import money, percentage, percentages

@@ -4,22 +4,26 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
+from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.base.statistics import half_width
 from cabs_core.base.units import money, percentage
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
-from cabs_core.report.plots import Figure, FigureTable, ViewChoice, bars, intervals, lines, points
 from cabs_core.report.plots.charts import (
     NARROW,
+    bars,
     cost_scale,
     encodings,
     end_labels,
+    intervals,
+    lines,
+    points,
     short,
     tooltips,
 )
+from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models

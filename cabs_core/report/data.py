@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.base.catalog import REGIMES
+from cabs_core.base.catalog.regimes import REGIMES
 from cabs_core.base.errors import ResultError
 from cabs_core.base.statistics import two_way_error
 from cabs_core.report.scale import Scale

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from cabs_core.algorithms.problem.gaps import Cells, End, real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import BEST_SINGLE
+from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import DataError, ProvenanceError, ResultError
 from cabs_core.base.statistics import mean_error, seen_share
 from cabs_core.data.pool_files.sections import Replay
-from cabs_core.evaluation.metrics import pareto_mask
+from cabs_core.evaluation.metrics.frontier import pareto_mask
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.storage import StoredTrace

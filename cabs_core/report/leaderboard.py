@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.base.catalog import BEST_SINGLE
+from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
 from cabs_core.report.tables import (

@@ -22,9 +22,9 @@ from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
 from cabs_core.report.names import label, says, style
-from cabs_core.report.plots import render_page
 from cabs_core.report.plots.charts import intervals
 from cabs_core.report.plots.figure import Figure, FigureTable
+from cabs_core.report.plots.page import render_page
 from cabs_core.report.tables import (
     PageTable,
     TableCell,

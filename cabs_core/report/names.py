@@ -2,13 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from cabs_core.base.catalog import (
-    CONDITIONS,
-    encoder_record,
-    policies,
-    policy_description,
-    policy_label,
-)
+from cabs_core.base.catalog.conditions import CONDITIONS
+from cabs_core.base.catalog.encoders import encoder_record
+from cabs_core.base.catalog.policies import policies, policy_description, policy_label
 from cabs_core.report.plots.theme import SHAPES, Style
 
 #: labels of the cost regimes, where readers choose one

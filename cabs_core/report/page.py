@@ -15,7 +15,7 @@ from cabs_core.report.collected import CollectionPart
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
-from cabs_core.report.plots import Figure
+from cabs_core.report.plots.figure import Figure
 from cabs_core.report.tables import PageTable
 from cabs_core.report.verdict import Verdict, routers, summary
 

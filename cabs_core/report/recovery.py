@@ -6,12 +6,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, RANDOM, STREAM_CONDITIONS
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
+from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, RANDOM
 from cabs_core.base.statistics import half_width
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style
-from cabs_core.report.plots import Figure, FigureTable, ViewChoice, lines
+from cabs_core.report.plots.charts import lines
+from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.theme import Style
 
 

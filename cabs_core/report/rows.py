@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.algorithms.problem.gaps import Cells, real_values
-from cabs_core.base.catalog import ORACLE_BEST, split_name
+from cabs_core.base.catalog.policies import split_name
+from cabs_core.base.catalog.roles import ORACLE_BEST
 from cabs_core.base.errors import ResultError, listed
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence

@@ -5,7 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, policies
+from cabs_core.base.catalog.policies import policies
+from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.base.units import money
 from cabs_core.report.charts import regime_levels
 from cabs_core.report.data import PoolData

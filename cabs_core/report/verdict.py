@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.problem.gaps import End
-from cabs_core.base.catalog import BEST_SINGLE, NO_ROUTERS
+from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS
 from cabs_core.base.errors import round_up
 from cabs_core.base.statistics import two_way_error
 from cabs_core.base.units import money

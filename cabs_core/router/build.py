@@ -16,7 +16,9 @@ from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import BEST_SINGLE, encoder_record, policy_record
+from cabs_core.base.catalog.encoders import encoder_record
+from cabs_core.base.catalog.policies import policy_record
+from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.base.hashing import stable_hash
 from cabs_core.base.statistics import mean_error

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cabs_core.base.catalog import policy_record
+from cabs_core.base.catalog.policies import policy_record
 from cabs_core.router.bundle import HELD_OUT
 
 _COLD = (

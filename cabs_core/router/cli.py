@@ -102,14 +102,14 @@ def feedback(
     log: str | None,
 ) -> None:
     """Tell the router how good the answer of a DECISION was, or take that back."""
-    from cabs_core.router import Router
+    from cabs_core.router.router import Router
 
     if retract == (score is not None) or (row and not retract):
         raise click.UsageError("give either --score, or --retract (with or without --row)")
     folder = local_router(folder)
     router = Router.load(folder, log=log_of(folder, log))
     try:
-        if retract:
+        if score is None:
             decided = router.named(**{by: decision})
             count = router.retract(decided.id, source=source, row=row)
             click.echo(f"scores taken back: {count}{', and the decision' if row else ''}")
@@ -163,7 +163,7 @@ def compact(older_than: float, folder: Path | str, log: str | None) -> None:
 def rollback(folder: Path | str) -> None:
     """Bring back the router that the last export replaced; a second call undoes the first."""
     from cabs_core.base.errors import RouterError
-    from cabs_core.router import roll_back
+    from cabs_core.router.promotion import roll_back
 
     if isinstance(folder, str):
         raise RouterError(f"{folder} keeps no earlier router: export the one that you want to {folder} again")

@@ -14,7 +14,7 @@ import numpy as np
 
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.base.catalog import COLD_START
+from cabs_core.base.catalog.roles import COLD_START
 from cabs_core.base.errors import RouterError
 from cabs_core.base.paths import cabs_home
 from cabs_core.data.encoders import embed_prompts

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.catalog import policy_record
+from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.paths import default_log
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.base.utility import clipped_utility

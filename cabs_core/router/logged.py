@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from cabs_core.base.catalog import policy_record
+from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.units import SECONDS_PER_DAY

@@ -12,7 +12,8 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from cabs_core.base.catalog import encoder_record, policy_record
+from cabs_core.base.catalog.encoders import encoder_record
+from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.errors import RouterError
 
 NAME = "requirements.txt"

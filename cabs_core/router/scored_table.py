@@ -17,7 +17,8 @@ def read_scored(path: str | Path) -> Scored:
     """
     try:
         # a machine that only serves has no pandas
-        from cabs_core.data.tables import number_column, open_table, prompt_column  # noqa: PLC0415
+        from cabs_core.data.tables import open_table  # noqa: PLC0415
+        from cabs_core.data.tables.cells import number_column, prompt_column  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise DataError(
             f"reading {path} needs pandas and pyarrow, and {error.name} is not installed here: pip install "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import encoder_record
+from cabs_core.base.catalog.encoders import encoder_record
 from cabs_core.base.errors import ProvenanceError, RouterError
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility

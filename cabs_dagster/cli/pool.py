@@ -22,8 +22,8 @@ def add(file: Path) -> None:
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not
     read.
     """
-    from cabs_core.base.catalog import sources
-    from cabs_core.data.pools import load_pool_file
+    from cabs_core.base.catalog.sources import sources
+    from cabs_core.data.pools.find import load_pool_file
     from cabs_core.data.pools.registry import add_pool
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_dagster.instance import open_instance
@@ -54,7 +54,7 @@ def add(file: Path) -> None:
 )
 def list_(as_json: bool) -> None:
     """List all pools with their source and size; invalid files are reported below."""
-    from cabs_core.data.pools import list_pools
+    from cabs_core.data.pools.find import list_pools
     from cabs_core.data.pools.registry import retired
 
     pools, errors = list_pools()
@@ -96,7 +96,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name", shell_complete=complete_pool)
 def show(name: str) -> None:
     """Show a pool: its settings, and what is there of it."""
-    from cabs_core.data.pools import find_pool
+    from cabs_core.data.pools.find import find_pool
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 
     pool_file = find_pool(name)

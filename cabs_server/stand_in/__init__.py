@@ -10,8 +10,3 @@ and 5 out. Words in the name of a model ask for trouble: `m1-limited-flaps`. `--
 was charged: {model: {requests, charged, again, input, output}}. `GET /seen` says what the last call of each
 model brought: {model: {headers, body}}.
 """
-
-from cabs_server.stand_in.models import PRICES, is_right, label, make_prompts, upstreams_text
-from cabs_server.stand_in.server import StandIn
-
-__all__ = ["PRICES", "StandIn", "is_right", "label", "make_prompts", "upstreams_text"]

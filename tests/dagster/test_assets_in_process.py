@@ -26,8 +26,8 @@ from cabs_dagster import partitions
 from cabs_dagster.checks import data_results
 from cabs_dagster.metadata import table
 from cabs_dagster.resources import CabsResource
-from dbt_like_sql import get_model
 from dbt_like_sql.freshness import Marts
+from dbt_like_sql.project import get_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -13,15 +13,16 @@ import pandas as pd
 import pytest
 from tests_support import TINY, cabs, chain_of, home_with
 
-from cabs_core.base.catalog import policies
+from cabs_core.base.catalog.policies import policies
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
 from cabs_core.report.plots.page import start_bundling, vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
-from dbt_like_sql import execute, get_model
+from dbt_like_sql import execute
 from dbt_like_sql.freshness import Marts
+from dbt_like_sql.project import get_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,9 +12,9 @@ import pytest
 from click.shell_completion import ShellComplete
 from tests_support import cabs
 
-from cabs_core.base.catalog import policies
+from cabs_core.base.catalog.policies import policies
 from cabs_core.base.paths import cabs_home
-from cabs_core.data.pools import list_pools
+from cabs_core.data.pools.find import list_pools
 from cabs_dagster.cli import main
 
 

@@ -17,13 +17,14 @@ from tests_support import TINY, cabs, chain_of, home_with
 
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.outcomes import Outcomes, load_outcomes
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.stages.deployment import deploy
-from cabs_core.router import Router, read_manifest
 from cabs_core.router.build import build_bundle
+from cabs_core.router.bundle import read_manifest
 from cabs_core.router.compare_on_log import compare_on_log
 from cabs_core.router.policies_on_log import held_out, probabilities
+from cabs_core.router.router import Router
 from cabs_dagster.due import Due
 from cabs_dagster.instance import open_instance
 from cabs_dagster.jobs import PREPARE, RESULTS

@@ -16,7 +16,8 @@ from cabs_core.data.inputs import split_of
 from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
-from cabs_core.router import Router, roll_back
+from cabs_core.router.promotion import roll_back
+from cabs_core.router.router import Router
 from cabs_dagster.cli.runner import RunFailed, Runner
 from cabs_dagster.due import Due, Part
 from cabs_dagster.instance import open_instance

@@ -13,7 +13,7 @@ from dagster_graphql.test.utils import define_out_of_process_workspace, execute_
 from test_gate_on_data import POOL, table
 
 import cabs_dagster.definitions
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner

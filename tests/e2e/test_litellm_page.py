@@ -19,7 +19,7 @@ from e2e_support import wait_for
 
 from benchmarks.speed.servers import free_port, start_stand_in
 from cabs_core.data.endpoints.upstreams import Upstreams
-from cabs_core.router import EventLog
+from cabs_core.data.events.log import EventLog
 from cabs_core.router.cold import build_cold
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from small_router import POOL, make_artifacts
 from benchmarks.chaos import run_chaos
 from benchmarks.postgres import Postgres, program
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.router import build_bundle
+from cabs_core.router.build import build_bundle
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -19,8 +19,9 @@ from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.retention import compact, retract
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.router import Router, build_bundle
+from cabs_core.router.build import build_bundle
 from cabs_core.router.doctor import examine
+from cabs_core.router.router import Router
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

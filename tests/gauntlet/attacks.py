@@ -17,7 +17,7 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import requests
 
-from cabs_core.router import EventLog
+from cabs_core.data.events.log import EventLog
 
 from .attacker import ATTACKS, KEY
 from .play import Seen, behaviour

@@ -6,7 +6,8 @@ import shutil
 import time
 from pathlib import Path
 
-from cabs_core.router import promote, read_manifest, roll_back
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.promotion import promote, roll_back
 
 from .play import Seen, behaviour
 from .stage import Server, Stage, user, wait

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cabs_core.base.atomic import write_text
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.router import build_bundle
+from cabs_core.router.build import build_bundle
 from cabs_core.router.requirements import OWN
 
 from .stage import ROOT

@@ -18,8 +18,9 @@ from typing import Any
 import requests
 
 from benchmarks.speed.servers import free_port, start_stand_in
+from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import Logged
-from cabs_core.router import EventLog, read_manifest
+from cabs_core.router.bundle import read_manifest
 
 ROOT = Path(__file__).parents[2]
 #: USD of a usual call of the stand-in, 10 tokens in and 5 out, at these prices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from cabs_core.router import EventLog
+from cabs_core.data.events.log import EventLog
 
 from .clients import TOOL
 from .play import Seen, behaviour

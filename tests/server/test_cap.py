@@ -15,7 +15,7 @@ from server_support import ASK, client, settle
 
 from benchmarks.postgres import Postgres, program
 from cabs_core.data.events import reservations
-from cabs_core.router import EventLog
+from cabs_core.data.events.log import EventLog
 from cabs_server.cap import Cap
 
 USD, DEAR = 1.0, 0.125
@@ -24,7 +24,7 @@ USD, DEAR = 1.0, 0.125
 WORKER = """
 import sys, time, uuid, random
 from concurrent.futures import ThreadPoolExecutor
-from cabs_core.router import EventLog
+from cabs_core import EventLog
 from cabs_server.cap import Cap
 
 place, usd, dear = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])

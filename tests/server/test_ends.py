@@ -24,8 +24,9 @@ from tests_support import started
 from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import LogError, RouterError, one_line
 from cabs_core.base.secret import refuse_password, secret
-from cabs_core.data.events.log import LONGEST_LEASE
-from cabs_core.router import EventLog, Router, promote
+from cabs_core.data.events.log import LONGEST_LEASE, EventLog
+from cabs_core.router.promotion import promote
+from cabs_core.router.router import Router
 from cabs_server.lifetime import address_of
 from cabs_server.logs import TextFormatter
 from cabs_server.metrics import OTHER, Counters, label_of
@@ -233,7 +234,8 @@ def test_the_command_takes_a_password_from_the_environment_alone(make_bundle):
 
 
 def test_what_is_taken_back_at_once_is_learnt_again_once(make_bundle, place, monkeypatch):
-    from cabs_core.router import learner, promote
+    from cabs_core.router import learner
+    from cabs_core.router.promotion import promote
 
     promote(make_bundle("lin_ts", epsilon=0.1), place / "router")
     with client(place) as c:
@@ -328,7 +330,7 @@ def test_a_stream_is_cut_after_the_grace_and_what_was_learnt_is_kept(
 #: a server that never gets beyond compiling, in its workers too: they import their parent's script
 ENDLESS = """
 import time
-from cabs_core.router import Router
+from cabs_core import Router
 from cabs_server.main import main
 
 def compiles(router):

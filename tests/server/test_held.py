@@ -9,7 +9,7 @@ import pytest
 from server_support import ASK, MODELS, client, log, settle, wait
 
 from cabs_core.data.endpoints.replies import Meaning
-from cabs_core.router import promote
+from cabs_core.router.promotion import promote
 from cabs_server import forwarding
 from cabs_server.call import Answer
 

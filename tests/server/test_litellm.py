@@ -16,7 +16,8 @@ litellm = pytest.importorskip("litellm")
 
 from cabs_core.base.errors import RouterError  # noqa: E402
 from cabs_core.base.paths import default_log  # noqa: E402
-from cabs_core.router import Router, promote  # noqa: E402
+from cabs_core.router.promotion import promote  # noqa: E402
+from cabs_core.router.router import Router  # noqa: E402
 from cabs_server.litellm import CabsLogger  # noqa: E402
 from cabs_server.litellm.logger import Attempt  # noqa: E402
 

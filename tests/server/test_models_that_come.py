@@ -12,8 +12,8 @@ from server_support import ASK, MODELS, client, log, serving, wait
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import load_upstreams
-from cabs_core.router import promote, roll_back
 from cabs_core.router.joining import Scored, add_model, remove_model
+from cabs_core.router.promotion import promote, roll_back
 from cabs_server.upstreams import remarks
 
 

@@ -18,7 +18,10 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import LogError, RouterError
 from cabs_core.data.endpoints.upstreams import read_upstreams
-from cabs_core.router import EventLog, Router, promote, read_manifest
+from cabs_core.data.events.log import EventLog
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.promotion import promote
+from cabs_core.router.router import Router
 from cabs_server.callers import check_host, read_keys
 
 

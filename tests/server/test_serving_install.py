@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 from packaging.requirements import Requirement
 
-from cabs_core.algorithms.oracles import Oracles
-from cabs_core.base.catalog import all_policies, policy_record
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.base.catalog.policies import all_policies, policy_record
 from cabs_core.base.errors import RouterError
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.router import build_bundle, read_manifest
-from cabs_core.router.build import deployable
+from cabs_core.router.build import build_bundle, deployable
+from cabs_core.router.bundle import read_manifest
 from cabs_core.router.requirements import closure, serving_requirements
 from cabs_server.main import main
 
@@ -47,7 +47,7 @@ class Absent:
                 raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
 import cabs_server.main, cabs_server.app, cabs_core.router.doctor
-from cabs_core.router import Router
+from cabs_core import Router
 said = {}
 for folder in folders:
     router = Router.load(folder, seed=1)

@@ -6,7 +6,7 @@ import pytest
 from fake_replays import fake_pool, write_pool
 
 from cabs_core.base import statistics
-from dbt_like_sql import build_all, read_model
+from dbt_like_sql.execute import build_all, read_model
 
 
 def pools(tmp_path, rhos_of_second, seed=0, **second):

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 from fake_replays import SKILL, fake_result
 
-from cabs_core.base import catalog, statistics
-from cabs_core.base.catalog import asset_name
-from cabs_core.evaluation import metrics
+from cabs_core.base import statistics
+from cabs_core.base.catalog.policies import asset_name
+from cabs_core.base.catalog.regimes import regime_of
+from cabs_core.evaluation.metrics import frontier, routing
 from cabs_core.evaluation.replay.storage import load_replay_result
-from dbt_like_sql import read_model
+from dbt_like_sql.execute import read_model
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 
@@ -98,7 +99,7 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
     a, b = (utilities(artifacts, problems["one"], "one", p) for p in ("hier_mix", "lin_ucb"))
 
     def overall(values):  # each regime counts the same however many rhos it has
-        regimes = np.array([catalog.regime_of(rho) for rho in RHOS])
+        regimes = np.array([regime_of(rho) for rho in RHOS])
         return np.mean([np.mean(np.asarray(values)[regimes == r], axis=0) for r in set(regimes)], axis=0)
 
     def parts(raw):
@@ -133,17 +134,17 @@ def test_aiq_hull_and_savings_are_those_of_the_metrics_room(built):
     cost, score = own["cost_per_1000_calls"].to_numpy() / 1000, own["score"].to_numpy()
     real = points[points["kind"] != "upper bound"]["cost_per_1000_calls"] / 1000
     aiq = read_model("mart_aiq", artifacts, "pool = 'one' AND policy = 'cabs_c_linear'").iloc[0]
-    assert aiq["aiq"] == pytest.approx(metrics.aiq(cost, score, real.min(), real.max()))
-    hull = metrics.non_decreasing_hull(cost, score)
+    assert aiq["aiq"] == pytest.approx(frontier.aiq(cost, score, real.min(), real.max()))
+    hull = frontier.non_decreasing_hull(cost, score)
     assert sorted(own[own["on_own_hull"]]["score"]) == pytest.approx(sorted(hull[1]))
     routers = points[points["kind"] != "upper bound"]
-    mask = metrics.pareto_mask(routers["cost_per_1000_calls"], routers["score"])
+    mask = frontier.pareto_mask(routers["cost_per_1000_calls"], routers["score"])
     assert (routers["on_pool_frontier"].to_numpy() == mask).all()
     saved = read_model(
         "mart_cost_savings", artifacts, "pool = 'one' AND policy = 'cabs_c_linear' AND baseline = 'lin_ucb'"
     ).iloc[0]
     target, paid = saved["target_score"], saved["baseline_cost_per_1000_calls"] / 1000
-    assert saved["share_saved"] == pytest.approx(metrics.cost_saved(cost, score, paid, target))
+    assert saved["share_saved"] == pytest.approx(frontier.cost_saved(cost, score, paid, target))
     assert saved["performance_gain"] == pytest.approx(score.max() / target - 1)
     assert saved["performance_gain_se"] > 0
     same = read_model(
@@ -219,7 +220,7 @@ def test_latency_percentiles_are_over_single_decisions_and_throughput_over_repla
         own, row = calls[calls["policy"] == policy], mart.loc[policy]
         assert row["decisions"] == len(own) == 40 and row["rho"] == 500
         for call in ("decide", "update"):
-            expected = metrics.latency_percentiles(own[f"{call}_us"])
+            expected = routing.latency_percentiles(own[f"{call}_us"])
             assert {p: row[f"{call}_{p}_us"] for p in expected} == pytest.approx(expected)
             assert row[f"{call}_cpu_us"] == pytest.approx(own[f"{call}_cpu_us"].mean())
             assert row[f"{call}_cpu_p99_us"] == pytest.approx(np.percentile(own[f"{call}_cpu_us"], 99))
@@ -287,7 +288,7 @@ def _uneven(tmp_path, more=()):
 def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
     """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other
     rhos."""
-    from dbt_like_sql import build_all, run_tests
+    from dbt_like_sql.execute import build_all, run_tests
 
     _uneven(tmp_path)
     build_all(tmp_path)
@@ -327,7 +328,7 @@ def test_incomplete_and_outdated_replays(tmp_path):
     from fake_replays import fake_pool, fake_problem, write_pool
 
     from cabs_core.evaluation.replay.storage import save_replay_result
-    from dbt_like_sql import build_all, run_tests
+    from dbt_like_sql.execute import build_all, run_tests
 
     pool = fake_pool()
     problem = write_pool(tmp_path, pool, n=20, rhos=(0.0, 900.0), policies=["random", "lin_ucb"])
@@ -361,7 +362,8 @@ def test_a_policy_that_is_not_installed_stays_out_of_all_marts(tmp_path):
     rhos."""
     from fake_replays import fake_pool, write_pool
 
-    from dbt_like_sql import build_all, list_models, run_tests
+    from dbt_like_sql.execute import build_all, run_tests
+    from dbt_like_sql.project import list_models
 
     write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0, 500.0, 900.0), policies=["random", "lin_ucb"])
     write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0,), policies=["ridge"])

@@ -16,10 +16,10 @@ from cabs_core.base.errors import ProvenanceError, SqlModelError
 from cabs_core.base.hashing import hash_folder
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe
-from dbt_like_sql import build_all, get_model, list_models, rebuild_database, run_model, run_tests
+from dbt_like_sql.execute import build_all, rebuild_database, run_model, run_tests
 from dbt_like_sql.freshness import Marts, used_sources
 from dbt_like_sql.functions import register
-from dbt_like_sql.project import ROOT
+from dbt_like_sql.project import ROOT, get_model, list_models
 
 NAMED_IN_THE_SPECIFICATION = set(
     """

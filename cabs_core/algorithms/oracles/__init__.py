@@ -11,28 +11,3 @@
 `cabs_core.algorithms.predictors`. A router imports `oracles` alone: what trains and diagnoses is imported
 when it is asked for, and torch by neither.
 """
-
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from cabs_core.algorithms.oracles.diagnostics import diagnose as diagnose
-    from cabs_core.algorithms.oracles.from_arrays import problems_from_arrays as problems_from_arrays
-    from cabs_core.algorithms.oracles.oracles import Oracles as Oracles
-    from cabs_core.algorithms.oracles.problems import build_problems as build_problems
-    from cabs_core.algorithms.oracles.train import train_oracles as train_oracles
-
-_WHERE = {
-    "Oracles": "cabs_core.algorithms.oracles.oracles",
-    "build_problems": "cabs_core.algorithms.oracles.problems",
-    "diagnose": "cabs_core.algorithms.oracles.diagnostics",
-    "problems_from_arrays": "cabs_core.algorithms.oracles.from_arrays",
-    "train_oracles": "cabs_core.algorithms.oracles.train",
-}
-__all__ = sorted(_WHERE)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_WHERE[name]), name)

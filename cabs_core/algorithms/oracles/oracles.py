@@ -13,9 +13,9 @@ from cabs_core.algorithms.oracles.arm_map import ArmMap
 from cabs_core.algorithms.oracles.card import model_card
 from cabs_core.algorithms.oracles.frozen_network import FrozenNetwork, rows_of_pairs
 from cabs_core.algorithms.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
-from cabs_core.algorithms.predictors import STATIC, CostPredictor, load_score_predictor
+from cabs_core.algorithms.predictors import STATIC, load_score_predictor
 from cabs_core.algorithms.predictors.base import ScorePredictor, without_prefix
-from cabs_core.algorithms.predictors.costs import ContextCostPredictor
+from cabs_core.algorithms.predictors.costs import ContextCostPredictor, CostPredictor
 from cabs_core.algorithms.predictors.features import ROWS, PcaFeatures, length_features
 from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
 from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists

@@ -14,11 +14,12 @@ import numpy as np
 from cabs_core.algorithms.oracles.frozen_network import Rows
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.oracles.propagation import CorrelationPropagation
-from cabs_core.algorithms.predictors import CostPredictor, TaskPredictor, make_score_predictor
+from cabs_core.algorithms.predictors import make_score_predictor
 from cabs_core.algorithms.predictors.base import contrast_error, contrasts
-from cabs_core.algorithms.predictors.costs import ContextCostPredictor
+from cabs_core.algorithms.predictors.costs import ContextCostPredictor, CostPredictor
 from cabs_core.algorithms.predictors.features import PcaFeatures, centred
 from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists
+from cabs_core.algorithms.predictors.tasks import TaskPredictor
 from cabs_core.base.errors import DataError
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.outcomes import Outcomes, validation_rows

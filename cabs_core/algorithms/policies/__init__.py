@@ -20,7 +20,7 @@ Nothing heavy is imported before something is used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from cabs_core.base.catalog import all_policies, split_name
+from cabs_core.base.catalog.policies import all_policies, split_name
 
 if TYPE_CHECKING:
     from cabs_core.algorithms.policies.base import Policy as Policy

@@ -13,7 +13,7 @@ from typing import Any
 from cabs_core.algorithms.policies.describe import policy_options, signature_text
 from cabs_core.algorithms.policies.registry import load_policy, policy_class
 from cabs_core.algorithms.policies.safe import SafePolicy
-from cabs_core.base.catalog import policies, split_name
+from cabs_core.base.catalog.policies import policies, split_name
 from cabs_core.base.errors import PolicyError
 
 _CAPITALS = {word.lower(): word for word in ("UCB", "TS", "CB", "KNN", "MF", "MIRT")}

@@ -16,8 +16,8 @@ def policies(names: tuple[str, ...], as_json: bool) -> None:
     NAMES: those to show with their options; without any, all policies, a line each. Policies of other
     packages (entry point group cabs.policies) are among them.
     """
-    from cabs_core.base.catalog import policies as catalog
-    from cabs_core.base.catalog import split_name
+    from cabs_core.base.catalog.policies import policies as catalog
+    from cabs_core.base.catalog.policies import split_name
 
     records = [catalog()[split_name(name)[0]] for name in names] or list(catalog().values())
     if as_json:

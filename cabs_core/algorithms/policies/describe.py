@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cabs_core.algorithms.policies.registry import policy_class
-from cabs_core.base.catalog import policy_record, split_name
+from cabs_core.base.catalog.policies import policy_record, split_name
 
 _BOUNDS = (
     ("exclusiveMinimum", "> {}"),

@@ -38,7 +38,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cabs_core.algorithms.policies.lanes import Offline
-from cabs_core.algorithms.regression import dot, product, quadratic
+from cabs_core.algorithms.regression.ridge import dot, product, quadratic
 from cabs_core.base.compiled.jit import kernel
 
 #: what a residual model knows of an arm before (`hier_mix.Correction`), by the number that the kernels know

@@ -21,7 +21,7 @@ from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
 from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.algorithms.problem.replay_problem import LIMIT
-from cabs_core.base.catalog import canonical_name, name_and_options, random_key, split_name
+from cabs_core.base.catalog.policies import canonical_name, name_and_options, random_key, split_name
 from cabs_core.base.errors import PolicyError, first_fault
 from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import over_threads

@@ -27,7 +27,7 @@ from cabs_core.algorithms.policies.base import PolicyOptions
 from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
 from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
-from cabs_core.algorithms.regression import dot, observe, quadratic
+from cabs_core.algorithms.regression.ridge import dot, observe, quadratic
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import price

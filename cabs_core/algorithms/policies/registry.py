@@ -11,7 +11,7 @@ from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.policies.lanes import Offline, Stream
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.policies.saving import load, read_header
-from cabs_core.base.catalog import policies, policy_record, random_key, split_name
+from cabs_core.base.catalog.policies import policies, policy_record, random_key, split_name
 from cabs_core.base.errors import PolicyError, ProvenanceError
 from cabs_core.base.streams import stream_keys
 

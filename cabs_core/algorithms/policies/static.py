@@ -29,7 +29,8 @@ from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import expected_utility
 
 if TYPE_CHECKING:
-    from cabs_core.algorithms.predictors import CostPredictor, ScorePredictor
+    from cabs_core.algorithms.predictors.base import ScorePredictor
+    from cabs_core.algorithms.predictors.costs import CostPredictor
 
 
 class StaticPolicy(Policy):
@@ -319,7 +320,7 @@ class Predicted(StaticPolicy):
         Raises:
             PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.
         """
-        from cabs_core.algorithms.predictors import CostPredictor  # noqa: PLC0415  (as in `start`)
+        from cabs_core.algorithms.predictors.costs import CostPredictor  # noqa: PLC0415  (as in `start`)
 
         if offline.embeddings is None or offline.prompt_lengths is None or len(offline) < 2:
             raise PolicyError(
@@ -416,7 +417,8 @@ class Predicted(StaticPolicy):
         """Inverse of `save_parts`."""
         if (folder / "predictor").is_dir():
             # as in `start`
-            from cabs_core.algorithms.predictors import CostPredictor, load_score_predictor  # noqa: PLC0415
+            from cabs_core.algorithms.predictors import load_score_predictor  # noqa: PLC0415
+            from cabs_core.algorithms.predictors.costs import CostPredictor  # noqa: PLC0415
 
             self.predictor = load_score_predictor(folder / "predictor")
             if (folder / "cost_predictor").is_dir():

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cabs_core.algorithms.policies.static import Predicted
-from cabs_core.algorithms.predictors import ClusterPredictor
+from cabs_core.algorithms.predictors.clusters import ClusterPredictor
 from cabs_core.base.errors import PolicyError
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from cabs_core.algorithms.predictors.base import ScorePredictor, read_header
 from cabs_core.algorithms.predictors.bilinear import FactorisationPredictor, MirtPredictor
 from cabs_core.algorithms.predictors.clusters import ClusterPredictor, HierShrinkPredictor
-from cabs_core.algorithms.predictors.costs import ContextCostPredictor, CostPredictor
 from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
 from cabs_core.algorithms.predictors.simple import KnnPredictor, MeanPredictor, RidgePredictor
 from cabs_core.algorithms.predictors.stack import StackPredictor
@@ -83,24 +82,3 @@ def load_score_predictor(folder: str | Path) -> ScorePredictor:
     if name not in _CLASSES:
         raise ProvenanceError(f"{folder} holds {name!r}, not a score predictor ({', '.join(_CLASSES)}).")
     return _CLASSES[name].load(folder)
-
-
-__all__ = [
-    "SCORE_PREDICTORS",
-    "ClusterPredictor",
-    "ContextCostPredictor",
-    "CostPredictor",
-    "FactorisationPredictor",
-    "HierShrinkPredictor",
-    "KernelPredictor",
-    "KnnPredictor",
-    "MeanPredictor",
-    "MirtPredictor",
-    "RidgePredictor",
-    "ScorePredictor",
-    "StackPredictor",
-    "TaskPredictor",
-    "load_score_predictor",
-    "make_score_predictor",
-    "predictor_class",
-]

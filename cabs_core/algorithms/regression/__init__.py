@@ -4,15 +4,3 @@ One model per arm: A = lambda I + sum w x x', theta = A^-1 sum w y x, kept as A^
 in a square array) and theta, updated by Sherman-Morrison in float64. All kernels are compiled, allocate
 nothing and take no GIL.
 """
-
-from cabs_core.algorithms.regression.ridge import (
-    dot,
-    downdate,
-    observe,
-    product,
-    quadratic,
-    start_inverse,
-    warm_start,
-)
-
-__all__ = ["dot", "downdate", "observe", "product", "quadratic", "start_inverse", "warm_start"]

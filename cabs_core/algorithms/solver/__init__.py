@@ -13,7 +13,7 @@ From Python:
     solution.p, solution.objective, solution.gap, solution.iterations, solution.certified
     batch = solve_exploration_batch(losses, graphs, gammas, tol)     # the same with a leading axis B
 
-From compiled code (`from cabs_core.algorithms.solver import make_workspace, solve_kernel`):
+From compiled code (`api.make_workspace`, `workspace.solve_kernel`):
 
     workspace = make_workspace(K)                    # in Python: picks and compiles the kernel for this K
     ...
@@ -36,23 +36,3 @@ over whatever is not certified; it uses BLAS threads, so limit them to one when 
 (`program.certificate` is the same formula in NumPy). tol is in the units of the losses: 1e-8 by default;
 1e-6 is enough for sweeps.
 """
-
-from cabs_core.algorithms.solver.api import (
-    ExplorationBatch,
-    ExplorationSolution,
-    make_workspace,
-    solve_exploration,
-    solve_exploration_batch,
-)
-from cabs_core.algorithms.solver.checks import SolverError
-from cabs_core.algorithms.solver.workspace import solve_kernel
-
-__all__ = [
-    "ExplorationBatch",
-    "ExplorationSolution",
-    "SolverError",
-    "make_workspace",
-    "solve_exploration",
-    "solve_exploration_batch",
-    "solve_kernel",
-]

@@ -12,7 +12,9 @@ from cabs_core.base.errors import DataError, listed
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes.from_logs import EVENT_LOGS, event_frame, log_of_pool
 from cabs_core.data.pool_files import PoolFile
-from cabs_core.data.tables import Table, open_table, prompt_column, text_column
+from cabs_core.data.tables import open_table
+from cabs_core.data.tables.cells import prompt_column, text_column
+from cabs_core.data.tables.table import Table
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from cabs_core.base.catalog import EncoderRecord
+from cabs_core.base.catalog.encoders import EncoderRecord
 from cabs_core.data.pool_files.sections import Encoder
 
 

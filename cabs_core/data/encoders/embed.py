@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.catalog import encoder_record
+from cabs_core.base.catalog.encoders import encoder_record
 from cabs_core.base.errors import DataError
 from cabs_core.data.encoders.base import PromptEncoder, encoder_class
 from cabs_core.data.encoders.chunks import canonical_shards

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cabs_core.base.catalog import EncoderRecord, encoder_record, encoders
+from cabs_core.base.catalog.encoders import EncoderRecord, encoder_record, encoders
 from cabs_core.base.errors import EncoderError
 from cabs_core.base.hashing import hash_file
 from cabs_core.data.pool_files.sections import Encoder

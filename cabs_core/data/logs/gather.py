@@ -24,10 +24,11 @@ from cabs_core.data.logs.calls import (
     prompt_of,
     token_counts,
 )
-from cabs_core.data.tables import Table, open_table
+from cabs_core.data.tables import open_table
 from cabs_core.data.tables.dotted import shape
 from cabs_core.data.tables.files import files_of
 from cabs_core.data.tables.records import read_records
+from cabs_core.data.tables.table import Table
 
 COLUMNS = ("prompt", "model", "score", "cost", "propensity", "session", "task", "time", "tokens")
 #: what may be named under `columns` -> the column of a table that is read without

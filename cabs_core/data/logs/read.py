@@ -14,7 +14,9 @@ from cabs_core.data.logs.calls import moment
 from cabs_core.data.logs.gather import FORMATS, PLACES, RawCalls, of_a_table, of_a_writer
 from cabs_core.data.logs.names import alike
 from cabs_core.data.logs.receipt import Receipt
-from cabs_core.data.tables import FrameTable, Place, number_column, open_table, text_column, text_or_blank
+from cabs_core.data.tables import open_table
+from cabs_core.data.tables.cells import Place, number_column, text_column, text_or_blank
+from cabs_core.data.tables.table import FrameTable
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.catalog import condition_that_changes
+from cabs_core.base.catalog.conditions import condition_that_changes
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.base.streams import stream_key
 from cabs_core.data.outcomes.splits import make_splits

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 
 import numpy as np
 
-from cabs_core.base.catalog import sources
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import DataError, listed
 from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.outcomes.apart import apart_because

@@ -1,6 +1,6 @@
 """Model pools: the validated YAML files that say what is routed and how it is replayed."""
 
-from cabs_core.base.catalog import DEFAULT_POLICIES
+from cabs_core.base.catalog.roles import DEFAULT_POLICIES
 from cabs_core.data.pool_files.config import ModelPool, flatten
 from cabs_core.data.pool_files.read import PoolFile, read_pool_file
 from cabs_core.data.pool_files.rhos import parse_rho_key, rho_key

@@ -14,13 +14,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from cabs_core.base.catalog import (
-    DEFAULT_POLICIES,
-    REFERENCE,
-    canonical_name,
-    condition_that_changes,
-    sources,
-)
+from cabs_core.base.catalog.conditions import condition_that_changes
+from cabs_core.base.catalog.policies import canonical_name
+from cabs_core.base.catalog.roles import DEFAULT_POLICIES, REFERENCE
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.paths import safe_name
 from cabs_core.data.pool_files.collect import Collect
 from cabs_core.data.pool_files.goals import Goal, Requests, Usd

@@ -4,7 +4,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from cabs_core.base.catalog import with_options
+from cabs_core.base.catalog.policies import with_options
 
 #: most policies of a pool, and most combinations of a sweep
 MOST_POLICIES = 200

@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from cabs_core.base.catalog import check_policy_name, sources
+from cabs_core.base.catalog.policies import check_policy_name
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.base.hashing import hash_file
 from cabs_core.base.paths import SPREADSHEETS, SUFFIXES, data_dir, default_log, deployed_folder, suffix_of

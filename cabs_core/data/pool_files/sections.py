@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from cabs_core.base.catalog import CONDITIONS, sources
+from cabs_core.base.catalog.conditions import CONDITIONS
+from cabs_core.base.catalog.sources import sources
 from cabs_core.data.pool_files.rhos import PAPER_GRID, rounded_rho
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.data.pool_files.strict import Strict

@@ -19,7 +19,7 @@ def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:
 
 def complete_policies(ctx: Any, param: Any, incomplete: str) -> list[str]:
     """The last of the policies separated by commas: of the named pool's, or of all."""
-    from cabs_core.base.catalog import all_policies
+    from cabs_core.base.catalog.policies import all_policies
 
     before, comma, last = incomplete.rpartition(",")
     # click may leave the arguments of an unfinished line unread, in ctx.args

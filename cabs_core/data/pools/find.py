@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 
-from cabs_core.base.catalog import name_and_options, policy_record
+from cabs_core.base.catalog.policies import name_and_options, policy_record
 from cabs_core.base.errors import PolicyError, PoolError
 from cabs_core.base.paths import pools_dir
 from cabs_core.data.pool_files.read import PoolFile, did_you_mean, pool_error, read_pool_file, shown_path

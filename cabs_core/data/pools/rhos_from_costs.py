@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from cabs_core.base.atomic import write_text
-from cabs_core.base.catalog import sources
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import CabsError
 from cabs_core.base.hashing import stable_hash
 from cabs_core.base.paths import cabs_home

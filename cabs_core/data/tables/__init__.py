@@ -10,35 +10,12 @@ The last line raises an error that names the row where a cell is no score.
 from pathlib import Path
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.tables.cells import (
-    Place,
-    flat_chats,
-    number_column,
-    prompt_column,
-    text_column,
-    text_or_blank,
-)
 from cabs_core.data.tables.delimited import Delimited
-from cabs_core.data.tables.dotted import at
 from cabs_core.data.tables.files import files_of, is_samples, readable
 from cabs_core.data.tables.parquet import Parquet
-from cabs_core.data.tables.records import Records, read_records
+from cabs_core.data.tables.records import Records
 from cabs_core.data.tables.samples import Samples, samples_in
-from cabs_core.data.tables.table import FrameTable, Shards, Table
-
-__all__ = [
-    "FrameTable",
-    "Place",
-    "Table",
-    "at",
-    "flat_chats",
-    "number_column",
-    "open_table",
-    "prompt_column",
-    "read_records",
-    "text_column",
-    "text_or_blank",
-]
+from cabs_core.data.tables.table import Shards, Table
 
 
 def open_table(path: str | Path) -> Table:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.base.catalog import encoder_record, encoders
+from cabs_core.base.catalog.encoders import encoder_record, encoders
 from cabs_core.base.errors import DataError, PoolError, counted, listed
 from cabs_core.base.utility import margin
 from cabs_core.data.logs import Receipt
@@ -16,7 +16,7 @@ from cabs_core.data.outcomes.judges import judges_text
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.read import did_you_mean
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
-from cabs_core.data.tables import Place
+from cabs_core.data.tables.cells import Place
 from cabs_core.data.validation.catalog import CHECKS, Stage, accept_words
 from cabs_core.data.validation.run import run_checks
 

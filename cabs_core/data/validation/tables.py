@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from cabs_core.base.catalog import sources
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import counted, listed
 from cabs_core.base.statistics import Error, mean_error
 from cabs_core.data.outcomes import Outcomes, published_means

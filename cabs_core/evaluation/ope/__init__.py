@@ -9,9 +9,3 @@ and of propensities, `evaluate` puts them together with intervals and refuses wh
 
 Sources: SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wang et al. 2017.
 """
-
-from cabs_core.evaluation.ope.data import LoggedData, read_events, read_table
-from cabs_core.evaluation.ope.evaluate import Estimate, Evaluation, evaluate
-from cabs_core.evaluation.ope.training import pseudo_outcomes
-
-__all__ = ["Estimate", "Evaluation", "LoggedData", "evaluate", "pseudo_outcomes", "read_events", "read_table"]

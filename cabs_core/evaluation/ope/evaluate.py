@@ -127,7 +127,7 @@ def evaluate(
     Examples:
         >>> import numpy as np
         >>> from cabs_core import evaluate
-        >>> from cabs_core.evaluation.ope import LoggedData
+        >>> from cabs_core.evaluation.ope.data import LoggedData
         >>> rng = np.random.default_rng(0)
         >>> arm = rng.integers(0, 2, 400)                       # logged at random: each with probability 1/2
         >>> score = (rng.random(400) < np.where(arm == 1, 0.8, 0.4)).astype(float)

@@ -11,7 +11,7 @@ import pandas as pd
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, PolicyError
 from cabs_core.base.statistics import cost_error, crossed_error, ratio_error, standard_error
-from cabs_core.evaluation.metrics import pareto_mask
+from cabs_core.evaluation.metrics.frontier import pareto_mask
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.evaluation.replay.result import ReplayResult
 

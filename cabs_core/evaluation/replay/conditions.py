@@ -20,7 +20,7 @@ import numpy as np
 
 from cabs_core.algorithms.policies.lanes import Stream
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import check_condition
+from cabs_core.base.catalog.conditions import check_condition
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.streams import stream_key

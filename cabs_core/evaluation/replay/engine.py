@@ -23,7 +23,8 @@ from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
 from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import PROPOSED, canonical_name
+from cabs_core.base.catalog.policies import canonical_name
+from cabs_core.base.catalog.roles import PROPOSED
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError, first_fault
 from cabs_core.base.threads import one_blas_thread

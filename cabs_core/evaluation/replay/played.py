@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import ORACLE_BEST, split_name
+from cabs_core.base.catalog.policies import split_name
+from cabs_core.base.catalog.roles import ORACLE_BEST
 from cabs_core.base.errors import ResultError
 from cabs_core.base.utility import utility
 from cabs_core.evaluation.metrics.routing import arm_shares, effective_arms, switch_rate

@@ -16,7 +16,8 @@ from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import STREAM_CONDITIONS, policy_description, policy_record
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
+from cabs_core.base.catalog.policies import policy_description, policy_record
 from cabs_core.base.errors import PolicyError
 from cabs_core.evaluation.replay.engine import make_stream, replay
 

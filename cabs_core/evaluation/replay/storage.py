@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.atomic import Contents, atomic_directory
-from cabs_core.base.catalog import name_and_options, split_name, with_options
+from cabs_core.base.catalog.policies import name_and_options, split_name, with_options
 from cabs_core.base.errors import ResultError
 from cabs_core.base.versions import package_versions
 from cabs_core.evaluation.replay import played as columns_of

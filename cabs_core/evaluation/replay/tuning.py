@@ -27,16 +27,9 @@ import numpy as np
 
 from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import (
-    FIXED_PRESETS,
-    REGIMES,
-    is_paper_grid,
-    name_and_options,
-    policy_record,
-    random_key,
-    regime_table,
-    split_name,
-)
+from cabs_core.base.catalog.policies import name_and_options, policy_record, random_key, split_name
+from cabs_core.base.catalog.policy_record import FIXED_PRESETS
+from cabs_core.base.catalog.regimes import REGIMES, is_paper_grid, regime_table
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.streams import stream_key

@@ -8,7 +8,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Literal
 
-from cabs_core.base import catalog
+from cabs_core.base.catalog.conditions import condition_that_changes
+from cabs_core.base.catalog.encoders import encoder_record
+from cabs_core.base.catalog.policies import asset_name, name_and_options, policy_record, split_name
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.hashing import stable_hash
 from cabs_core.data.pool_files import ModelPool, PoolFile, flatten, rho_key
 from cabs_core.data.pool_files.config import OUTCOME_FIELDS
@@ -109,12 +112,12 @@ def _split_settings(pool: ModelPool) -> tuple[str, ...]:
 
 def _splits_of_fitted(pool: ModelPool) -> tuple[str, ...]:
     """An encoder that is fitted is fitted on the train split's prompts."""
-    encoder = catalog.encoder_record(pool.encoder.name)
+    encoder = encoder_record(pool.encoder.name)
     return ("splits",) if encoder and encoder.fitted else ()
 
 
 def _encoder_code(pool: ModelPool) -> tuple[str, ...]:
-    encoder = catalog.encoder_record(pool.encoder.name)
+    encoder = encoder_record(pool.encoder.name)
     return (encoder.module,) if encoder else ()
 
 
@@ -154,7 +157,7 @@ POOL_STAGES: dict[str, Stage] = {
             shown="always",
             inputs_of=lambda pool: ("answers", "scores") if pool.collected else (),
             settings_of=_split_settings,
-            code_of=lambda pool: (catalog.sources()[pool.source.kind].module,),
+            code_of=lambda pool: (sources()[pool.source.kind].module,),
             files=lambda pool_file: {} if pool_file.pool.collected else pool_file.external_files(),
         ),
         Stage("splits", ("outcomes",), ("split", "shift", "accept"), checks=True, shown="always"),
@@ -228,8 +231,8 @@ def _derived(pool: ModelPool) -> dict[str, Any]:
     """Settings read off the stress condition: what it does to the splits and to offline labels."""
     condition = pool.replay.condition
     return {
-        "shift": condition if catalog.condition_that_changes(condition, "splits") else "none",
-        "labels": condition if catalog.condition_that_changes(condition, "labels") else "true",
+        "shift": condition if condition_that_changes(condition, "splits") else "none",
+        "labels": condition if condition_that_changes(condition, "labels") else "true",
     }
 
 
@@ -250,7 +253,7 @@ class Target:
     @property
     def name(self) -> str:
         """Name in records and messages, such as `splits` or `replay/cabs_d_linear__literal`."""
-        return self.stage if self.policy is None else f"replay/{catalog.asset_name(self.policy)}"
+        return self.stage if self.policy is None else f"replay/{asset_name(self.policy)}"
 
     @property
     def partition(self) -> str:
@@ -267,7 +270,7 @@ class Target:
         """Where the artifact lies in the store."""
         if self.policy is None:
             return (self.stage, self.pool.name)
-        return ("replay", self.pool.name, rho_key(self.rho or 0.0), catalog.asset_name(self.policy))
+        return ("replay", self.pool.name, rho_key(self.rho or 0.0), asset_name(self.policy))
 
     @property
     def config(self) -> dict[str, Any]:
@@ -302,7 +305,7 @@ def stage_modules(name: str) -> tuple[str, ...]:
 
 def policy_modules(policy: str) -> tuple[str, ...]:
     """Modules from which the code version of a policy's replay starts: the engine, the policy's own."""
-    return (REPLAY.module, catalog.policy_record(policy).path.partition(":")[0])
+    return (REPLAY.module, policy_record(policy).path.partition(":")[0])
 
 
 @cache
@@ -317,10 +320,10 @@ def policy_code_version(policy: str) -> str:
     return code_version(
         policy_modules(policy),
         COVERED,
-        extra=(*catalog.split_name(policy), *map(str, catalog.name_and_options(policy)[1].items())),
+        extra=(*split_name(policy), *map(str, name_and_options(policy)[1].items())),
     )
 
 
 def _tuned_version(policy: str) -> str:
     """Code version of a policy, and the grid that it is tuned over."""
-    return f"{policy_code_version(policy)} {stable_hash(catalog.policy_record(policy).tuning, 12)}"
+    return f"{policy_code_version(policy)} {stable_hash(policy_record(policy).tuning, 12)}"

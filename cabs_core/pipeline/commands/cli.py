@@ -35,7 +35,7 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     requests_per_month: 100000'; 'latency: 2s, share: 0.95'; and combinations.
     """
     from cabs_core.base.errors import ProvenanceError
-    from cabs_core.data.pools import find_pool
+    from cabs_core.data.pools.find import find_pool
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_core.pipeline.pages import REPORTS, page_parts
     from cabs_core.pipeline.standing import older_data
@@ -151,7 +151,7 @@ def evaluate(
     """
     import pyarrow.parquet as pq
 
-    from cabs_core.base.catalog import check_policy_name
+    from cabs_core.base.catalog.policies import check_policy_name
     from cabs_core.pipeline.artifacts import make_artifact
     from cabs_core.pipeline.stages.off_policy import ESTIMATES
     from cabs_core.router.policies_on_log import evaluate_pool, logged_decisions
@@ -257,7 +257,7 @@ def fetch(name: str) -> None:
     is not downloaded again; `cabs run` then needs no network. For a table that you supply, says where it must
     be.
     """
-    from cabs_core.base.catalog import sources
+    from cabs_core.base.catalog.sources import sources
     from cabs_core.base.hashing import hash_file
     from cabs_core.data.pools.registry import active_pool
     from cabs_core.data.tables.files import files_of

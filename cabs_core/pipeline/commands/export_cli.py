@@ -118,10 +118,10 @@ def export(
     import tempfile
 
     from cabs_core.base.atomic import check_replaceable, write_text
-    from cabs_core.base.catalog import policy_record
+    from cabs_core.base.catalog.policies import policy_record
     from cabs_core.data.pool_files.rhos import dollars
-    from cabs_core.router import promote, read_manifest
-    from cabs_core.router.bundle import HELD_OUT, contents_of
+    from cabs_core.router.bundle import HELD_OUT, contents_of, read_manifest
+    from cabs_core.router.promotion import promote
     from cabs_core.router.remote import publish
 
     if name and pool and name != pool:
@@ -267,11 +267,10 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
 
 def _measured(
     pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool
-) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+) -> tuple[Callable[..., object], Callable[[dict[str, Any]], Path | None]]:
     """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
     from cabs_core.base.errors import ProvenanceError
-    from cabs_core.router import build_bundle
-    from cabs_core.router.build import BUNDLE
+    from cabs_core.router.build import BUNDLE, build_bundle
 
     if pool is None:
         raise click.UsageError(
@@ -299,7 +298,7 @@ def _measured(
 
 def _cold(
     models: Path | None, name: str | None, encoder: str
-) -> tuple[Callable[..., None], Callable[[dict[str, Any]], Path | None]]:
+) -> tuple[Callable[..., object], Callable[[dict[str, Any]], Path | None]]:
     """The same of models and prices alone; there is none that was made before."""
     from cabs_core.data.endpoints.upstreams import load_upstreams
     from cabs_core.router.cold import build_cold

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cabs_core.base.catalog import REGIMES, check_policy_name, regime_of
+from cabs_core.base.catalog.policies import check_policy_name
+from cabs_core.base.catalog.regimes import REGIMES, regime_of
 from cabs_core.base.errors import PoolError
 from cabs_core.data.pools.completion import complete_policies, complete_pool
 
@@ -46,7 +47,7 @@ policies_option = click.option(
 
 def chain_of(pool: str) -> Chain:
     """The chain of a pool, retired or not, over this machine's artifacts."""
-    from cabs_core.data.pools import find_pool  # noqa: PLC0415  (`cabs --help` is quick)
+    from cabs_core.data.pools.find import find_pool  # noqa: PLC0415  (`cabs --help` is quick)
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain  # noqa: PLC0415  (the same)
 
     return Chain(ArtifactStore(), find_pool(pool))

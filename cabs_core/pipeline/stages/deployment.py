@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, ProvenanceError, RouterError
 from cabs_core.base.hashing import prompt_hash

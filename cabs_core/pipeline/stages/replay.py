@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog import condition_that_changes
+from cabs_core.base.catalog.conditions import condition_that_changes
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.statistics import crossed_error
 from cabs_core.base.utility import clipped_utility

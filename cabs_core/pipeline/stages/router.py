@@ -18,7 +18,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import EncoderError, PolicyError, RouterError
 from cabs_core.base.threads import one_torch_thread
 from cabs_core.data.inputs import outcomes_of, plain, split_of, tuned_options
-from cabs_core.evaluation.metrics import latency_percentiles
+from cabs_core.evaluation.metrics.routing import latency_percentiles
 from cabs_core.evaluation.replay import latency as online_calls
 from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.router.budget import replay_budgets

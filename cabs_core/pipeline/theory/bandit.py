@@ -11,8 +11,9 @@ import math
 
 import numpy as np
 
-from cabs_core.algorithms.regression import dot, observe, start_inverse
-from cabs_core.algorithms.solver import make_workspace, solve_kernel
+from cabs_core.algorithms.regression.ridge import dot, observe, start_inverse
+from cabs_core.algorithms.solver.api import make_workspace
+from cabs_core.algorithms.solver.workspace import solve_kernel
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.threads import one_blas_thread
 

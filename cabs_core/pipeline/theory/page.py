@@ -9,8 +9,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from cabs_core.report.plots import Figure, FigureTable, render_page
 from cabs_core.report.plots.charts import encodings
+from cabs_core.report.plots.figure import Figure, FigureTable
+from cabs_core.report.plots.page import render_page
 from cabs_core.report.plots.theme import default_styles
 
 TEMPLATES = Path(__file__).parent / "templates"

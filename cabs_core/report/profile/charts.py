@@ -6,9 +6,9 @@ import pandas as pd
 
 from cabs_core.base.statistics import mean_error
 from cabs_core.data.outcomes import Outcomes
-from cabs_core.evaluation.metrics import pareto_mask
-from cabs_core.report.plots import Figure, FigureTable, heatmap, lines, points
-from cabs_core.report.plots.charts import NARROW, short
+from cabs_core.evaluation.metrics.frontier import pareto_mask
+from cabs_core.report.plots.charts import NARROW, heatmap, lines, points, short
+from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.plots.theme import default_styles
 from cabs_core.report.tables import signed_text
 

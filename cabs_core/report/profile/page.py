@@ -15,7 +15,7 @@ from cabs_core.data.outcomes import Outcomes, published_means
 from cabs_core.data.outcomes.gaps import gaps_text
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.validation.alignment import Blocks, correlation_blocks
-from cabs_core.report.plots import render_page
+from cabs_core.report.plots.page import render_page
 from cabs_core.report.profile import charts
 
 _TEMPLATE = Path(__file__).with_name("profile.html.j2")

@@ -25,7 +25,7 @@ from cabs_core import (
     synthetic_problem,
 )
 from cabs_core.algorithms.policies import classes
-from cabs_core.base.catalog import policies as catalog_policies
+from cabs_core.base.catalog.policies import policies as catalog_policies
 from cabs_core.base.errors import DataError, PolicyError
 from cabs_core.evaluation.replay import ReplayProblem, replay
 

@@ -24,7 +24,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.gap import Bounded, decide, estimate
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import saving_span, saving_text
-from dbt_like_sql import build_all
+from dbt_like_sql.execute import build_all
 
 RHOS = (0, 300, 500, 900)
 

@@ -22,7 +22,7 @@ from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
 from cabs_core.report.sections import efficiency, utility
 from cabs_core.report.tables import PageTable, estimate, number, percent, words
-from dbt_like_sql import build_all
+from dbt_like_sql.execute import build_all
 
 
 class Outline(HTMLParser):

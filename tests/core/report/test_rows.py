@@ -23,7 +23,8 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS
 from cabs_core.report.rows import FIGURES, figure_in_mart, figure_of, rows_of
-from dbt_like_sql import build_all, list_models
+from dbt_like_sql.execute import build_all
+from dbt_like_sql.project import list_models
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from fake_replays import fake_pool, write_pool
 from cabs_core.base.errors import ResultError
 from cabs_core.report import build_leaderboard, build_report
 from cabs_core.report.data import PoolData
-from dbt_like_sql import build_all
+from dbt_like_sql.execute import build_all
 
 
 @pytest.mark.slow

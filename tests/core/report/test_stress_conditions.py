@@ -8,7 +8,8 @@ import pytest
 from fake_replays import fake_pool, write_pool
 
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import CONDITIONS, asset_name
+from cabs_core.base.catalog.conditions import CONDITIONS
+from cabs_core.base.catalog.policies import asset_name
 from cabs_core.data.outcomes.conditions import NOISE
 from cabs_core.evaluation.replay import conditions
 from cabs_core.evaluation.replay.storage import save_replay_result
@@ -17,7 +18,7 @@ from cabs_core.report import build_leaderboard, build_report
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence, routing_by_task, single_models
 from cabs_core.report.names import condition_name, condition_text
-from dbt_like_sql import build_all
+from dbt_like_sql.execute import build_all
 
 SAYS = "Stress test, delayed rewards: rewards come 1 to 200 rounds late, and 1 in 10 never."
 

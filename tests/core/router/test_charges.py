@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import RouterError
-from cabs_core.router import Router
 from cabs_core.router.charges import LARGEST, PRIOR, Charges, Prices
+from cabs_core.router.router import Router
 
 TEXT = "How many legs do three spiders have together?"
 

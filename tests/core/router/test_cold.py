@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.pipeline.commands.export_cli import export
-from cabs_core.router import Router, read_manifest
+from cabs_core.router.bundle import read_manifest
 from cabs_core.router.cold import build_cold
 from cabs_core.router.decidable import FEWEST, in_words, reach
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.price_prior import HIGHEST, LOWEST, prior_scores
+from cabs_core.router.router import Router
 
 URL = "http://127.0.0.1:1/v1"
 MODELS = {

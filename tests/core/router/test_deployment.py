@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.algorithms.oracles import Oracles
+from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.base.errors import EncoderError, ProvenanceError
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.pipeline.artifacts import make_artifact
@@ -22,8 +22,9 @@ from cabs_core.pipeline.router_findings import verdicts
 from cabs_core.pipeline.stages.deployment import deploy, held_out_rows
 from cabs_core.pipeline.stages.router import RouterSummary, examine_again
 from cabs_core.pipeline.stages.router import test_prompts as prompts_of
-from cabs_core.router import Router, read_manifest, roll_back
-from cabs_core.router.bundle import prompt_hashes, seen_prompts
+from cabs_core.router.bundle import prompt_hashes, read_manifest, seen_prompts
+from cabs_core.router.promotion import roll_back
+from cabs_core.router.router import Router
 from cabs_dagster.checks import deployment_results
 from cabs_dagster.instance import open_instance
 from cabs_dagster.sensors import problems_of

@@ -11,10 +11,11 @@ from tests_support import event_row
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.bills import read_invoice
-from cabs_core.data.events.log import BUDGET
-from cabs_core.router import EventLog, Router, promote
+from cabs_core.data.events.log import BUDGET, EventLog
 from cabs_core.router.doctor import examine
 from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.promotion import promote
+from cabs_core.router.router import Router
 
 
 @pytest.fixture

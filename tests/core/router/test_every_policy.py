@@ -12,8 +12,9 @@ from cabs_core.algorithms.policies.static import Carrot
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import policies
 from cabs_core.base.errors import PolicyError, RouterError
-from cabs_core.router import Router, choose_policy
+from cabs_core.router.build import choose_policy
 from cabs_core.router.policies_on_log import as_table, evaluate_pool, read_decisions
+from cabs_core.router.router import Router
 
 
 def test_a_policy_that_fails_is_an_error_of_its_own(monkeypatch, pool, artifacts) -> None:

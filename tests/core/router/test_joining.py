@@ -14,10 +14,13 @@ from click.testing import CliRunner
 
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.base.errors import DataError, RouterError
-from cabs_core.evaluation.ope import LoggedData, evaluate, read_events
-from cabs_core.router import EventLog, Router, roll_back
+from cabs_core.data.events.log import EventLog
+from cabs_core.evaluation.ope.data import LoggedData, read_events
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.joining import Scored, add_model, remove_model
+from cabs_core.router.promotion import roll_back
+from cabs_core.router.router import Router
 from cabs_core.router.scored_table import read_scored
 
 LEARNING = ["lin_ts", "lin_ucb", "cabs_c_linear", "hier_mix", "pareto_bandit", "neural_ucb"]

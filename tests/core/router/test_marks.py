@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError, RouterError
+from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes.from_logs import event_frame
-from cabs_core.evaluation.ope import read_events
-from cabs_core.router import EventLog, Router
+from cabs_core.evaluation.ope.data import read_events
 from cabs_core.router.decidable import reach
 from cabs_core.router.doctor import examine
 from cabs_core.router.marks import QUEUE, evened, mark, queue
+from cabs_core.router.router import Router
 from cabs_dagster.cli import main
 
 SHARE = 0.2

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from server_support import ASK, client
 
 from cabs_core.base.errors import RouterError
-from cabs_core.router import Pacer, Router, read_manifest
+from cabs_core.router.bundle import read_manifest
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.options import RouterOptions
-from cabs_core.router.pacer import highest_rho
+from cabs_core.router.pacer import Pacer, highest_rho
+from cabs_core.router.router import Router
 from cabs_server.cli import serve
 
 

@@ -14,7 +14,8 @@ from server_support import wait
 from starlette.testclient import TestClient
 
 from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
-from cabs_core.router import read_manifest, remote
+from cabs_core.router import remote
+from cabs_core.router.bundle import read_manifest
 from cabs_core.router.remote import Follower, fetch, fetch_or_keep, local_folder, publish
 from cabs_server.app import make_app
 from cabs_server.main import main

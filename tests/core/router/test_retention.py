@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import LogError, RouterError
+from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.retention import compact, retract
-from cabs_core.evaluation.ope import read_events
-from cabs_core.router import EventLog, Router
+from cabs_core.evaluation.ope.data import read_events
+from cabs_core.router.router import Router
 from cabs_dagster.cli import main
 
 SLOW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -18,7 +18,7 @@ from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.base.errors import RouterError
 from cabs_core.base.units import SECONDS_PER_DAY
-from cabs_core.router import Router
+from cabs_core.router.router import Router
 
 
 def state(policy):

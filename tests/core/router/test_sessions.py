@@ -13,8 +13,9 @@ from server_support import client, log, settle
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.request import LONGEST, ChatRequest, session_key
 from cabs_core.data.events.retention import compact
-from cabs_core.evaluation.ope import read_events
-from cabs_core.router import Router, options, sessions
+from cabs_core.evaluation.ope.data import read_events
+from cabs_core.router import options, sessions
+from cabs_core.router.router import Router
 from cabs_core.router.sessions import route_conversation
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:"}}

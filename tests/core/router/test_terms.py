@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from cabs_core.base.errors import RouterError
-from cabs_core.evaluation.ope import evaluate, read_events
-from cabs_core.router import Router
+from cabs_core.evaluation.ope.data import read_events
+from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.router.router import Router
 from cabs_core.router.terms import Terms
 
 

@@ -10,7 +10,11 @@ import pytest
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError
-from cabs_core.router import Router, build_bundle, check_bundle_matches_replay, read_manifest, write_encoder
+from cabs_core.router import write_encoder
+from cabs_core.router.build import build_bundle
+from cabs_core.router.bundle import read_manifest
+from cabs_core.router.checks import check_bundle_matches_replay
+from cabs_core.router.router import Router
 
 
 @pytest.mark.slow

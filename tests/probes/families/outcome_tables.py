@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.data.outcomes import Outcomes, load_outcomes
-from cabs_core.data.pools import load_pool_file
+from cabs_core.data.pools.find import load_pool_file
 
 COUNT, QUICK = 6000, 150
 

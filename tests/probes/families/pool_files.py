@@ -12,7 +12,7 @@ from pathlib import Path
 from cabs_core.base.errors import CabsError, PoolError
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pool_files import parse_rho_key, rho_key
-from cabs_core.data.pools import list_pools, load_pool_file
+from cabs_core.data.pools.find import list_pools, load_pool_file
 
 COUNT, QUICK = 6000, 150
 

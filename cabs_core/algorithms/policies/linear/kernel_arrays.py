@@ -8,7 +8,7 @@ from typing import NamedTuple, get_type_hints
 
 import numpy as np
 
-from cabs_core.algorithms.solver import make_workspace
+from cabs_core.algorithms.solver.api import make_workspace
 
 EPSILON_GREEDY, SQUARE_CB, LIN_UCB, LIN_TS, CABS_C = 0, 1, 2, 3, 4
 KINDS = {

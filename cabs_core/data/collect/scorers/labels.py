@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, listed
-from cabs_core.data.tables import flat_chats, number_column, open_table
+from cabs_core.data.tables import open_table
+from cabs_core.data.tables.cells import flat_chats, number_column
 
 ITEM, SCORE = "item", "score"
 

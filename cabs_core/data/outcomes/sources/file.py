@@ -13,7 +13,9 @@ from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes.raw import JUDGE, RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.sections import Columns
-from cabs_core.data.tables import Table, open_table, prompt_column
+from cabs_core.data.tables import open_table
+from cabs_core.data.tables.cells import prompt_column
+from cabs_core.data.tables.table import Table
 
 #: columns that are the same in every row of a query, or of a model
 _REPEATED = ("query_id", "prompt", "model", "task", "split", "session")

@@ -20,7 +20,7 @@ from cabs_core.data.outcomes.sources.converted import converted_path
 from cabs_core.data.outcomes.table import text_array
 from cabs_core.data.outcomes.unpickle import PANDAS_GLOBALS, restricted_load
 from cabs_core.data.pool_files.sections import Source
-from cabs_core.data.tables import Place, number_column, text_column
+from cabs_core.data.tables.cells import Place, number_column, text_column
 
 FILE = RemoteFile(
     name="routerbench_0shot.pkl",

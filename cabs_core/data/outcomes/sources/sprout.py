@@ -15,7 +15,7 @@ from cabs_core.data.outcomes.download import RemoteFile, VerifiedFile, fetch
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import text_array
 from cabs_core.data.pool_files.sections import Source
-from cabs_core.data.tables import Place, number_column
+from cabs_core.data.tables.cells import Place, number_column
 
 REPO = "CARROT-LLM-Routing/SPROUT"
 FILES = {

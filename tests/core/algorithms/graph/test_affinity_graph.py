@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.graph import GRAPHS, edge_probabilities, keep_large_deltas, sample_graph
+from cabs_core.algorithms.graph.affinity import GRAPHS, edge_probabilities, sample_graph
+from cabs_core.algorithms.graph.pruning import keep_large_deltas
 from cabs_core.base.streams import stream_keys
 
 

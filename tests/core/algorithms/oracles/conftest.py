@@ -58,7 +58,7 @@ def data() -> Data:
 @pytest.fixture(scope="session")
 def auto(data):
     """Oracles of kind auto, trained once."""
-    from cabs_core.algorithms.oracles import train_oracles
+    from cabs_core.algorithms.oracles.train import train_oracles
     from cabs_core.data.pool_files.sections import Oracle
 
     return train_oracles(

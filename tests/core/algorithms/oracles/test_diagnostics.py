@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from cabs_core.algorithms.oracles import diagnose
-from cabs_core.algorithms.oracles.diagnostics import calibration, rank_correlation, row_pair_errors
+from cabs_core.algorithms.oracles.diagnostics import calibration, diagnose, rank_correlation, row_pair_errors
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.algorithms.oracles.propagation import CorrelationPropagation, deltas_from_surrogates
-from cabs_core.algorithms.predictors import CostPredictor
-from cabs_core.algorithms.predictors.costs import ContextCostPredictor
+from cabs_core.algorithms.predictors.costs import ContextCostPredictor, CostPredictor
 from cabs_core.algorithms.predictors.features import PcaFeatures, length_features
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cabs_core.algorithms.oracles import Oracles, build_problems, train_oracles
 from cabs_core.algorithms.oracles.from_arrays import problems_from_arrays
-from cabs_core.algorithms.oracles.train import blend_share, pair_error
-from cabs_core.algorithms.predictors import KernelPredictor
+from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import blend_share, pair_error, train_oracles
+from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
 from cabs_core.base.errors import DataError, PolicyError, PoolError, ProvenanceError
 from cabs_core.data.outcomes import outcomes_under, split_under, splits
 from cabs_core.data.pool_files.sections import Features, Oracle, Source, Split

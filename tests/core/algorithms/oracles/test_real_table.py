@@ -8,7 +8,7 @@ from benchmarks.oracles import compare
 from benchmarks.study_plan import Setup
 from benchmarks.study_problems import set_up
 from cabs_core.data.outcomes import load_outcomes
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 
 pytestmark = pytest.mark.data
 

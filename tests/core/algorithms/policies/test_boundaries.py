@@ -21,7 +21,8 @@ from cabs_core.algorithms.policies.requests import Reads
 from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import STREAM_CONDITIONS, all_policies
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
+from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.errors import CabsError, DataError, PolicyError
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.engine import make_stream

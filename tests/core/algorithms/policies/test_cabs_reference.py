@@ -8,7 +8,7 @@ import pytest
 
 from cabs_core.algorithms.policies import Request, build_policy, reference
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.algorithms.solver import solve_exploration
+from cabs_core.algorithms.solver.api import solve_exploration
 from cabs_core.algorithms.solver.program import objective
 from cabs_core.base.compiled.rng import GRAPH, uniform
 from cabs_core.base.errors import PolicyError

@@ -167,7 +167,8 @@ def test_more_than_two_experts(problem):
 
 
 def test_static_policies_online(problem, tmp_path):
-    from cabs_core.algorithms.predictors import CostPredictor, make_score_predictor
+    from cabs_core.algorithms.predictors import make_score_predictor
+    from cabs_core.algorithms.predictors.costs import CostPredictor
 
     offline = Offline(problem.offline_contexts, problem.offline_scores, problem.offline_costs, RHO)
     single = build_policy("best_single", arms=problem.arms, rho=RHO, offline=offline)

@@ -10,7 +10,7 @@ import pytest
 
 from cabs_core.algorithms.policies import build_policy, load_policy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import random_key
+from cabs_core.base.catalog.policies import random_key
 from cabs_core.base.streams import stream_keys
 from cabs_core.evaluation.replay.engine import make_stream
 

@@ -10,7 +10,7 @@ from cabs_core.algorithms.policies import Choice, Policy
 from cabs_core.algorithms.policies.requests import Reads
 from cabs_core.algorithms.policies.static import Carrot
 from cabs_core.algorithms.policies.uniform import RandomPolicy
-from cabs_core.base.catalog import all_policies, policies, split_name
+from cabs_core.base.catalog.policies import all_policies, policies, split_name
 from cabs_core.base.errors import PolicyError
 
 #: options that keep networks small

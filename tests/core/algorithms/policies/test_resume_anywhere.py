@@ -16,7 +16,8 @@ from cabs_core.algorithms.policies import build_policy, load_policy
 from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import STREAM_CONDITIONS, all_policies
+from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
+from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.evaluation.replay.conditions import stream_condition
 from cabs_core.evaluation.replay.engine import make_stream

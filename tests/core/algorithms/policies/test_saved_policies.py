@@ -16,7 +16,7 @@ from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.ledger import Ledger
 from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.policies.saving import sound
-from cabs_core.base.catalog import all_policies
+from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.errors import PolicyError, ProvenanceError
 
 

@@ -7,14 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.predictors import (
-    CostPredictor,
-    KnnPredictor,
-    RidgePredictor,
-    load_score_predictor,
-    make_score_predictor,
-)
+from cabs_core.algorithms.predictors import load_score_predictor, make_score_predictor
+from cabs_core.algorithms.predictors.costs import CostPredictor
 from cabs_core.algorithms.predictors.neighbour_lists import nearest
+from cabs_core.algorithms.predictors.simple import KnnPredictor, RidgePredictor
 from cabs_core.base.errors import DataError, PolicyError, ProvenanceError
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.regression import observe, product, quadratic, start_inverse, warm_start
+from cabs_core.algorithms.regression.ridge import observe, product, quadratic, start_inverse, warm_start
 
 
 @given(st.integers(1, 9), st.integers(0, 60), st.floats(0.01, 100), st.integers(0, 10_000))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.solver_instances import mixed_batch
-from cabs_core.algorithms.solver import SolverError, solve_exploration
+from cabs_core.algorithms.solver.api import solve_exploration
+from cabs_core.algorithms.solver.checks import SolverError
 from cabs_core.algorithms.solver.program import certificate, objective
 from cabs_core.base.errors import CabsError
 

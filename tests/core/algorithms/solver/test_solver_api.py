@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cabs_core.algorithms.solver import (
-    SolverError,
-    make_workspace,
-    solve_exploration,
-    solve_exploration_batch,
-    solve_kernel,
-)
+from cabs_core.algorithms.solver.api import make_workspace, solve_exploration, solve_exploration_batch
+from cabs_core.algorithms.solver.checks import SolverError
+from cabs_core.algorithms.solver.workspace import solve_kernel
 
 
 def test_batch_is_the_same_as_one_by_one():

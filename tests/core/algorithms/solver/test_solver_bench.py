@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.solver_instances import GRAPHS, LOSSES, mixed_batch, random_graph, random_losses
 from benchmarks.speed import solver as solver_bench
-from cabs_core.algorithms.solver import solve_exploration
+from cabs_core.algorithms.solver.api import solve_exploration
 
 
 def test_families_are_named_and_valid():

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from benchmarks.solver_instances import bernoulli_batch, mixed_batch
-from cabs_core.algorithms.solver import make_workspace, solve_exploration_batch, solve_kernel
 from cabs_core.algorithms.solver import workspace as layout
+from cabs_core.algorithms.solver.api import make_workspace, solve_exploration_batch
+from cabs_core.algorithms.solver.workspace import solve_kernel
 
 K = 8
 
@@ -130,7 +131,7 @@ def test_works_where_no_cache_can_be_written(tmp_path):
         "import numba.core.caching as c\n"
         "def refuse(*a, **k): raise OSError('read-only')\n"
         "c._CacheLocator.ensure_cache_path = refuse\n"
-        "from cabs_core.algorithms.solver import solve_exploration\n"
+        "from cabs_core import solve_exploration\n"
         "s = solve_exploration([0.0, 1.0], [[1, 0], [0, 1]], 10.0)\n"
         "assert s.certified and abs(s.objective - 0.1) < 1e-8\n"
     )
@@ -150,7 +151,7 @@ def test_a_cache_in_a_read_only_image_is_used(tmp_path):
         "os.access = lambda path, mode: (may_write or str(path) != folder) and real(path, mode)\n"
         "import numba.core.config as c\n"
         "from cabs_core.base.compiled.jit import share_compiled\n"
-        "from cabs_core.algorithms.solver import solve_exploration\n"
+        "from cabs_core import solve_exploration\n"
         "before = share_compiled()\n"
         "assert solve_exploration([0.0, 1.0], [[1, 0], [0, 1]], 10.0).certified\n"
         "print(before, c.CACHE_DIR)\n"

@@ -17,15 +17,10 @@ from benchmarks.solver_instances import (
     random_graph,
     random_losses,
 )
-from cabs_core.algorithms.solver import (
-    make_workspace,
-    solve_exploration,
-    solve_exploration_batch,
-    solve_kernel,
-)
+from cabs_core.algorithms.solver.api import make_workspace, solve_exploration, solve_exploration_batch
 from cabs_core.algorithms.solver.program import certificate, objective
 from cabs_core.algorithms.solver.reference import CvxpyParametric, cvxpy_paper
-from cabs_core.algorithms.solver.workspace import FALLBACK, PRIMARY
+from cabs_core.algorithms.solver.workspace import FALLBACK, PRIMARY, solve_kernel
 
 # K with a kernel of its own in this file: compiling one takes seconds where no cache exists.
 SIZES = (1, 2, 5, 8, 15)

@@ -6,21 +6,20 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from cabs_core.algorithms.policies import POLICIES, policy_class
-from cabs_core.base.catalog import (
-    PRESET_TEXT,
-    PolicyRecord,
+from cabs_core.base.catalog import plugins
+from cabs_core.base.catalog.policies import (
     all_policies,
     asset_name,
     families,
-    plugins,
     policies,
     policy_description,
     policy_label,
     policy_table,
     random_key,
-    regime_of,
     split_name,
 )
+from cabs_core.base.catalog.policy_record import PRESET_TEXT, PolicyRecord
+from cabs_core.base.catalog.regimes import regime_of
 
 TOY = PolicyRecord("toy", family="static", path="toy:Toy", title="Toy", description="a toy.")
 

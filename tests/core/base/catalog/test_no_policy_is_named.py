@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.base.catalog import policies, policy_record
+from cabs_core.base.catalog.policies import policies, policy_record
 from cabs_core.base.errors import PolicyError
 
 ROOT = Path(__file__).parents[4]

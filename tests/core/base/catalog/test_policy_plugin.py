@@ -13,7 +13,7 @@ TOY = '''
 """Always the cheapest arm, and what the catalog says about it."""
 import numpy as np
 
-from cabs_core.base.catalog import PolicyRecord
+from cabs_core.base.catalog.policy_record import PolicyRecord
 
 
 def __getattr__(name):
@@ -54,13 +54,13 @@ from pathlib import Path
 sys.path.insert(0, "tests")
 from fake_replays import fake_pool
 
-from cabs_core.base.catalog import all_policies, policy_label
+from cabs_core.base.catalog.policies import all_policies, policy_label
 from cabs_core.algorithms.policies import POLICIES
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.storage import save_replay_result
 from cabs_core.report import build_report
-from dbt_like_sql import build_all
+from dbt_like_sql.execute import build_all
 from dbt_like_sql.execute import read_model
 
 assert all_policies()[-1] == "cheapest" and POLICIES["cheapest"].__name__ == "Cheapest"

@@ -15,7 +15,8 @@ import hashlib
 
 import numpy as np
 
-from cabs_core.base.catalog import EncoderRecord, SourceRecord
+from cabs_core.base.catalog.encoders import EncoderRecord
+from cabs_core.base.catalog.sources import SourceRecord
 
 SOURCE = SourceRecord("coins", path="toy_parts:read_coins", description="flipped coins.")
 ENCODER = EncoderRecord(
@@ -69,10 +70,11 @@ from pathlib import Path
 import numpy as np
 
 from cabs_core.pipeline.artifacts.stages import Target, stage_code_version
-from cabs_core.base.catalog import encoders, sources
+from cabs_core.base.catalog.encoders import encoders
+from cabs_core.base.catalog.sources import sources
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.outcomes import load_outcomes, make_splits
-from cabs_core.data.pools import load_pool_file
+from cabs_core.data.pools.find import load_pool_file
 from cabs_core.report.names import encoder_label
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.write_encoder import write_fitted

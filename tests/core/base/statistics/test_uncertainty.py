@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.base import statistics
-from cabs_core.evaluation import metrics
+from cabs_core.evaluation.metrics import frontier
 
 
 def test_standard_error_by_hand():
@@ -306,17 +306,17 @@ def test_holm_keeps_the_chance_of_any_false_finding():
 
 def test_aiq_error_vanishes_without_spread_and_grows_with_it():
     costs = np.tile([[1.0], [3.0]], (1, 200))
-    flat = metrics.aiq_bootstrap_se(costs, np.tile([[0.4], [0.8]], (1, 200)), 1, 3)
+    flat = frontier.aiq_bootstrap_se(costs, np.tile([[0.4], [0.8]], (1, 200)), 1, 3)
     rng = np.random.default_rng(0)
     scores = (rng.random((2, 200)) < [[0.4], [0.8]]).astype(float)
-    spread = metrics.aiq_bootstrap_se(costs, scores, 1, 3)
+    spread = frontier.aiq_bootstrap_se(costs, scores, 1, 3)
     # two independent means of 200 coin flips, averaged: sqrt(.24 + .16) / 2 / sqrt(200) = .022
     assert flat == pytest.approx(0, abs=1e-9) and spread == pytest.approx(0.022, abs=0.005)
-    weighted = metrics.aiq_bootstrap_se(costs, scores, 1, 3, plays=np.full((2, 200), 7.0))
+    weighted = frontier.aiq_bootstrap_se(costs, scores, 1, 3, plays=np.full((2, 200), 7.0))
     assert weighted == pytest.approx(spread, rel=1e-3)
-    assert np.isnan(metrics.aiq_bootstrap_se(costs[:, :1], scores[:, :1], 1, 3))
+    assert np.isnan(frontier.aiq_bootstrap_se(costs[:, :1], scores[:, :1], 1, 3))
     with pytest.raises(ValueError, match="rhos, n"):
-        metrics.aiq_bootstrap_se(costs, scores[:1], 1, 3)
+        frontier.aiq_bootstrap_se(costs, scores[:1], 1, 3)
 
 
 def test_a_tail_is_seen_without_its_largest_draws():

@@ -10,7 +10,7 @@ from cabs_assets.data import answers, scores
 from click.testing import CliRunner
 from collect_support import Running, write_pool
 
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.commands.collect_cli import collect
 from cabs_dagster.build import build_defs
 from cabs_dagster.checks import OF_POOLS

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from cabs_core.base.catalog import encoders
+from cabs_core.base.catalog.encoders import encoders
 from cabs_core.base.errors import EncoderError
 from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.encoders.resolve import resolve, transformer_files

@@ -10,7 +10,8 @@ import pytest
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
-from cabs_core.evaluation.ope import evaluate, read_table
+from cabs_core.evaluation.ope.data import read_table
+from cabs_core.evaluation.ope.evaluate import evaluate
 
 CASES = Path(__file__).with_name("cases")
 COLUMNS = {

@@ -35,7 +35,7 @@ def hub(cabs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.fixture
 def pool_file(tmp_path: Path):
     """Make a pool file from fields, beside which relative table paths are found."""
-    from cabs_core.data.pools import load_pool_file
+    from cabs_core.data.pools.find import load_pool_file
 
     def make(**fields: Any):
         path = tmp_path / "mine.yaml"

@@ -11,7 +11,7 @@ from cabs_core.data.outcomes.load import apply_pool
 from cabs_core.data.outcomes.sources.demo_prompts import FAMILIES, SKILLS, generate_prompts, topic_count
 from cabs_core.data.outcomes.sources.synthetic import synthetic_raw
 from cabs_core.data.pool_files.sections import Source
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.data.validation.alignment import text_features
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.base.utility import clipped_utility

@@ -13,7 +13,7 @@ from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.outcomes.conditions import routed_outcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.config import ModelPool
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.conditions import in_time
 

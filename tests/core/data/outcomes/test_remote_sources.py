@@ -21,7 +21,7 @@ from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.data.outcomes.sources import openllm_v2, routerbench, sprout
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.sections import Source
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 
 RNG = np.random.default_rng(3)
 

@@ -14,7 +14,7 @@ from test_file_source import CSV, PARQUET, tidy, write
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import load_outcomes
-from cabs_core.data.tables import Place, number_column
+from cabs_core.data.tables.cells import Place, number_column
 
 
 def plain() -> pd.DataFrame:

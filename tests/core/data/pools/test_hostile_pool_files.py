@@ -11,7 +11,7 @@ import pytest
 
 from cabs_core.base.errors import CabsError, PoolError
 from cabs_core.data.pool_files.plain_yaml import NotPlain, read
-from cabs_core.data.pools import find_pool, list_pools, load_pool_file
+from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 
 FINE = "source: {kind: synthetic}\n"
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(

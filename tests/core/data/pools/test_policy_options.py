@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cabs_core import synthetic_problem
 from cabs_core.algorithms.policies import build_policy
-from cabs_core.base.catalog import (
+from cabs_core.base.catalog.policies import (
     asset_name,
     canonical_name,
     name_and_options,
@@ -19,7 +19,7 @@ from cabs_core.base.catalog import (
     with_options,
 )
 from cabs_core.base.errors import PolicyError, PoolError
-from cabs_core.data.pools import load_pool_file
+from cabs_core.data.pools.find import load_pool_file
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.tuning import why_untuned
 from cabs_core.pipeline.artifacts.stages import policy_code_version

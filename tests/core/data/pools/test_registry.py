@@ -8,7 +8,7 @@ import pytest
 from tests_support import chain_of, finished_replay
 
 from cabs_core.base.errors import PoolError
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.data.pools.registry import active_pool, active_pools, add_pool, retired
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.retention import restore_pool, retire_pool

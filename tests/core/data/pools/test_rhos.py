@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from cabs_core.base.errors import PoolError
 from cabs_core.data.pool_files import ModelPool, parse_rho_key, rho_key
 from cabs_core.data.pool_files.rhos import PAPER_GRID, dollars, grid_for_costs, rounded_rho
-from cabs_core.data.pools import find_pool, list_pools, load_pool_file, rhos_from_costs
+from cabs_core.data.pools import rhos_from_costs
+from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 
 RHOS = st.one_of(st.just(0.0), st.floats(1e-6, 1e9), st.integers(1, 10**9).map(float))
 

@@ -19,9 +19,9 @@ from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import load_upstreams
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pool_files import PoolFile, read_pool_file
-from cabs_core.data.tables import Place, prompt_column
+from cabs_core.data.tables.cells import Place, prompt_column
 from cabs_core.data.validation.overview import overview
-from cabs_server.stand_in import upstreams_text
+from cabs_server.stand_in.models import upstreams_text
 from cabs_server.upstreams import remarks
 
 CHATS = [

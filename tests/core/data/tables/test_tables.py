@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.paths import PACKED
-from cabs_core.data.tables import number_column, open_table, read_records, text_column
+from cabs_core.data.tables import open_table
+from cabs_core.data.tables.cells import number_column, text_column
+from cabs_core.data.tables.records import read_records
 
 PROMPTS = ["NA", "null", 'says "hi",\nthen goes', "line\u2028separator and \x85", "é 👍", "=1+1", "None"]
 FRAME = pd.DataFrame({"prompt": PROMPTS, "model": list("ababaab"), "score": [1, 0, 1, 0, 1, 0, 1]})

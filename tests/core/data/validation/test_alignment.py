@@ -12,7 +12,7 @@ import pytest
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 from cabs_core.data.outcomes.sources.openllm_v2 import RUNS, process_order
 from cabs_core.data.pool_files import PoolFile
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.data.validation.alignment import (
     WORD,
     centre_by_task,

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.pools import load_pool_file
+from cabs_core.data.pools.find import load_pool_file
 from cabs_core.data.validation.overview import overview
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.evaluation import metrics
+from cabs_core.evaluation.metrics import frontier
 
 points = st.lists(
     st.tuples(st.floats(0, 10, allow_subnormal=False), st.floats(0, 1, allow_subnormal=False)),
@@ -16,23 +16,25 @@ points = st.lists(
 
 def test_aiq_by_hand():
     # Null router (0, 0) joins the hull: (0,0), (1,.4), (3,.8); over [1, 3] the mean height is (.4 + .8) / 2.
-    assert metrics.aiq([1, 3], [0.4, 0.8], 1, 3) == pytest.approx(0.6)
+    assert frontier.aiq([1, 3], [0.4, 0.8], 1, 3) == pytest.approx(0.6)
     # Over [1, 5] the hull is flat from 3 on: (.6 * 2 + .8 * 2) / 4.
-    assert metrics.aiq([1, 3], [0.4, 0.8], 1, 5) == pytest.approx(0.7)
+    assert frontier.aiq([1, 3], [0.4, 0.8], 1, 5) == pytest.approx(0.7)
     # Over [0.5, 3] it starts on the segment from the null router: ((.2 + .4)/2 * .5 + .6 * 2) / 2.5.
-    assert metrics.aiq([1, 3], [0.4, 0.8], 0.5, 3) == pytest.approx((0.15 + 1.2) / 2.5)
-    assert metrics.aiq([2], [0.5], 2, 2) == pytest.approx(0.5)  # an interval without length: the height there
+    assert frontier.aiq([1, 3], [0.4, 0.8], 0.5, 3) == pytest.approx((0.15 + 1.2) / 2.5)
+    assert frontier.aiq([2], [0.5], 2, 2) == pytest.approx(
+        0.5
+    )  # an interval without length: the height there
 
 
 def test_cost_at_equal_accuracy_by_hand():
     # Hull (1, .4) - (3, .8): .6 is half way, cost 2. Baseline pays 4 for it: half is saved.
-    assert metrics.cost_at_score([1, 3], [0.4, 0.8], 0.6) == pytest.approx(2)
-    assert metrics.cost_saved([1, 3], [0.4, 0.8], 4, 0.6) == pytest.approx(0.5)
-    assert metrics.cost_at_score([1, 3], [0.4, 0.8], 0.3) == pytest.approx(
+    assert frontier.cost_at_score([1, 3], [0.4, 0.8], 0.6) == pytest.approx(2)
+    assert frontier.cost_saved([1, 3], [0.4, 0.8], 4, 0.6) == pytest.approx(0.5)
+    assert frontier.cost_at_score([1, 3], [0.4, 0.8], 0.3) == pytest.approx(
         1
     )  # never below the cheapest point
-    assert np.isnan(metrics.cost_at_score([1, 3], [0.4, 0.8], 0.81))
-    assert np.isnan(metrics.cost_saved([1, 3], [0.4, 0.8], 0.0, 0.6))
+    assert np.isnan(frontier.cost_at_score([1, 3], [0.4, 0.8], 0.81))
+    assert np.isnan(frontier.cost_saved([1, 3], [0.4, 0.8], 0.0, 0.6))
 
 
 @pytest.mark.parametrize(
@@ -40,20 +42,20 @@ def test_cost_at_equal_accuracy_by_hand():
 )
 def test_bad_points_are_refused(costs, scores):
     with pytest.raises(ValueError):
-        metrics.non_decreasing_hull(costs, scores)
+        frontier.non_decreasing_hull(costs, scores)
     with pytest.raises(ValueError):
-        metrics.pareto_mask(costs, scores)
+        frontier.pareto_mask(costs, scores)
 
 
 def test_aiq_refuses_a_reversed_interval():
     with pytest.raises(ValueError, match="cost_min <= cost_max"):
-        metrics.aiq([1], [0.5], 3, 1)
+        frontier.aiq([1], [0.5], 3, 1)
 
 
 @given(points)
 def test_hull_is_above_every_point_concave_and_increasing(p):
     costs, scores = p
-    x, y = metrics.non_decreasing_hull(costs, scores)
+    x, y = frontier.non_decreasing_hull(costs, scores)
     assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
     height = np.interp(costs, x, y)
     assert (height >= scores - 1e-9).all()
@@ -69,14 +71,14 @@ def test_frontier_points_are_exactly_the_undominated(p):
         not any(c <= a and s >= b and (c < a or s > b) for c, s in zip(costs, scores))
         for a, b in zip(costs, scores)
     ]
-    assert metrics.pareto_mask(costs, scores).tolist() == slow
+    assert frontier.pareto_mask(costs, scores).tolist() == slow
 
 
 @given(points, st.floats(0, 5), st.floats(0.1, 5))
 def test_aiq_is_the_mean_height_of_the_hull(p, low, width):
     costs, scores = p
     grid = np.linspace(low, low + width, 20001)
-    heights = metrics.hull_score(costs, scores, grid)
-    value = metrics.aiq(costs, scores, low, low + width)
+    heights = frontier.hull_score(costs, scores, grid)
+    value = frontier.aiq(costs, scores, low, low + width)
     assert value == pytest.approx(heights.mean(), abs=2e-3)
     assert -1e-12 <= value <= scores.max() + 1e-12

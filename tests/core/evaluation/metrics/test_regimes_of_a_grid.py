@@ -7,32 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.base import catalog
+from cabs_core.base.catalog.regimes import REGIMES, is_paper_grid, regime_of, regime_table
 from cabs_core.data.pool_files.rhos import PAPER_GRID
 
 
 @pytest.mark.parametrize("grid", [PAPER_GRID, (0, 300, 900), (750.0,), (0, 250, 500, 750, 1000)])
 def test_parts_of_the_papers_grid_have_the_papers_regimes(grid) -> None:
-    assert catalog.regime_table(grid) == {r: catalog.regime_of(r) for r in grid}
-    assert catalog.is_paper_grid(grid)
+    assert regime_table(grid) == {r: regime_of(r) for r in grid}
+    assert is_paper_grid(grid)
 
 
 @given(st.sets(st.floats(0, 1e6).map(lambda v: round(v, 3)), min_size=1, max_size=40))
 def test_other_grids_are_cut_into_thirds(grid) -> None:
-    table = catalog.regime_table(grid)
+    table = regime_table(grid)
     assert list(table) == sorted(grid)
-    if catalog.is_paper_grid(grid):
+    if is_paper_grid(grid):
         return
-    order = [catalog.REGIMES.index(regime) for regime in table.values()]
+    order = [REGIMES.index(regime) for regime in table.values()]
     assert order == sorted(order)
     counts = np.bincount(order, minlength=3)
     assert counts[0] == counts[2] and abs(counts[1] - counts[0]) <= 1
-    assert all(catalog.regime_of(r, grid) == regime for r, regime in table.items())
+    assert all(regime_of(r, grid) == regime for r, regime in table.items())
 
 
 def test_a_rho_beside_the_grid_has_no_regime() -> None:
     with pytest.raises(ValueError, match="rho 3 is not on the grid"):
-        catalog.regime_of(3, (0, 0.5, 1, 2, 5, 10))
+        regime_of(3, (0, 0.5, 1, 2, 5, 10))
 
 
 def test_the_search_looks_at_every_regime() -> None:

@@ -22,7 +22,8 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 from cabs_core.data.outcomes.from_logs import read_logged
 from cabs_core.data.pool_files.read import read_pool_file
-from cabs_core.evaluation.ope import evaluate, read_table
+from cabs_core.evaluation.ope.data import read_table
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.router.compare_on_log import compare_policies
 from cabs_core.router.policies_on_log import held_out

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cabs_core.base.errors import DataError
-from cabs_core.evaluation.ope import LoggedData, evaluate
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.compare_on_log import compare_policies
 from cabs_core.router.marks import evened
 

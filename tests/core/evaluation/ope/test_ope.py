@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.hashing import prompt_hash
-from cabs_core.evaluation.ope import LoggedData, evaluate, pseudo_outcomes, read_table
+from cabs_core.evaluation.ope.data import LoggedData, read_table
 from cabs_core.evaluation.ope.estimators import direct, doubly_robust, effective_size, snips, weights
+from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.evaluation.ope.intervals import error_of
 from cabs_core.evaluation.ope.models import PENALTY, earlier_model, folds, outcome_model
-from cabs_core.evaluation.ope.training import unseen
+from cabs_core.evaluation.ope.training import pseudo_outcomes, unseen
 
 ARMS = ["a", "b", "c"]
 RHO = 200.0

@@ -24,8 +24,8 @@ from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.commands.cli import evaluate as command
 from cabs_core.pipeline.stages.off_policy import ESTIMATES
 from cabs_core.pipeline.stages.router import test_prompts as prompts_of
-from cabs_core.router import Router
 from cabs_core.router.policies_on_log import evaluate_pool, logged_decisions, probabilities, read_decisions
+from cabs_core.router.router import Router
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 EXPLORES = TINY.replace("lin_ucb]", "ridge]") + (

@@ -86,7 +86,7 @@ def test_every_script_reads_its_own_options_and_is_listed(module, capsys):
 def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
     """The study's features are fitted on the train split alone, as those of a pool's chain are."""
     from cabs_core.data.outcomes import load_outcomes, make_splits
-    from cabs_core.data.pools import find_pool
+    from cabs_core.data.pools.find import find_pool
 
     asked = {}
 

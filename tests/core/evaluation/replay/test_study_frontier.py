@@ -10,7 +10,7 @@ from benchmarks.study_frontier import REPLICATES, FixedModels, combined, lines, 
 from benchmarks.study_plan import Plan
 from benchmarks.study_tables import show, table
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.evaluation.metrics import aiq, cost_saved, hull_score
+from cabs_core.evaluation.metrics.frontier import aiq, cost_saved, hull_score
 
 
 @pytest.fixture(scope="module")

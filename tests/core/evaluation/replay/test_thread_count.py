@@ -11,10 +11,11 @@ SCRIPT = """
 import hashlib
 
 from cabs_core.data.encoders.tfidf import TfidfEncoder
-from cabs_core.algorithms.oracles import build_problems, train_oracles
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.algorithms.policies.linear.bandits import LinearBandit
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 from cabs_core.data.pool_files.sections import Oracle
 from cabs_core.evaluation.replay import replay
 from cabs_core.algorithms.problem.synthetic import synthetic_problem

@@ -7,7 +7,8 @@ import pytest
 
 from cabs_core.algorithms.policies import policy_class
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import FIXED_PRESETS, policies
+from cabs_core.base.catalog.policies import policies
+from cabs_core.base.catalog.policy_record import FIXED_PRESETS
 from cabs_core.base.errors import PolicyError
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.tuning import configurations, trials_for, tunable, tune, tune_policies

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.base.catalog import all_policies, split_name
+from cabs_core.base.catalog.policies import all_policies, split_name
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.pipeline.artifacts import POOL_STAGES, code_versions, make_artifact, stages
 from cabs_core.pipeline.artifacts.code_versions import closure, code_version, expand, module_file
@@ -90,7 +90,7 @@ WATCH = """
 import cProfile, json, os, sys, threading
 import great_expectations, numba, pandas, scipy.optimize, sklearn.linear_model, torch  # once
 from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, Target, make_artifact
-from cabs_core.data.pools import find_pool
+from cabs_core.data.pools.find import find_pool
 
 chain = Chain(ArtifactStore(), find_pool("tiny"))
 targets = {s.name: chain.stage(s.name) for s in POOL_STAGES.values() if s.only != "collect"}

@@ -9,7 +9,7 @@ import pytest
 from tests_support import chain_of, finished_replay, finished_stages, stand_in
 
 from cabs_core.base.errors import ProvenanceError
-from cabs_core.data.pools import find_pool, load_pool_file
+from cabs_core.data.pools.find import find_pool, load_pool_file
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options, Target, make_artifact
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from cabs_core.algorithms.solver import solve_exploration
+from cabs_core.algorithms.solver.api import solve_exploration
 from cabs_core.pipeline.theory import bandit
 from cabs_core.pipeline.theory import experiments as theory
 from cabs_core.pipeline.theory.page import charts, fill, findings, markdown

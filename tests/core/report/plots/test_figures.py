@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.report.charts import frontier_chart
-from cabs_core.report.plots import Figure, FigureTable, bars, heatmap, intervals, lines, points
-from cabs_core.report.plots.charts import NARROW, moved_apart, short
+from cabs_core.report.plots.charts import NARROW, bars, heatmap, intervals, lines, moved_apart, points, short
+from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.plots.theme import COLOURS, SHAPES, Style, default_styles
 
 EVIL = "</script><script>alert(1)</script>"

@@ -10,7 +10,7 @@ import pytest
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.statistics import crossed_error, half_width
 from cabs_core.evaluation.replay import replay
-from cabs_core.report import plots
+from cabs_core.report.plots import results
 
 
 def test_half_width_is_students() -> None:
@@ -23,10 +23,10 @@ def test_regret_is_drawn_with_the_error_over_orders_and_clusters(monkeypatch: py
     problem = synthetic_problem(n=120, K=3, d=4)
     problem = replace(problem, clusters=np.arange(120) // 6)
     drawn = {}
-    monkeypatch.setattr(plots.results, "lines", lambda frame, *rest, **more: drawn.setdefault("frame", frame))
-    monkeypatch.setattr(plots.results, "Figure", lambda *parts: None)
+    monkeypatch.setattr(results, "lines", lambda frame, *rest, **more: drawn.setdefault("frame", frame))
+    monkeypatch.setattr(results, "Figure", lambda *parts: None)
     result = replay(problem, "ridge", trials=1)  # a single order has an error, too: that of its queries
-    plots.plot_regret([result])
+    results.plot_regret([result])
     end = drawn["frame"].iloc[-1]
     gaps = result.best_rewards - result.rewards
     error = crossed_error(result.order, gaps, result.clusters)
