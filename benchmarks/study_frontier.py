@@ -18,7 +18,7 @@ import numpy as np
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics import bootstrap_ratio
 from cabs_core.base.units import percentage
-from cabs_core.evaluation.metrics.frontier import aiq, cost_saved, hull_score
+from cabs_core.evaluation.metrics.frontier import aiq, cost_saved
 
 REPLICATES = 200
 TOLERANCE = 1e-6
@@ -70,7 +70,7 @@ def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) 
     out = {name: np.empty(len(x)) for name in FIGURES}
     for i, (own, level) in enumerate(zip(x, y, strict=True)):
         cost, score = fixed.costs[i, fixed.best], fixed.scores[i, fixed.best]
-        out["gain"][i] = hull_score(own, level, cost) - score
+        out["gain"][i] = aiq(own, level, cost, cost) - score
         # replicates are exact to float32: what is equal there must count as reached
         out["saved"][i] = cost_saved(own, level, cost, score - TOLERANCE)
         out["aiq"][i] = aiq(own, level, fixed.costs[i].min(), fixed.costs[i].max())

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pandas as pd
 from filelock import FileLock
 
 from cabs_core.base.atomic import atomic_path
@@ -126,16 +125,6 @@ def run_tests(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
     return results
 
 
-def build_all(
-    artifacts_dir: str | Path, *, database: bool = True, root: Path | None = None
-) -> dict[str, ModelRun]:
-    """Run every model in dependency order, then rebuild the database."""
-    runs = {name: run_model(name, artifacts_dir, root=root) for name in load_project(root).models}
-    if database:
-        rebuild_database(artifacts_dir, root=root)
-    return runs
-
-
 def rebuild_database(artifacts_dir: str | Path, *, root: Path | None = None) -> Path:
     """Rebuild `marts/cabs.duckdb` from the marts' parquet: a table a model that has been run, with comments.
 
@@ -156,22 +145,6 @@ def rebuild_database(artifacts_dir: str | Path, *, root: Path | None = None) -> 
                 connection.execute(f"COMMENT ON TABLE {model.name} IS {_quote(model.description)}")
         connection.execute("CHECKPOINT")
     return target
-
-
-def read_model(name: str, artifacts_dir: str | Path, where: str = "true") -> pd.DataFrame:
-    """Rows of a model, read from its parquet.
-
-    Args:
-        where: SQL condition, e.g. "pool = 'demo'".
-
-    Raises:
-        SqlModelError: it has not been run.
-    """
-    path = model_path(name, artifacts_dir)
-    if not path.is_file():
-        raise SqlModelError(f"{path} does not exist: run the SQL model {name!r} first (marts/{name})")
-    with duckdb.connect() as connection:
-        return connection.execute(f"FROM read_parquet({_quote(path)}) WHERE {where}").df()
 
 
 class _Session:

@@ -135,7 +135,7 @@ def write_evidence(artifacts, pool: str, problem) -> None:
 
 def build_artifacts(artifacts):
     """Two fake pools with replays, stage files and marts: `one` (every policy), `two` (another encoder)."""
-    from dbt_like_sql.execute import build_all
+    from built_marts import build_all
 
     few = ["random", "best_single", "lin_ucb", "lin_ucb_full", "cabs_d_linear", "hier_mix"]
     problems = {

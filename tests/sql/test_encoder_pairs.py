@@ -3,10 +3,10 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from built_marts import build_all, read_model
 from fake_replays import fake_pool, write_pool
 
 from cabs_core.base import statistics
-from dbt_like_sql.execute import build_all, read_model
 
 
 def pools(tmp_path, rhos_of_second, seed=0, **second):

@@ -3,6 +3,7 @@ cabs_core.evaluation.metrics."""
 
 import numpy as np
 import pytest
+from built_marts import read_model
 from fake_replays import SKILL, fake_result
 
 from cabs_core.base import statistics
@@ -10,7 +11,6 @@ from cabs_core.base.catalog.policies import asset_name
 from cabs_core.base.catalog.regimes import regime_of
 from cabs_core.evaluation.metrics import frontier, routing
 from cabs_core.evaluation.replay.storage import load_replay_result
-from dbt_like_sql.execute import read_model
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 
@@ -288,7 +288,9 @@ def _uneven(tmp_path, more=()):
 def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
     """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other
     rhos."""
-    from dbt_like_sql.execute import build_all, run_tests
+    from built_marts import build_all
+
+    from dbt_like_sql.execute import run_tests
 
     _uneven(tmp_path)
     build_all(tmp_path)
@@ -325,10 +327,11 @@ def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
 def test_incomplete_and_outdated_replays(tmp_path):
     """A policy without all rhos narrows what is compared; replays of an older problem are set aside and
     counted."""
+    from built_marts import build_all
     from fake_replays import fake_pool, fake_problem, write_pool
 
     from cabs_core.evaluation.replay.storage import save_replay_result
-    from dbt_like_sql.execute import build_all, run_tests
+    from dbt_like_sql.execute import run_tests
 
     pool = fake_pool()
     problem = write_pool(tmp_path, pool, n=20, rhos=(0.0, 900.0), policies=["random", "lin_ucb"])
@@ -360,9 +363,10 @@ def test_incomplete_and_outdated_replays(tmp_path):
 def test_a_policy_that_is_not_installed_stays_out_of_all_marts(tmp_path):
     """Its package was removed: no row of it, no failed test, and the others are compared at all of their
     rhos."""
+    from built_marts import build_all
     from fake_replays import fake_pool, write_pool
 
-    from dbt_like_sql.execute import build_all, run_tests
+    from dbt_like_sql.execute import run_tests
     from dbt_like_sql.project import list_models
 
     write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0, 500.0, 900.0), policies=["random", "lin_ucb"])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from built_marts import build_all
 from fake_replays import fake_pool, write_pool
 from threadpoolctl import threadpool_limits
 
@@ -16,7 +17,7 @@ from cabs_core.base.errors import ProvenanceError, SqlModelError
 from cabs_core.base.hashing import hash_folder
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe
-from dbt_like_sql.execute import build_all, rebuild_database, run_model, run_tests
+from dbt_like_sql.execute import rebuild_database, run_model, run_tests
 from dbt_like_sql.freshness import Marts, used_sources
 from dbt_like_sql.functions import register
 from dbt_like_sql.project import ROOT, get_model, list_models
@@ -44,8 +45,8 @@ def project(tmp_path, schema="", **files):
 
 def test_listing_models_loads_no_engine():
     code = (
-        "import sys, dbt_like_sql as d; d.list_models(); heavy = 'duckdb sqlglot pandas numpy'.split();"
-        "print([m for m in heavy if m in sys.modules])"
+        "import sys, dbt_like_sql.project as d; d.list_models();"
+        "print([m for m in 'duckdb sqlglot pandas numpy'.split() if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,7 +8,6 @@ pool's options, `make_splits(outcomes, pool.split)` assigns train / validation /
 from cabs_core.data.outcomes.conditions import outcomes_under, split_under
 from cabs_core.data.outcomes.load import load_outcomes
 from cabs_core.data.outcomes.published import PUBLISHED, PublishedModel, published_means
-from cabs_core.data.outcomes.raw import outcomes_from_frame
 from cabs_core.data.outcomes.splits import SPLITS, make_splits, validation_rows
 from cabs_core.data.outcomes.table import Outcomes
 
@@ -19,7 +18,6 @@ __all__ = [
     "PublishedModel",
     "load_outcomes",
     "make_splits",
-    "outcomes_from_frame",
     "outcomes_under",
     "published_means",
     "split_under",

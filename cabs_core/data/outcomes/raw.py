@@ -338,19 +338,3 @@ def _refuse_duplicates(
         f"already in {place.row(earlier)}; expected each pair once ({counted(len(again), 'such row')}). "
         f"{advice}"
     )
-
-
-def outcomes_from_frame(df: pd.DataFrame, arms: list[str] | None = None) -> Outcomes:
-    """Inverse of `Outcomes.to_frame`; rows in any order. Every (query, model) pair must be there, once.
-
-    Args:
-        df: at least query_id, prompt, model, score, cost; optionally task, tokens, latency.
-        arms: models to take, in this order (default: all, in order of appearance).
-
-    Raises:
-        DataError: a column is absent, a pair is missing or double, a value is out of range.
-    """
-    raw = RawOutcomes.from_tidy(df, origin="table")
-    if arms is not None:
-        raw = raw.select_models({arm: arm for arm in arms})
-    return raw.complete(missing="error")

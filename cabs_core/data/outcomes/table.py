@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -188,21 +187,6 @@ class Outcomes(QueryTable):
             return self.scores.mean(axis=0), self.costs.mean(axis=0)
         scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
         return scores, costs
-
-    def to_frame(self) -> pd.DataFrame:
-        """Tidy table: query_id, prompt, task, model, score, cost and, where known, tokens, latency."""
-        n, k = len(self), len(self.arms)
-        rows = np.repeat(np.arange(n), k)
-        data: dict[str, Any] = {
-            "query_id": pd.array(self.query_ids.tolist(), dtype="str").take(rows),
-            "prompt": pd.array(self.prompts, dtype="str").take(rows),
-            "task": pd.array(self.tasks.tolist(), dtype="str").take(rows),
-            "model": pd.array(list(self.arms), dtype="str").take(np.tile(np.arange(k), n)),
-        }
-        for name in _CELLS:
-            array = getattr(self, name)
-            data[_COLUMNS[name]] = np.full(n * k, np.nan) if array is None else array.ravel()
-        return pd.DataFrame(data)
 
     def content_hash(self) -> str:
         """SHA-256 (hex, 16 characters) of everything but the report."""

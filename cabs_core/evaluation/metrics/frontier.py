@@ -62,24 +62,13 @@ def non_decreasing_hull(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray
     return vertices[:, 0], vertices[:, 1]
 
 
-def hull_score(costs: ArrayLike, scores: ArrayLike, at: ArrayLike) -> np.ndarray:
-    """Score `[m]` of the hull at the costs `at` `[m]`: flat beyond the best point.
-
-    Below the cheapest point: on the segment from the null router (no call: cost 0, score 0) as RouterBench
-    extrapolates.
-    """
-    costs, scores = _points(costs, scores)
-    hull = non_decreasing_hull(np.append(costs, 0.0), np.append(scores, 0.0))
-    score: np.ndarray = np.interp(np.asarray(at, dtype=np.float64), *hull)
-    return score
-
-
 def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -> float:
     """Average improvement in quality: mean height of the hull over [cost_min, cost_max].
 
     The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
-    any of them. Routers are extended to it as in `hull_score` (null router below, flat above). Exact integral
-    of the piecewise linear hull. An interval of length zero gives the height there.
+    any of them. Above its best point a router's hull is flat; below its cheapest point it is the segment from
+    the null router (no call: cost 0, score 0), as RouterBench extrapolates. Exact integral of the piecewise
+    linear hull. An interval of length zero gives the height there.
 
     Raises:
         ValueError: the interval is empty or begins below 0.

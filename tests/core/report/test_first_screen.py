@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from built_marts import build_all
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 from scipy.stats import norm, t
 
@@ -24,7 +25,6 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.gap import Bounded, decide, estimate
 from cabs_core.report.savings import savings_against_models
 from cabs_core.report.tables import saving_span, saving_text
-from dbt_like_sql.execute import build_all
 
 RHOS = (0, 300, 500, 900)
 

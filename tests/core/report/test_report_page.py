@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from built_marts import build_all
 from fake_replays import fake_pool, fake_problem, fake_result, write_pool
 
 from cabs_core.base.errors import PoolError, ResultError
@@ -22,7 +23,6 @@ from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import label
 from cabs_core.report.sections import efficiency, utility
 from cabs_core.report.tables import PageTable, estimate, number, percent, words
-from dbt_like_sql.execute import build_all
 
 
 class Outline(HTMLParser):

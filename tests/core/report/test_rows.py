@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from built_marts import build_all
 from click.testing import CliRunner
 from fake_replays import SKILL, fake_pool, fake_problem, write_pool
 
@@ -23,7 +24,6 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS
 from cabs_core.report.rows import FIGURES, figure_in_mart, figure_of, rows_of
-from dbt_like_sql.execute import build_all
 from dbt_like_sql.project import list_models
 
 

@@ -1,12 +1,12 @@
 """The winner is the winner over the rhos that all policies have, and the page begins with what is missing."""
 
 import pytest
+from built_marts import build_all
 from fake_replays import fake_pool, write_pool
 
 from cabs_core.base.errors import ResultError
 from cabs_core.report import build_leaderboard, build_report
 from cabs_core.report.data import PoolData
-from dbt_like_sql.execute import build_all
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pandas as pd
 import pytest
+from built_marts import build_all
 from fake_replays import fake_pool, write_pool
 
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
@@ -18,7 +19,6 @@ from cabs_core.report import build_leaderboard, build_report
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence, routing_by_task, single_models
 from cabs_core.report.names import condition_name, condition_text
-from dbt_like_sql.execute import build_all
 
 SAYS = "Stress test, delayed rewards: rewards come 1 to 200 rounds late, and 1 in 10 never."
 

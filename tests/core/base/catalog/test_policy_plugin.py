@@ -60,8 +60,8 @@ from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.storage import save_replay_result
 from cabs_core.report import build_report
-from dbt_like_sql.execute import build_all
-from dbt_like_sql.execute import read_model
+from built_marts import build_all
+from built_marts import read_model
 
 assert all_policies()[-1] == "cheapest" and POLICIES["cheapest"].__name__ == "Cheapest"
 artifacts = Path(sys.argv[1])

@@ -93,7 +93,6 @@ def test_they_are_saved_hashed_and_taken_along(tmp_path) -> None:
         outcomes.query_ids, outcomes.prompts, outcomes.tasks, outcomes.arms, outcomes.scores, outcomes.costs
     )
     assert plain.content_hash() != outcomes.content_hash()
-    assert "later_scores" not in plain.to_frame()
     with pytest.raises(DataError, match="later_scores of query"):
         Outcomes(**{**vars(outcomes), "later_scores": outcomes.later_scores + 2})
 

@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.outcomes import Outcomes, outcomes_from_frame
+from cabs_core.data.outcomes import Outcomes
+from cabs_core.data.outcomes.raw import RawOutcomes
 
 
 def make(n: int = 5, k: int = 3, seed: int = 0, **changes) -> Outcomes:
@@ -43,19 +45,34 @@ def same(a: Outcomes, b: Outcomes) -> None:
             np.testing.assert_array_equal(x, y)
 
 
+def tidy(outcomes: Outcomes) -> pd.DataFrame:
+    n, k = outcomes.scores.shape
+    texts = {"query_id": outcomes.query_ids, "prompt": outcomes.prompts, "task": outcomes.tasks}
+    cells = {"score": "scores", "cost": "costs", "n_input_tokens": "input_tokens", "latency": "latencies"}
+    table = {name: np.repeat(values, k) for name, values in texts.items()}
+    table |= {"model": np.tile(outcomes.arms, n)}
+    known = {column: getattr(outcomes, name) for column, name in cells.items()}
+    return pd.DataFrame(table | {column: a.ravel() for column, a in known.items() if a is not None})
+
+
+def from_tidy(frame: pd.DataFrame) -> RawOutcomes:
+    return RawOutcomes.from_tidy(frame, origin="table")
+
+
 @settings(max_examples=25, deadline=None)
 @given(n=st.integers(1, 12), k=st.integers(1, 5), seed=st.integers(0, 999))
-def test_frame_there_and_back_in_any_order(n: int, k: int, seed: int) -> None:
+def test_a_tidy_table_in_any_order(n: int, k: int, seed: int) -> None:
     outcomes = make(n, k, seed, source_splits=None)
-    frame = outcomes.to_frame()
-    assert list(frame.columns[:6]) == ["query_id", "prompt", "task", "model", "score", "cost"]
-    back = outcomes_from_frame(frame, outcomes.arms)
+    frame = tidy(outcomes)
+    back = from_tidy(frame).complete(missing="error")
     if np.isnan(outcomes.input_tokens).all():
         back = replace(back, input_tokens=outcomes.input_tokens)
     same(outcomes, back)
-    shuffled = outcomes_from_frame(frame.sample(frac=1, random_state=seed), outcomes.arms)
-    order = [shuffled.query_ids.tolist().index(q) for q in outcomes.query_ids.tolist()]
-    np.testing.assert_array_equal(shuffled.scores[order], outcomes.scores)
+    shuffled = from_tidy(frame.sample(frac=1, random_state=seed)).complete(missing="error")
+    shuffled = shuffled.take(np.argsort(shuffled.query_ids))
+    columns = [shuffled.arms.index(arm) for arm in outcomes.arms]
+    order = np.argsort(outcomes.query_ids)
+    np.testing.assert_array_equal(shuffled.scores[:, columns], outcomes.scores[order])
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -139,13 +156,13 @@ def test_wrong_arrays_are_refused(changes: dict, expected: str) -> None:
 
 
 def test_frame_with_a_hole_or_an_unknown_arm() -> None:
-    outcomes = make()
+    frame = tidy(make())
     with pytest.raises(DataError, match="has no score for model"):
-        outcomes_from_frame(outcomes.to_frame().iloc[1:])
+        from_tidy(frame.iloc[1:]).complete(missing="error")
     with pytest.raises(DataError, match="no model 'zz' in the table"):
-        outcomes_from_frame(outcomes.to_frame(), ["zz"])
+        from_tidy(frame).select_models({"zz": "zz"})
     with pytest.raises(DataError, match="no column 'prompt'"):
-        outcomes_from_frame(outcomes.to_frame().drop(columns="prompt"))
+        from_tidy(frame.drop(columns="prompt"))
 
 
 def test_take_by_mask_and_by_index() -> None:
