@@ -16,9 +16,8 @@ from cabs_core.data.pool_files import PoolFile, rho_key
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY
 from cabs_core.pipeline.pages import page_parts, page_problems, page_recipe
-from dbt_like_sql import list_models
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
-from dbt_like_sql.project import SourceTable
+from dbt_like_sql.project import SourceTable, list_models
 
 Kind = Literal["collect", "join", "stages", "replay", "results"]
 #: in the order in which a pool's chain is made

@@ -14,7 +14,7 @@ from server_support import ASK, MODELS, client, log, settle
 
 from cabs_core.base.errors import LogError
 from cabs_core.data.endpoints.dialects import answer_of
-from cabs_core.router import Router
+from cabs_core.router.router import Router
 from cabs_server.breaker import LONGEST, Breaker
 from cabs_server.streams import Events
 

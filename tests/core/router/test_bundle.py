@@ -12,19 +12,16 @@ import pytest
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.base.hashing import hash_file
-from cabs_core.router import (
-    Router,
-    build_bundle,
+from cabs_core.router.build import build_bundle, choose_policy
+from cabs_core.router.bundle import HEADER, Manifest, read_manifest
+from cabs_core.router.checks import (
     check_bundle_matches_replay,
-    choose_policy,
     compare_with_champion,
     measure_latency,
-    promote,
-    read_manifest,
-    roll_back,
+    played_arms,
 )
-from cabs_core.router.bundle import HEADER, Manifest
-from cabs_core.router.checks import played_arms
+from cabs_core.router.promotion import promote, roll_back
+from cabs_core.router.router import Router
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from cabs_core.base.paths import safe_name
 from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.rhos import PAPER_GRID, grid_for_costs
-from cabs_core.data.pools import find_pool, list_pools, load_pool_file
+from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 from cabs_core.data.validation.overview import overview
 
 MINIMAL = {"source": {"kind": "file", "path": "t.csv"}}

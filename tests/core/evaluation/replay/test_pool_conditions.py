@@ -8,8 +8,8 @@ import pytest
 
 from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.catalog import CONDITIONS, STREAM_CONDITIONS
-from cabs_core.data.pools import load_pool_file
+from cabs_core.base.catalog.conditions import CONDITIONS, STREAM_CONDITIONS
+from cabs_core.data.pools.find import load_pool_file
 from cabs_core.evaluation.replay import replay
 from cabs_core.pipeline.artifacts.stages import pick
 from cabs_core.pipeline.stages.replay import play
