@@ -7,12 +7,17 @@ are not seen here, so `stages.py` names them.
 
 import ast
 import hashlib
-from collections.abc import Collection, Iterable, Iterator
+import json
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
+from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import StorageError
 from cabs_core.base.paths import PACKAGE_FOLDER
 
 PACKAGE = "cabs_core"
@@ -99,11 +104,44 @@ def read_source(path: Path) -> SourceCode:
 
 @cache
 def _parsed(path: Path, stamp: tuple[int, ...]) -> SourceCode:
-    tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-    names = list(_keep_behaviour(tree))
-    body = ast.dump(tree, annotate_fields=False)
-    ours = tuple(dict.fromkeys(pair for pair in names if pair[0].partition(".")[0] == PACKAGE))
-    return SourceCode(hashlib.sha256(body.encode()).hexdigest(), ours)
+    source = path.read_bytes()
+    key, known = hashlib.sha256(_reader() + source).hexdigest(), _known()
+    if key not in known:
+        tree = ast.parse(source, filename=str(path))
+        imports = tuple(dict.fromkeys(_keep_behaviour(tree)))
+        body = ast.dump(tree, annotate_fields=False)
+        known[key] = hashlib.sha256(body.encode()).hexdigest(), imports
+    behaviour, names = known[key]
+    return SourceCode(behaviour, tuple((m, n) for m, n in names if m.partition(".")[0] == PACKAGE))
+
+
+#: {hash of a file and of its reader: (its behaviour, its imports)}, newest last. Kept beside the compiled
+#: modules: parsing the package is a third of what a run needs to start, and a chain starts many processes
+_Known = dict[str, tuple[str, Sequence[tuple[str, str]]]]
+_KNOWN = Path(cache_from_source(str(PACKAGE_FOLDER / "behaviour.py"))).with_suffix(".json")
+_MOST_KNOWN = 2000
+
+
+@cache
+def _reader() -> bytes:
+    return hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode()).digest()
+
+
+@cache
+def _known() -> _Known:
+    """What processes before this one have parsed."""
+    try:
+        known: _Known = json.loads(_KNOWN.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known
+
+
+def _keep_known(before: int) -> None:
+    """Write what this process has parsed beyond the first so many, where it may."""
+    if len(known := _known()) > before and not sys.dont_write_bytecode:
+        with suppress(StorageError):
+            write_text(_KNOWN, json.dumps(dict([*known.items()][-_MOST_KNOWN:])))
 
 
 def _origin(module: str, name: str) -> str:
@@ -147,9 +185,10 @@ def code_version(
     Raises:
         LookupError: a starting module does not exist.
     """
-    digest = hashlib.sha256()
+    digest, before = hashlib.sha256(), len(_known())
     for name, path in sorted(closure(modules, stop).items()):
         digest.update(f"{name}={read_source(path).behaviour};".encode())
+    _keep_known(before)
     specs = [find_spec(m) for m in modules if m.partition(".")[0] != PACKAGE]
     for path in sorted([*files, *(Path(s.origin) for s in specs if s and s.origin)]):
         digest.update(f"{path.name}=".encode() + hashlib.sha256(path.read_bytes()).digest())

@@ -76,6 +76,20 @@ def test_comments_docstrings_and_layout_do_not_matter_but_code_does(package: Pat
     assert code_version(["small_package.a"], extra="x") != code_version(["small_package.a"])
 
 
+def test_a_file_is_parsed_once_by_all_processes(package: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(code_versions, "_KNOWN", tmp_path / "known.json")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "known.json").write_text("{", encoding="utf-8")  # damaged
+    versions = []
+    for reader in (code_versions._keep_behaviour, None):  # the second process reads no tree
+        code_versions._known.cache_clear()
+        code_versions._parsed.cache_clear()
+        monkeypatch.setattr(code_versions, "_keep_behaviour", reader)
+        versions.append(code_version(["small_package.a"]))
+    assert versions[0] == versions[1]
+    code_versions._known.cache_clear()
+
+
 def test_a_missing_start_is_an_error(package: Path) -> None:
     with pytest.raises(LookupError, match=r"small_package\.nothing"):
         code_version(["small_package.nothing"])
