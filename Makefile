@@ -51,9 +51,10 @@ PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WOR
 test: venv
 	@$(PYTEST) -m "not e2e and not ray and not slow" $(PYTEST_ARGS)
 
-# The rest: what takes long, real processes, kill -9, a browser, Ray, PostgreSQL.
-test-all: test
-	@$(PYTEST) -m "e2e or ray or slow" $(PYTEST_ARGS)
+# Also what takes long, real processes, kill -9, a browser, Ray, PostgreSQL. One run: what a file makes once serves its
+# quick and its slow tests, and quick files fill the last minutes.
+test-all: venv
+	@$(PYTEST) $(PYTEST_ARGS)
 
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)

@@ -31,8 +31,8 @@ if (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes come first, so that no worker is left with one while the others have ended."""
-    long = {item.path for item in items if item.get_closest_marker("e2e")}
-    items.sort(key=lambda item: item.path not in long)
+    e2e, slow = ({i.path for i in items if i.get_closest_marker(mark)} for mark in ("e2e", "slow"))
+    items.sort(key=lambda item: (item.path not in e2e, item.path not in slow))
 
 
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

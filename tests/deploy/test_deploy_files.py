@@ -17,9 +17,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from tests_support import started
+from tests_support import output_of, started
 
 from benchmarks.speed.servers import free_port
+from cabs_core.router import read_manifest
 from cabs_dagster.instance import template
 from cabs_server.metrics import HELP
 
@@ -235,23 +236,9 @@ def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path)
 
 
 @pytest.mark.e2e
-def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
+def test_the_routers_command_and_health_check(ran: Path, tmp_path: Path) -> None:
     """The image's own words, with its folders and port changed for this machine's."""
-    from cabs_core.router.example import write_example
-
-    write_example(tmp_path / "outcomes.csv", questions=200)
-    (tmp_path / "p.yaml").write_text(
-        "name: p\nsource: {kind: file, path: outcomes.csv, "
-        "columns: {prompt: question, model: model, score: correct, cost: usd}}\n"
-        "encoder: {name: tfidf-svd}\noracle: {kind: ridge}\nfeatures: {dim: 4}\n"
-        "replay: {trials: 1, rhos: [300]}\n"
-        "tuning_budget: 0\npolicies: [best_single, ridge]\n"
-    )
-    cli = [sys.executable, "-c", "from cabs_dagster.cli import main; main()"]
-    home = {**os.environ, "CABS_HOME": str(tmp_path / "home"), "DAGSTER_HOME": str(tmp_path / "home" / "d")}
-    for words in ("pool add p.yaml", "run --pool p --no-report", "export --pool p --out router"):
-        done = subprocess.run([*cli, *words.split()], cwd=tmp_path, env=home, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+    output_of("export", "tiny", "--policy", "ridge", "--out", str(tmp_path / "router"))
     dockerfile, port = DEPLOY / "router" / "Dockerfile", str(free_port())
     changed = {
         "/srv/router": str(tmp_path / "router"),
@@ -272,15 +259,9 @@ def test_the_routers_command_and_health_check(tmp_path: Path) -> None:
     # the pod's: its arguments, its probes and what Prometheus asks, none of which brings a key
     pod = next(d for d in documents() if d["kind"] == "Deployment")["spec"]["template"]
     (container,) = pod["spec"]["containers"]
-    (tmp_path / "upstreams.yaml").write_text(
-        json.dumps(
-            {
-                "models": {
-                    m: {"url": "http://127.0.0.1:9/v1", "free": True} for m in ("large", "medium", "small")
-                }
-            }
-        )
-    )
+    nowhere = {"url": "http://127.0.0.1:9/v1", "free": True}
+    models = dict.fromkeys(read_manifest(tmp_path / "router").names, nowhere)
+    (tmp_path / "upstreams.yaml").write_text(json.dumps({"models": models}))
     ports = {p["name"]: str(free_port()) for p in container["ports"]}
     changed |= {
         "/etc/cabs/upstreams.yaml": str(tmp_path / "upstreams.yaml"),
