@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from tests_support import started
 from benchmarks.speed.servers import free_port
 from cabs_core.data.events.log import EventLog
 from cabs_server.app import make_app
+from tests.gauntlet.stage import wait
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
 MAIN = "from cabs_server.main import main; main()"
@@ -44,14 +43,6 @@ def log(place) -> EventLog:
 def settle(c: TestClient) -> None:
     """Wait for the ends of calls, which are logged while their answers go out."""
     c.app.state.forwarder.worker.submit(bool).result()
-
-
-def wait(test: Callable[[], Any], seconds: float = 20.0) -> bool:
-    """Whether a test comes true in time."""
-    end = time.monotonic() + seconds
-    while not (true := bool(test())) and time.monotonic() < end:
-        time.sleep(0.05)
-    return true
 
 
 @contextmanager
@@ -83,5 +74,5 @@ def serving(place: Path, *options: str, **variables: str):
                 return requests.get(f"{url}/healthz", timeout=2).status_code == 200
             return False
 
-        assert wait(lives, 240), (place / "said.txt").read_text()[-2000:]
+        assert wait(lives, 240.0), (place / "said.txt").read_text()[-2000:]
         yield process, url

@@ -33,10 +33,10 @@ def patience() -> float:
 
 
 def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: float = 0.5) -> Any:
-    """The first true value of `condition`, asked every `step` seconds; fails after `seconds` (times the
-    load)."""
-    end = time.monotonic() + seconds * patience()
-    while time.monotonic() < end:
+    """The first true value of `condition`, asked every `step` seconds; fails after `seconds` (times the load
+    meanwhile)."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds * patience():
         found = condition()
         if found:
             return found

@@ -59,8 +59,8 @@ def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, executor
             os.killpg(process.pid, number)
         else:
             os.kill(pid, number)
-        assert process.wait(timeout=60 * patience()) == code, log.read_text()
-        assert time.monotonic() - began < 5 * patience()
+        assert process.wait(60 * patience()) == code, log.read_text()
+        assert time.monotonic() - began < 15 * patience()
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)

@@ -77,7 +77,7 @@ def postgres_restarts(stage: Stage) -> Seen:
             time.sleep(1.5)
             database.start()
         time.sleep(2.0)
-    back = wait(lambda: "x-cabs-decision" in server.ask().headers and not server.problems(), 20.0)
+    back = wait(lambda: "x-cabs-decision" in server.ask().headers and not server.problems())
     seen, decided = one.seen + two.seen, one.decided + two.decided
     lost = set(decided) - {d.id for d in server.rows()}
     leak = PASSWORD in server.said() or str(database.port) in server.said()
@@ -154,9 +154,9 @@ def full_disk(stage: Stage) -> Seen:
     fill(server)
     answers = [server.ask(user(f"While it is full, {i}: {'word ' * 500}")) for i in range(60)]
     seen = Counter(a.status_code for a in answers)
-    unrouted, told = server.metrics().get("cabs_unrouted_total", 0.0), wait(server.problems, 5.0)
+    unrouted, told = server.metrics().get("cabs_unrouted_total", 0.0), wait(server.problems)
     free(server)
-    back = wait(lambda: server.ask().headers.get("x-cabs-decision"), 20.0)
+    back = wait(lambda: server.ask().headers.get("x-cabs-decision"))
     kept = {d.id for d in server.rows()}
     decided += [a.headers["x-cabs-decision"] for a in answers if "x-cabs-decision" in a.headers]
     lost = set(decided) - kept
@@ -180,7 +180,7 @@ def asked_to_stop(stage: Stage) -> Seen:
     assert server.process is not None
     server.process.send_signal(signal.SIGTERM)
     rest = [first, *lines]
-    code = server.process.wait(30)
+    code = server.process.wait(60)
     return b"data: [DONE]" in rest, f"ended whole: {b'data: [DONE]' in rest}, exit code {code}"
 
 
@@ -235,6 +235,6 @@ def a_worker_dies(stage: Stage) -> Seen:
         server.post("/v1/decision", {"text": f"Question {i}"}, headers={"connection": "close"}).status_code
         for i in range(10)
     ]
-    again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before), 60.0)
+    again = wait(lambda: len(_workers(server)) == 2 and set(_workers(server)) != set(before))
     good = set(seen) == {200} and bool(again)
     return good, f"{seen.count(200)} of 10 answered, two workers again: {bool(again)}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server_support import ASK, MODELS, client, log, settle
+from server_support import ASK, MODELS, client, log, settle, wait
 
 from cabs_core.base.errors import LogError
 from cabs_core.data.endpoints.dialects import answer_of
@@ -128,9 +129,7 @@ def test_errors_inside_a_stream_are_heard_in_whichever_form(event):
 def test_a_request_has_a_deadline(place, write_upstreams):
     write_upstreams({m: {"model": "hangs"} for m in MODELS}, deadline=0.5)
     with client(place) as c:
-        begin = time.monotonic()
-        answer = c.post("/v1/chat/completions", json=ASK)
-        assert answer.status_code == 504 and time.monotonic() - begin < 3.0
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 504
         settle(c)
         assert [(d.status, d.estimated) for d in log(place).decisions()] == [("timeout", True)]
 
@@ -165,20 +164,17 @@ def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch, err
 
 def test_a_policy_that_hangs_does_not_hold_a_request(place, monkeypatch):
     monkeypatch.setattr("cabs_server.forwarding.PATIENCE", 0.2)
-    route_many = Router.route_many
+    route_many, answered = Router.route_many, threading.Event()
 
     def slow(self, *a, **k):
-        time.sleep(0.6)
+        assert answered.wait(60)
         return route_many(self, *a, **k)
 
     with client(place) as c:
         monkeypatch.setattr(Router, "route_many", slow)
-        begin = time.monotonic()
-        answer = c.post("/v1/chat/completions", json=ASK)
-        assert answer.status_code == 200 and time.monotonic() - begin < 0.6
-        time.sleep(0.8)
-        settle(c)
-        assert {d.status for d in log(place).decisions()} == {"unused", "answered"}
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 200
+        answered.set()
+        assert wait(lambda: {d.status for d in log(place).decisions()} == {"unused", "answered"})
 
 
 @pytest.mark.parametrize("word", ["negative", "nan", "digits", "uncounted"])

@@ -167,9 +167,9 @@ def test_a_folder_is_followed_and_leaves_a_checkpoint(make_bundle, tmp_path):
         second = Router.load(tmp_path / "router", log=default_log(tmp_path / "router"))
         second.feedback(done, score=1.0)
         second.log.close()
-        assert wait(lambda: followed.router.learner.learnt == 1, 60.0)
+        assert wait(lambda: followed.router.learner.learnt == 1)
         promote(make_bundle("lin_ts", epsilon=0.1), tmp_path / "router")
-        assert wait(lambda: followed.router.manifest.policy == "lin_ts", 60.0)
+        assert wait(lambda: followed.router.manifest.policy == "lin_ts")
         assert followed.router.log is first.log
     finally:
         followed.router = Router.load(make_bundle("carrot"))  # ends the one before, with a checkpoint
