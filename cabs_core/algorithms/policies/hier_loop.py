@@ -1,6 +1,9 @@
 """The rounds of `hier_mix` in compiled code: values under each model, the choice, what an outcome teaches.
 
 `hier_model` has the models: M = C + 1 of them, the anchored one first.
+
+Where a kernel uses a tuple in or after a loop, every call counts the references of all arrays in it. So what
+runs once a model takes what it needs out of its tuples first, and gets no more than it needs.
 """
 
 from typing import NamedTuple
@@ -101,7 +104,8 @@ class Scratch(NamedTuple):
     Attributes:
         fit: of one model. mean / sd: [K], of the value. cost: [K].
         pmf / part: [K], probabilities of playing, under all models and under one; below: [2, K].
-        weights: [M], of the models; chances, logs: [1 + singles], of being drawn; group: [2, K].
+        weights: [M], of the models; average: [2, K], of mean and sd over those that are averaged.
+        chances, logs: [1 + singles], of being drawn.
     """
 
     fit: Fit
@@ -114,7 +118,7 @@ class Scratch(NamedTuple):
     weights: np.ndarray
     chances: np.ndarray
     logs: np.ndarray
-    group: np.ndarray
+    average: np.ndarray
 
 
 class Parts(NamedTuple):
@@ -141,20 +145,57 @@ class Parts(NamedTuple):
 
 
 @kernel
-def fill_values(
-    model: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
+def fill_choice(
+    choice: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
 ) -> None:
-    """Fill mean and sd [K] of the arms' values under one model (0: anchored, then the residual models).
+    """Fill mean and sd [K] of the arms' values under what is drawn: the average of the trusting models,
+    weighted by `work.weights` (choice 0), or a model that trusts no order of the arms.
 
     mean is -inf for an arm that is not available.
     """
-    work, constants, shift = parts.work, parts.constants, parts.changes.shift
+    constants, anchored, residual, work = parts.constants, parts.anchored, parts.residual, parts.work
+    fit, weights, average = work.fit, work.weights, work.average
+    shift, joined, level = parts.changes.shift, parts.joined, parts.anchored.level
+    models = constants.group if choice == 0 else constants.singles[choice - 1 : choice]
+    total = 0.0
+    for m in models:
+        total += weights[m]
+    average[:] = 0.0
+    for m in models:
+        if m == 0:
+            anchored_predict(z, base, mask, anchored, fit)
+            fill_values(fit.u_anchored, anchored.cov, costs, mask, shift, joined, constants, work)
+        else:
+            residual_predict(m - 1, z, base, level, mask, residual, fit)
+            fill_values(fit.u_residual, residual.cov[m - 1], costs, mask, shift, joined, constants, work)
+        share = weights[m] / total if models.size > 1 else 1.0
+        for j in range(mask.size):
+            if mask[j]:
+                average[0, j] += share * work.mean[j]
+                average[1, j] += share * work.sd[j]
+    for j in range(mask.size):
+        if mask[j]:
+            work.mean[j] = average[0, j]
+            work.sd[j] = average[1, j]
+
+
+@kernel
+def fill_values(
+    rows: np.ndarray,
+    cov: np.ndarray,
+    costs: np.ndarray,
+    mask: np.ndarray,
+    shift: np.ndarray,
+    joined: np.ndarray,
+    constants: Constants,
+    work: Scratch,
+) -> None:
+    """Fill mean and sd [K] of the arms' values from the scores that a model predicts in `work.fit`.
+
+    rows [K, D] on w0, of covariance cov [D, D]; shift [K], see `Changes`; joined [K], see `Parts`.
+    """
     rho, share, exploration = constants.rho, constants.share, constants.exploration
-    f, sd, mean = work.fit.f, work.sd, work.mean
-    if model == 0:
-        anchored_predict(z, base, mask, parts.anchored, work.fit)
-    else:
-        residual_predict(model - 1, z, base, parts.anchored.level, mask, parts.residual, work.fit)
+    f, v, difference, sd, mean = work.fit.f, work.fit.v, work.fit.difference, work.sd, work.mean
     greedy, most = -1, -np.inf
     for j in range(f.size):
         mean[j], sd[j] = -np.inf, 0.0
@@ -165,44 +206,11 @@ def fill_values(
                 greedy, most = j, mean[j]
     if exploration == 0.0:
         return
-    if model == 0:
-        contrast_deviation(work.fit.u_anchored, mask, greedy, parts.anchored.cov, sd, work.fit)
-    else:
-        contrast_deviation(work.fit.u_residual, mask, greedy, parts.residual.cov[model - 1], sd, work.fit)
+    contrast_deviation(rows, v, mask, greedy, cov, sd, difference)
     for j in range(f.size):
         if mask[j]:
             _, slope = value_and_slope(f[j], costs[j], rho, share)
-            sd[j] *= slope * (max(exploration, JOINED_EXPLORATION) if parts.joined[j] else exploration)
-
-
-@kernel
-def fill_choice(
-    choice: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
-) -> None:
-    """Fill mean and sd [K] of the arms' values under what is drawn: the average of the trusting models,
-    weighted by `work.weights` (choice 0), or a model that trusts no order of the arms."""
-    work, group = parts.work, parts.constants.group
-    if choice > 0:
-        fill_values(parts.constants.singles[choice - 1], z, base, costs, mask, parts)
-        return
-    if group.size == 1:
-        fill_values(group[0], z, base, costs, mask, parts)
-        return
-    total = 0.0
-    for g in range(group.size):
-        total += work.weights[group[g]]
-    work.group[:] = 0.0
-    for g in range(group.size):
-        share = work.weights[group[g]] / total
-        fill_values(group[g], z, base, costs, mask, parts)
-        for j in range(mask.size):
-            if mask[j]:
-                work.group[0, j] += share * work.mean[j]
-                work.group[1, j] += share * work.sd[j]
-    for j in range(mask.size):
-        if mask[j]:
-            work.mean[j] = work.group[0, j]
-            work.sd[j] = work.group[1, j]
+            sd[j] *= slope * (max(exploration, JOINED_EXPLORATION) if joined[j] else exploration)
 
 
 @kernel

@@ -477,7 +477,7 @@ class HierMix(CompiledPolicy):
             weights=np.zeros(self.experts),
             chances=np.zeros(choices),
             logs=np.zeros(choices),
-            group=np.zeros((2, k)),
+            average=np.zeros((2, k)),
         )
 
     def grow(self) -> None:

@@ -114,14 +114,13 @@ class Fit(NamedTuple):
     """What a prediction and an update write to; rows of unused length are cut.
 
     Attributes:
-        f / v: [K], predicted score and its conditional variance. offset: [K], of a residual model.
+        f / v: [K], predicted score and its conditional variance.
         x: [d + 1]. difference, row, gain: [d + 2]. u_anchored: [K, d + 2] and u_residual: [K, d + 1], rows on
             w0.
     """
 
     f: np.ndarray
     v: np.ndarray
-    offset: np.ndarray
     x: np.ndarray
     difference: np.ndarray
     row: np.ndarray
@@ -135,7 +134,6 @@ def new_fit(k: int, d: int) -> Fit:
     return Fit(
         f=np.zeros(k),
         v=np.zeros(k),
-        offset=np.zeros(k),
         x=np.zeros(d + 1),
         difference=np.zeros(d + 2),
         row=np.zeros(d + 2),
@@ -224,19 +222,18 @@ def residual_predict(
     m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
 ) -> None:
     """Fill f, v, u_residual of available arms under residual model m; base, level [K]: see `Anchored`."""
-    f, v, u, x, offset = fit.f, fit.v, fit.u_residual, fit.x, fit.offset
-    prior, mean0 = residual.prior[m], residual.mean[m]
+    f, v, u, x = fit.f, fit.v, fit.u_residual, fit.x
+    prior, mean0, kind, ridge = residual.prior[m], residual.mean[m], residual.kind[m], residual.ridge
     cov_arm, mean_arm = residual.cov_arm[m], residual.mean_arm[m]
     fill_x(z, x)
     ease = ease_of(base, level)
-    for j in range(f.size):
-        offset[j] = offset_of(residual.kind[m], base[j], level[j], ease, residual.ridge[j], x)
     for j in range(f.size):
         if mask[j]:
             v[j] = product(cov_arm[j], x, u[j])
             for i in range(x.size):
                 u[j, i] /= prior[i]
-            f[j] = offset[j] + dot(mean_arm[j], x) + dot(u[j], mean0)
+            offset = offset_of(kind, base[j], level[j], ease, ridge[j], x)
+            f[j] = offset + dot(mean_arm[j], x) + dot(u[j], mean0)
 
 
 @kernel
@@ -246,7 +243,7 @@ def residual_learn(
     """Add an outcome of `arm` at the prompt `fit.x` to residual model m; returns the prediction for it."""
     x = fit.x
     row, gain = fit.row[: x.size], fit.gain[: x.size]
-    prior, mean0 = residual.prior[m], residual.mean[m]
+    prior, mean0, cov0 = residual.prior[m], residual.mean[m], residual.cov[m]
     cov_arm, mean_arm = residual.cov_arm[m, arm], residual.mean_arm[m, arm]
     v = product(cov_arm, x, gain)
     for i in range(x.size):
@@ -260,7 +257,7 @@ def residual_learn(
         mean_arm[i] += scaled * rest
         for k in range(i + 1):
             cov_arm[i, k] -= scaled * gain[k]
-    shared_learn(row, rest - predicted, variance, mean0, residual.cov[m], gain)
+    shared_learn(row, rest - predicted, variance, mean0, cov0, gain)
     return offset + (score - offset - rest) + predicted
 
 
@@ -306,13 +303,14 @@ def anchored_learn(
     z: np.ndarray, base: float, arm: int, score: float, noise: float, anchored: Anchored, fit: Fit
 ) -> float:
     """Add an outcome of `arm`, whose static prediction is `base`; returns what was predicted for it."""
-    row, var, cross, total = fit.row, anchored.var, anchored.cross, anchored.total
+    row, gain, mean0, cov0 = fit.row, fit.gain, anchored.mean, anchored.cov
+    var, cross, total = anchored.var, anchored.cross, anchored.total
     contrast = base - anchored.level[arm]
     anchored_row(z, contrast, var[arm], cross[arm], row)
     deviation: float = var[arm] * total[arm]
-    predicted = dot(row, anchored.mean)
+    predicted = dot(row, mean0)
     rest = score - base
-    shared_learn(row, rest - deviation - predicted, noise + var[arm], anchored.mean, anchored.cov, fit.gain)
+    shared_learn(row, rest - deviation - predicted, noise + var[arm], mean0, cov0, gain)
     cross[arm, 0] += 1.0 / noise
     cross[arm, 1] += contrast / noise
     for i in range(z.size):
@@ -324,11 +322,18 @@ def anchored_learn(
 
 @kernel
 def contrast_deviation(
-    u: np.ndarray, mask: np.ndarray, best: int, cov0: np.ndarray, sd: np.ndarray, fit: Fit
+    u: np.ndarray,
+    v: np.ndarray,
+    mask: np.ndarray,
+    best: int,
+    cov0: np.ndarray,
+    sd: np.ndarray,
+    difference: np.ndarray,
 ) -> None:
-    """sd [K] of the posterior of (score of arm j - that of arm `best`), predicted with rows u on w0."""
-    d, v = cov0.shape[0], fit.v
-    part = fit.difference[:d]
+    """sd [K] of the posterior of (score of arm j - that of arm `best`), predicted with rows u on w0 and
+    conditional variances v [K]; difference [>= rows of cov0] is scratch."""
+    d = cov0.shape[0]
+    part = difference[:d]
     for j in range(v.size):
         sd[j] = 0.0
         if mask[j] and j != best:

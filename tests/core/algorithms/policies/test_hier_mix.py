@@ -14,7 +14,7 @@ from cabs_core.algorithms.policies.hier_loop import (
     ALLOWANCE,
     JOINED_ARM,
     calibrate_costs,
-    fill_values,
+    fill_choice,
     restart,
 )
 from cabs_core.algorithms.policies.hier_model import scaling_of
@@ -81,6 +81,12 @@ def dense_models(policy, K, d, ridge_deviations):
         Dense([level, *[context] * d, *list(arm) * K], o.noise)
         for (level, context, *_), arm in zip(sds, deviations, strict=True)
     ]
+
+
+def fill_values(model, z, base, costs, mask, parts):
+    """Mean and sd of the values under one model: a choice that averages no other."""
+    one = parts.constants._replace(group=np.array([model]))
+    fill_choice(0, z, base, costs, mask, parts._replace(constants=one))
 
 
 def rows_of(z, base, level, K, offsets, ridge):
