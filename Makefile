@@ -13,11 +13,12 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all probes gauntlet ui bench verdicts lint docs dbt dist sbom clean clean-results
+.PHONY: help venv demo test test-all kernels probes gauntlet ui bench verdicts lint docs dbt dist sbom clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the quick tests; test-all: also the slow ones, real processes, a browser, Ray, PostgreSQL"
+	@echo "make kernels set up, compile what the policies play (a first run does it by itself)"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
 	@echo "make gauntlet set up, play clients, attackers and failures against servers that run"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
@@ -55,6 +56,11 @@ test: venv
 # quick and its slow tests, and quick files fill the last minutes.
 test-all: venv
 	@$(PYTEST) $(PYTEST_ARGS)
+
+# What all policies play, compiled side by side into numba's cache: tests that start at once would each compile it.
+kernels: venv
+	@$(BIN)/python -c "from cabs_core.base.catalog.policies import all_policies as policies; \
+		from cabs_core.evaluation.replay import compile_ahead as c; c.start_compiling(policies()); c.finish_compiling()"
 
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
