@@ -64,12 +64,6 @@ def spending(place: str, workers: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.e2e
-def test_several_processes_share_one_cap(tmp_path):
-    spending(str(tmp_path / "log.sqlite"), 3)
-
-
-@pytest.mark.slow
-@pytest.mark.e2e
 def test_several_processes_share_one_cap_in_postgres():
     pytest.importorskip("psycopg2", reason="extra [postgres] is not installed")
     if program("initdb") is None:
