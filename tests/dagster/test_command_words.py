@@ -139,18 +139,6 @@ def test_a_module_in_the_current_directory_is_not_imported(tiny_pool: Path, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_help_loads_nothing_heavy() -> None:
-    """Under 0.7 s on an idle machine; counted in modules here, since other work shares the machine."""
-    heavy = ("dagster", "pydantic", "numpy", "yaml", "pandas", "torch", "altair")
-    code = (
-        "import sys\nfrom cabs_dagster.cli import main\n"
-        "try: main(['--help'])\nexcept SystemExit: pass\n"
-        f"sys.exit(', '.join(m for m in {heavy} if m in sys.modules) or 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("words", [(), ("pool",), ("data",), ("log",)])
 def test_no_description_is_cut_in_the_middle_of_a_sentence(words: tuple[str, ...]) -> None:
     text = " ".join(cabs(*words, "--help").output.split())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,30 +49,6 @@ def test_contexts_of_other_size_are_played_or_refused() -> None:
     for x, offline in ((wide[0][:5], wide[1]), (wide[0][:, :6], wide[1]), (wide[0], wide[1][:5])):
         with pytest.raises(DataError, match=r"expected \[120, d\] and"):
             problem.with_contexts(x, offline)
-
-
-def test_import_is_light():
-    code = (
-        "import sys, time\nbegin = time.process_time()\nimport cabs_core\n"
-        "spent = time.process_time() - begin\n"
-        "loaded = [m for m in ('numpy', 'pandas', 'torch', 'dagster', 'numba') if m in sys.modules]\n"
-        "assert not loaded and spent < 0.5, (loaded, spent)\n"  # 4 ms on an idle machine
-        "import cabs_core.router.router, cabs_core.evaluation.replay\nassert 'dagster' not in sys.modules\n"
-        "import cabs_server.app\n"
-        "heavy = 'scipy.stats', 'scipy.optimize', 'scipy.sparse', 'torch'\n"
-        "loaded = [m for m in heavy if m in sys.modules]\n"
-        "assert not loaded, loaded\n"  # 40 MB that a server does without
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_process_that_only_watches_workers_imports_no_router():
-    code = (
-        "import sys\nimport cabs_server.main, cabs_server.start\n"
-        "loaded = [m for m in ('numba', 'scipy', 'cabs_server.app') if m in sys.modules]\n"
-        "assert not loaded, loaded\n"  # 95 MB beside those of each worker
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_page_lists_every_name_and_no_other():
