@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from hub_server import HubServer
 
 # no limit by the clock: an example takes as long as a busy machine lets it
 settings.register_profile("tests", deadline=None)
@@ -57,6 +62,28 @@ def cabs_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("CABS_POOLS_DIR", raising=False)
     (home / "dagster").mkdir()
     return home
+
+
+@pytest.fixture
+def hub(cabs_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """The local hub, with huggingface_hub and the raw-file host pointed at it; nothing is cached yet."""
+    from hub_server import HubServer
+    from huggingface_hub import constants
+
+    with HubServer() as server:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub_cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1 << 15)
+        monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
+        monkeypatch.setenv("CABS_GITHUB_RAW", server.url)
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield server
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 
@@ -9,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+from hub_server import HubServer
 
 from cabs_core.data.outcomes.sources import openllm_v2, routerbench, sprout
 
@@ -90,3 +93,11 @@ def openllm_files(document_scores: dict[str, np.ndarray]) -> tuple[bytes, bytes]
     }
     questions["leaderboard_ifeval"] = {"Qs": ["q"], "Ps": ["p"]}
     return pickle.dumps(matrix, protocol=5), json.dumps(questions).encode()
+
+
+def put_openllm(hub: HubServer, monkeypatch: pytest.MonkeyPatch, matrix: bytes, questions: bytes) -> None:
+    """Put them on the hub; the published matrix has a pin in the code, and the small one needs its own."""
+    name = openllm_v2.MATRIX[0]
+    monkeypatch.setattr(openllm_v2, "MATRIX", (name, len(matrix), hashlib.sha256(matrix).hexdigest()))
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{name}", matrix)
+    hub.put_raw(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", questions)

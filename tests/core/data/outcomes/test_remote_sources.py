@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hub_server import COMMIT, HubServer
-from published_files import openllm_files, routerbench_table, sprout_part
+from published_files import openllm_files, put_openllm, routerbench_table, sprout_part
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
@@ -149,13 +149,6 @@ def test_sprout_of_another_form(hub: HubServer) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- Open LLM, v2
-
-
-def put_openllm(hub: HubServer, monkeypatch: pytest.MonkeyPatch, matrix: bytes, questions: bytes) -> None:
-    name = openllm_v2.MATRIX[0]
-    monkeypatch.setattr(openllm_v2, "MATRIX", (name, len(matrix), hashlib.sha256(matrix).hexdigest()))
-    hub.put_raw(f"/{openllm_v2.FOLDER}/{name}", matrix)
-    hub.put_raw(f"/{openllm_v2.FOLDER}/{openllm_v2.QUESTIONS}", questions)
 
 
 def document_scores() -> dict[str, np.ndarray]:
