@@ -12,7 +12,7 @@ from cabs_core.algorithms.solver.program import certificate, objective
 from cabs_core.base.errors import CabsError
 
 
-@pytest.mark.parametrize("arms", [2, 5, 11, 60])
+@pytest.mark.parametrize("arms", [2, 8, 60])  # those that other files of tests compile
 def test_it_agrees_with_the_kernels_within_what_both_prove(arms: int) -> None:
     rng = np.random.default_rng(arms)
     losses, graph = rng.random(arms), (rng.random((arms, arms)) < 0.6).astype(float)
