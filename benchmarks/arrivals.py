@@ -28,7 +28,7 @@ from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.policies.uniroute import UniRoute
 from cabs_core.algorithms.predictors.simple import RidgePredictor
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.utility import clipped_utility, expected_utility
 from cabs_core.evaluation.replay.engine import make_stream
 

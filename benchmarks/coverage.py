@@ -20,7 +20,7 @@ from benchmarks.script import Script, write_figures
 from cabs_core.base.errors import RouterError
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.utility import clipped_utility
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.ope.data import LoggedData, leading

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.script import Script, write_figures
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes

@@ -23,7 +23,7 @@ from benchmarks.study_plan import FIELD_SETUP, SHORT_RHOS
 from benchmarks.study_problems import problem
 from cabs_core.algorithms.predictors import make_score_predictor
 from cabs_core.algorithms.predictors.base import ScorePredictor
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
 

@@ -31,7 +31,7 @@ from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.base.paths import data_dir
 from cabs_core.base.statistics import mean_error
 from cabs_core.base.utility import clipped_utility
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool, PoolFile

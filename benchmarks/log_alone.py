@@ -22,7 +22,7 @@ from cabs_core.base.paths import cabs_home
 from cabs_core.base.statistics import standard_error
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes

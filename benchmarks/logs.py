@@ -23,13 +23,13 @@ from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.policies import SafePolicy, build_policy
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.statistics import standard_error
 from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pools.find import find_pool

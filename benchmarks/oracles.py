@@ -29,7 +29,7 @@ from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.base.catalog.regimes import REGIMES, regime_of
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.utility import binary_share, clipped_utility, expected_utility
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pools.find import find_pool

@@ -59,7 +59,7 @@ from benchmarks.study_plan import (
 )
 from benchmarks.study_problems import can_be_severe, problem
 from benchmarks.study_tables import show, table
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.atomic import atomic_path, write_text
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.errors import CabsError, DataError

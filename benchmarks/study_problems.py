@@ -13,11 +13,11 @@ import numpy as np
 from benchmarks.study_plan import CONDITIONS, Setup
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.errors import PoolError
 from cabs_core.base.paths import cabs_home
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import load_outcomes, outcomes_under, split_under
 from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.rhos import PAPER_GRID

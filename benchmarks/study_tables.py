@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.study_frontier import FixedModels, combined, lines, sweep
 from benchmarks.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.regimes import REGIMES, regime_of
 from cabs_core.base.statistics import mean_error

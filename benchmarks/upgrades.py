@@ -37,7 +37,7 @@ from cabs_core.algorithms.policies.hier_mix import HierMix
 from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.policies.rounds import round_loop
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import ACTION, query_order, uniform

@@ -24,8 +24,8 @@ import numpy as np
 from scipy import special
 
 from benchmarks.script import Script
-from cabs_core.algorithms.problem import ReplayProblem
 from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.atomic import write_text
 from cabs_core.base.statistics import mean_error, seen_share

@@ -32,7 +32,7 @@ from benchmarks.faults import every_form, provoked
 from benchmarks.script import Script
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.atomic import write_text
 from cabs_core.base.catalog.policies import policy_label
 from cabs_core.base.errors import CabsError

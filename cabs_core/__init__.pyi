@@ -7,12 +7,12 @@ from cabs_core.algorithms.policies import Request as Request
 from cabs_core.algorithms.policies import SafePolicy as SafePolicy
 from cabs_core.algorithms.policies import build_policy as build_policy
 from cabs_core.algorithms.policies import load_policy as load_policy
-from cabs_core.algorithms.problem import ReplayProblem as ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem as ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem as synthetic_problem
 from cabs_core.algorithms.solver.api import solve_exploration as solve_exploration
 from cabs_core.base.errors import CabsError as CabsError
 from cabs_core.data.events.log import EventLog as EventLog
-from cabs_core.data.logs import read_log as read_log
+from cabs_core.data.logs.read import read_log as read_log
 from cabs_core.data.outcomes import load_outcomes as load_outcomes
 from cabs_core.data.pools.find import find_pool as find_pool
 from cabs_core.evaluation.ope.evaluate import evaluate as evaluate

@@ -1,26 +1,7 @@
 """The endpoints, and the application that answers them.
 
-POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages
-                            model `cabs`, `cabs-rho-300`, or one of the models itself; streaming as the
-                            upstream does; headers x-cabs-models and x-cabs-value (`router.terms`),
-                            x-cabs-why and x-cabs-score in the answer
-POST /v1/messages/count_tokens  tokens of a request, as a model counts them or estimated
-POST /v1/embeddings         passed on to the model that is named, of `embeddings` in the upstreams file
-GET  /v1/models, /v1/models/{id}
-POST /v1/models             {name; scored, like or price_only} -> a model has joined the router, for admins
-DELETE /v1/models/{id}      it has left
-POST /v1/decision           {text or messages, available, rho, budget} -> a decision, nothing is called
-GET  /v1/to-score           ?limit=20 -> decisions whose score is wanted (`--score-share`), newest first
-POST /v1/feedback           {id, response_id, call_id or session; score, cost, idempotency_key} -> recorded,
-                            duplicate; 404, 409. A static policy records and does not learn, and the answer
-                            says so
-POST /v1/feedback/retract   {id, response_id, call_id or session} -> how many of the caller's scores were
-                            taken back
-GET  /healthz               it lives
-GET  /readyz                yes (200) or no (503), for anybody; an admin is told why
-GET  /metrics               for admins, or at an address of its own (`--metrics`) without a key
-
-Errors have the form of the endpoint's dialect. `callers` says who may ask.
+docs/deploy.md says what they are for, each function what it takes. Errors have the form of the endpoint's
+dialect. `callers` says who may ask.
 """
 
 import asyncio

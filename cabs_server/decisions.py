@@ -31,7 +31,7 @@ RELEARNT = 2.0
 
 
 async def decide(request: Request) -> Response:
-    """POST /v1/decision
+    """POST /v1/decision {text or messages, available, rho, budget, call_id}
 
     Raises:
         RouterError: a field is unknown, or of another type.
@@ -96,7 +96,7 @@ async def to_score(request: Request) -> Response:
 
 
 async def feedback(request: Request) -> Response:
-    """POST /v1/feedback
+    """POST /v1/feedback {id, response_id, call_id or session; score, cost, idempotency_key}
 
     Raises:
         RouterError: a field is unknown, or the client may not name a cost.

@@ -23,7 +23,7 @@ MOST, PATIENCE = 1000, 10.0
 
 
 async def add(request: Request) -> Response:
-    """POST /v1/models
+    """POST /v1/models {name; scored, like or price_only}
 
     Raises:
         RouterError: a field is unknown or of another type, or as of `join`.

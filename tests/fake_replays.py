@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import asset_name
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.result import ReplayResult

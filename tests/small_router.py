@@ -15,7 +15,7 @@ from small_encoders import small_bert
 from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool, PoolFile
 from cabs_core.pipeline.artifacts import POOL_STAGES

@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from cabs_core.algorithms.policies import build_policy
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay.engine import make_stream
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Target, make_artifact

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.encoders.resolve import resolve
 from cabs_core.data.encoders.transformer import TransformerEncoder, choose_device, choose_dtype, device_name
 from cabs_core.data.pool_files.sections import Encoder

@@ -15,7 +15,7 @@ from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import VERDICT
 from cabs_core.base.units import money, percentage
-from cabs_core.data.logs import Receipt
+from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report import stages
 from cabs_core.report.build import TEMPLATES, ReportResult

@@ -17,7 +17,7 @@ from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.base.catalog.roles import COLD_START
 from cabs_core.base.errors import RouterError
 from cabs_core.base.paths import cabs_home
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.endpoints.tokens import text_tokens
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.outcomes import Outcomes, make_splits

@@ -22,7 +22,7 @@ from cabs_core.base.errors import DataError, PolicyError, RouterError
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of, tuned_options
-from cabs_core.data.logs import read_log
+from cabs_core.data.logs.read import read_log
 from cabs_core.data.outcomes.from_logs import is_event_log
 from cabs_core.data.pool_files import ModelPool, PoolFile
 from cabs_core.data.pool_files.sections import LogFile

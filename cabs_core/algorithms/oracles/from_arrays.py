@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import Outcomes, make_splits, validation_rows
 from cabs_core.data.outcomes.splits import SPLITS

@@ -6,7 +6,7 @@ import numpy as np
 
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.predictors import STATIC
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.outcomes import Outcomes, validation_rows

@@ -96,11 +96,6 @@ def condition_record(name: str) -> Condition:
     return CONDITIONS[name]
 
 
-def check_condition(name: str) -> str:
-    """Return `name` if it is a condition; raises PolicyError otherwise."""
-    return condition_record(name).name
-
-
 def condition_that_changes(name: str, what: Literal["splits", "labels", "stream"]) -> bool:
     """Whether the condition called `name` changes the splits, the offline labels or the stream."""
     return condition_record(name).changes == what

@@ -4,7 +4,8 @@ All matrices are row-major and K x K; Fortran sees their transposes.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -96,30 +97,24 @@ def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: 
     return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES), codegen
 
 
-@intrinsic
-def multiply(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type) -> Lowering:
-    """out = matrix x; `address` is that of dgemv."""
+def _product(letter: str) -> Callable[..., Any]:
+    @intrinsic
+    def product(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type) -> Lowering:
+        def codegen(
+            context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values
+        ) -> ir.Value:
+            address, K, matrix, x, out = args
+            scales, one = (_real(1.0), _real(0.0)), _int(1)
+            _fortran(builder, address, [letter, K, K, scales[0], matrix, K, x, one, scales[1], out, one])
+            return context.get_dummy_value()
 
-    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
-        address, K, matrix, x, out = args
-        _fortran(builder, address, ["T", K, K, _real(1.0), matrix, K, x, _int(1), _real(0.0), out, _int(1)])
-        return context.get_dummy_value()
+        return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES, _DOUBLES), codegen
 
-    return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES, _DOUBLES), codegen
+    return product
 
 
-@intrinsic
-def multiply_transposed(
-    typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type
-) -> Lowering:
-    """out = matrix' x; `address` is that of dgemv."""
-
-    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
-        address, K, matrix, x, out = args
-        _fortran(builder, address, ["N", K, K, _real(1.0), matrix, K, x, _int(1), _real(0.0), out, _int(1)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES, _DOUBLES), codegen
+# (address of dgemv, K, matrix, x, out): out = matrix x, and out = matrix' x
+multiply, multiply_transposed = _product("T"), _product("N")
 
 
 @intrinsic

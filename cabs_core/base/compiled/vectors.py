@@ -169,51 +169,30 @@ def _smaller(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-@intrinsic
-def vector_sum(typingctx: Context, value: Type) -> Lowering:
-    """Sum of the eight lanes."""
+def _reduction(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Callable[..., Any]:
+    @intrinsic
+    def reduce(typingctx: Context, value: Type) -> Lowering:
+        def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+            return _pairwise(builder, args[0], lambda a, b: combine(builder, a, b))
 
-    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        return _pairwise(builder, args[0], lambda a, b: builder.fadd(a, b))
+        return types.float64(f64x8), codegen
 
-    return types.float64(f64x8), codegen
-
-
-@intrinsic
-def vector_max(typingctx: Context, value: Type) -> Lowering:
-    """Largest of the eight lanes (any lane, if one is NaN)."""
-
-    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        return _pairwise(builder, args[0], lambda a, b: _greater(builder, a, b))
-
-    return types.float64(f64x8), codegen
+    return reduce
 
 
-@intrinsic
-def vector_min(typingctx: Context, value: Type) -> Lowering:
-    """Smallest of the eight lanes (any lane, if one is NaN)."""
+def _by_lane(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Callable[..., Any]:
+    @intrinsic
+    def lanes(typingctx: Context, a: Type, b: Type) -> Lowering:
+        def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
+            return combine(builder, *args)
 
-    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        return _pairwise(builder, args[0], lambda a, b: _smaller(builder, a, b))
+        return f64x8(f64x8, f64x8), codegen
 
-    return types.float64(f64x8), codegen
-
-
-@intrinsic
-def greater(typingctx: Context, a: Type, b: Type) -> Lowering:
-    """Lane by lane the larger of a and b (b where a is NaN)."""
-
-    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        return _greater(builder, *args)
-
-    return f64x8(f64x8, f64x8), codegen
+    return lanes
 
 
-@intrinsic
-def smaller(typingctx: Context, a: Type, b: Type) -> Lowering:
-    """Lane by lane the smaller of a and b (b where a is NaN)."""
-
-    def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        return _smaller(builder, *args)
-
-    return f64x8(f64x8, f64x8), codegen
+# sum of the eight lanes; the largest and the smallest (any lane, if one is NaN)
+vector_sum = _reduction(lambda builder, a, b: builder.fadd(a, b))
+vector_max, vector_min = _reduction(_greater), _reduction(_smaller)
+# lane by lane the larger and the smaller of a and b (b where a is NaN)
+greater, smaller = _by_lane(_greater), _by_lane(_smaller)

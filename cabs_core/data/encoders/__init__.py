@@ -7,10 +7,3 @@ encoder by name and revision, a local folder, or `tfidf-svd` (character statisti
 `fit_prompts`, which should be the train split's prompts). Only prompts never seen before are embedded.
 Importing this package imports no torch.
 """
-
-from cabs_core.data.encoders.base import PromptEncoder
-from cabs_core.data.encoders.embed import embed_prompts
-from cabs_core.data.encoders.report import EmbeddingReport
-from cabs_core.data.encoders.store import EmbeddingStore, prompt_key
-
-__all__ = ["EmbeddingReport", "EmbeddingStore", "PromptEncoder", "embed_prompts", "prompt_key"]

@@ -8,9 +8,3 @@
 puts what the rules ask for. `gather` asks the rules, `read` makes numbers and the receipt, and `names` finds
 one model under two names.
 """
-
-from cabs_core.data.logs.gather import FORMATS
-from cabs_core.data.logs.read import Log, known_propensities, log_of_frame, read_log
-from cabs_core.data.logs.receipt import Receipt
-
-__all__ = ["FORMATS", "Log", "Receipt", "known_propensities", "log_of_frame", "read_log"]

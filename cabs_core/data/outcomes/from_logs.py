@@ -10,7 +10,7 @@ import pandas as pd
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.events.log import EventLog
-from cabs_core.data.logs import Log, read_log
+from cabs_core.data.logs.read import Log, read_log
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 

@@ -19,7 +19,7 @@ import numpy as np
 from cabs_core.base.errors import DataError, EncoderError, counted
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.encoders.tfidf import TfidfEncoder
-from cabs_core.data.logs import known_propensities
+from cabs_core.data.logs.read import known_propensities
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.splits import make_splits
 from cabs_core.data.outcomes.table import Outcomes

@@ -164,11 +164,8 @@ class PoolFile:
         paths = {k: str(self._beside(v)) for k in ("path", "scores") if (v := getattr(named, k)) is not None}
         return named.model_copy(update=paths)
 
-    def scoring_files(self) -> dict[str, str]:
-        """{name: SHA-256} of the files that the scores of a collected pool are made with, such as labels."""
-        return self._named_files("scores")
-
-    def _named_files(self, part: str) -> dict[str, str]:
+    def named_files(self, part: str) -> dict[str, str]:
+        """{name: SHA-256} of the files that a part of `collect` names: `upstreams`, or `scores`."""
         return {
             ".".join(map(str, place)): hash_file(path)
             for place, written in self.collect_files().items()
@@ -192,7 +189,7 @@ class PoolFile:
             hashes = _hashes("table", self.table_path()) | (
                 {} if scores is None else _hashes("scores", scores)
             )
-            return hashes | self._named_files("upstreams")
+            return hashes | self.named_files("upstreams")
         folder = self.mirror_path()
         return {} if folder is None else _hashes("mirror", folder)
 

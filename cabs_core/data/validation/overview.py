@@ -8,7 +8,7 @@ import numpy as np
 from cabs_core.base.catalog.encoders import encoder_record, encoders
 from cabs_core.base.errors import DataError, PoolError, counted, listed
 from cabs_core.base.utility import margin
-from cabs_core.data.logs import Receipt
+from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import Outcomes, load_outcomes, split_under
 from cabs_core.data.outcomes.copies import copies_text
 from cabs_core.data.outcomes.gaps import gaps_text, left_out_because

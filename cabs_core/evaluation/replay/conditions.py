@@ -20,7 +20,7 @@ import numpy as np
 
 from cabs_core.algorithms.policies.lanes import Stream
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog.conditions import check_condition
+from cabs_core.base.catalog.conditions import condition_record
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.streams import stream_key
@@ -62,7 +62,7 @@ def stream_condition(
     Raises:
         PolicyError: rounds are not within an order.
     """
-    check_condition(name)
+    condition_record(name)
     n = len(orders[0])
     if rounds is not None and not 1 <= rounds <= n:
         raise PolicyError(f"replay: rounds {rounds} must be between 1 and the {n} rounds of an order")

@@ -31,7 +31,7 @@ from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.evaluation.replay.conditions import StreamPlan, in_time, stream_condition
-from cabs_core.evaluation.replay.external import ExternalPolicy, external_name, fresh_copies, play_external
+from cabs_core.evaluation.replay.external import external_name, fresh_copies, play_external
 from cabs_core.evaluation.replay.result import ReplayResult
 from cabs_core.evaluation.replay.sessions import Talk, play_talks, tokens_of
 
@@ -94,7 +94,7 @@ def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0)
 
 def replay(
     problem: ReplayProblem,
-    policy: str | ExternalPolicy = PROPOSED,
+    policy: str | object = PROPOSED,
     rho: float = 300.0,
     trials: int | Sequence[int] = 10,
     seed: int = 0,
@@ -316,7 +316,7 @@ def _sessions(sessions: Sessions | Mapping[str, Any] | None, condition: str) -> 
 
 
 def _replay_external(
-    external: ExternalPolicy,
+    external: object,
     problem: ReplayProblem,
     stream: Stream,
     plan: StreamPlan,

@@ -2,10 +2,14 @@
 
 It plays the same orders under the same conditions as every other policy, so that differences are paired. It
 sees the contexts alone; one that needs predictions, surrogates or saving should subclass `Policy`.
+
+`predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the K
+arms. `learn(context, arm, reward, probability)` is told the clipped utility of the played arm when its reward
+arrives. `name`, where there is one, or its class, is what results call it.
 """
 
 import copy
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +17,6 @@ from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.lanes import Lane, Stream
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.streams import stream_key
-
-
-@runtime_checkable
-class ExternalPolicy(Protocol):
-    """What `replay` asks of an object of another library.
-
-    `predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the
-    K arms. `learn(context, arm, reward, probability)`, where there is one, is told the clipped utility of the
-    played arm when its reward arrives. `name`, where there is one, or its class, is what results call it.
-    """
-
-    def predict(self, context: np.ndarray) -> Any:
-        """Index of an arm, or probabilities [K]."""
 
 
 def external_name(policy: object) -> str:
@@ -39,7 +30,7 @@ def fresh_copies(policy: object, count: int) -> list[Any]:
 
     PolicyError where it is not a policy or cannot be copied.
     """
-    if isinstance(policy, type) or not isinstance(policy, ExternalPolicy) or not callable(policy.predict):
+    if isinstance(policy, type) or not callable(getattr(policy, "predict", None)):
         raise PolicyError(
             f"replay: policy is {checks.excerpt(repr(policy), 80)}; expected the name of a policy, or an "
             "object with predict(context) and, if it learns, learn(context, arm, reward, probability)"

@@ -14,7 +14,7 @@ from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.policies import policy_description, policy_record

@@ -146,7 +146,7 @@ POOL_STAGES: dict[str, Stage] = {
             pays=True,
             shown="always",
             code_of=lambda pool: pool.collect.modules if pool.collect else (),
-            files=lambda pool_file: pool_file.scoring_files(),
+            files=lambda pool_file: pool_file.named_files("scores"),
         ),
         Stage(
             "outcomes",

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.evaluation.replay import replay
 from cabs_core.pipeline.artifacts import ArtifactStore, Made, Options
 from cabs_core.pipeline.artifacts.materialize import produce

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.deployment import simulate
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.base.hashing import hash_file
 from cabs_core.router.build import build_bundle, choose_policy

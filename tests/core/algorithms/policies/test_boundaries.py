@@ -19,7 +19,7 @@ from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.requests import Reads
 from cabs_core.algorithms.policies.safe import play_lanes
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.policies import all_policies

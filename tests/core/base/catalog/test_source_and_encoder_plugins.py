@@ -72,7 +72,7 @@ import numpy as np
 from cabs_core.pipeline.artifacts.stages import Target, stage_code_version
 from cabs_core.base.catalog.encoders import encoders
 from cabs_core.base.catalog.sources import sources
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.data.pools.find import load_pool_file
 from cabs_core.report.names import encoder_label

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from cabs_core.base.errors import DataError, EncoderError
-from cabs_core.data.encoders import embed_prompts
 from cabs_core.data.encoders.chunks import SHARD_PROMPTS
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.encoders.resolve import resolve
 from cabs_core.data.encoders.store import EmbeddingStore, prompt_key
 from cabs_core.data.encoders.transformer import TransformerEncoder, choose_device, choose_dtype
@@ -99,7 +99,7 @@ def test_killed_and_resumed_gives_the_bytes_of_an_uninterrupted_run(encoder, tmp
 
 KILLED = """
 import os, signal, sys
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.pool_files.sections import Encoder
 prompts = open(sys.argv[3], encoding="utf-8").read().split("\\n")
 def kill(done, total):

@@ -9,7 +9,7 @@ import pytest
 
 from cabs_core.base.catalog.encoders import encoders
 from cabs_core.base.errors import EncoderError
-from cabs_core.data.encoders import embed_prompts
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.encoders.resolve import resolve, transformer_files
 from cabs_core.data.pool_files.sections import Encoder
 

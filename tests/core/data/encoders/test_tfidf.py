@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cabs_core.base.errors import EncoderError
-from cabs_core.data.encoders import embed_prompts, tfidf
+from cabs_core.data.encoders import tfidf
+from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.encoders.tfidf import UNKNOWN, TfidfEncoder
 from cabs_core.data.pool_files.sections import Encoder
 

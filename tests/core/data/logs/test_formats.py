@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError, PoolError
-from cabs_core.data.logs import FORMATS, Log
 from cabs_core.data.logs.calls import RULES, joined, prompt_in, prompt_of
+from cabs_core.data.logs.gather import FORMATS
+from cabs_core.data.logs.read import Log
 from cabs_core.data.outcomes.from_logs import read_logged
 from cabs_core.data.pool_files import read_pool_file
 

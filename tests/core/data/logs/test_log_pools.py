@@ -9,7 +9,7 @@ import pytest
 
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.collect.prompts import read_prompts
-from cabs_core.data.logs import Receipt
+from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pool_files import read_pool_file
 from cabs_core.data.validation.overview import overview

@@ -13,8 +13,9 @@ import pytest
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
-from cabs_core.data.logs import FORMATS, Log
+from cabs_core.data.logs.gather import FORMATS
 from cabs_core.data.logs.names import alike, base_of
+from cabs_core.data.logs.read import Log
 
 CHAT = [{"role": "user", "content": "hello"}]
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests_support import TINY, chain_of, home_with
 
-from cabs_core.algorithms.problem import ReplayProblem
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.data.events.log import EventLog
