@@ -82,19 +82,21 @@ class Oracles:
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
         """The same of the arms that were trained, `[n, B]`."""
-        model = model or self.chosen["accuracy"]
+        model, kernel = model or self.chosen["accuracy"], self.predictors["kernel_ridge"]
         if model == "network":
             return self._network("scores", embeddings, prompt_lengths)
-        if model in ("blend", "tasks"):
-            share = self.blend["accuracy" if model == "blend" else "tasks"]
-            first = (
-                self._network("scores", embeddings, prompt_lengths)
-                if model == "blend"
-                else self._predictor("tasks").predict(embeddings, prompt_lengths)
-            )
-            kernel = self._predictor("kernel_ridge").predict(embeddings, prompt_lengths)
-            return share * first + (1.0 - share) * kernel
-        return self._predictor(model).predict(embeddings, prompt_lengths)
+        if model == "blend":
+            first = self._network("scores", embeddings, prompt_lengths)
+            return self._mixture("accuracy", first, kernel.predict(embeddings, prompt_lengths))
+        first = self._predictor(model).predict(embeddings, prompt_lengths)
+        if model == "tasks":
+            return self._mixture("tasks", first, kernel.predict(embeddings, prompt_lengths))
+        return first
+
+    def _mixture(self, share: str, first: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+        """Scores `[n, K]` of a mixture with kernel_ridge; share: key of the weight in `blend`."""
+        weight = self.blend[share]
+        return weight * first + (1.0 - weight) * kernel
 
     def predict_costs(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
@@ -118,12 +120,12 @@ class Oracles:
         """`predict_scores` of every static predictor, the network and the mixtures."""
         scores = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
         if "tasks" in self.predictors:
-            scores["tasks"] = self.predict_scores(embeddings, prompt_lengths, model="tasks")
+            tasks = self._predictor("tasks").predict(embeddings, prompt_lengths)
+            scores["tasks"] = self._mixture("tasks", tasks, scores["kernel_ridge"])
         if self.network is not None:
             scores["network"] = self._network("scores", embeddings, prompt_lengths)
         if "accuracy" in self.blend:
-            share = self.blend["accuracy"]
-            scores["blend"] = share * scores["network"] + (1.0 - share) * scores["kernel_ridge"]
+            scores["blend"] = self._mixture("accuracy", scores["network"], scores["kernel_ridge"])
         return scores
 
     def surrogate_scores(

@@ -141,9 +141,15 @@ class Stream:
         """rho1 times the latency of an arm on a query; 0 where latency has no weight."""
         return 0.0 if self.latencies is None else float(self.latency_weight * self.latencies[row, arm])
 
+    def active(self, rounds: ArrayLike) -> np.ndarray:
+        """bool [..., K] of arms that may be played in these rounds [...]."""
+        t = np.asarray(rounds)[..., None]
+        mask: np.ndarray = (self.active_from <= t) & (t < self.active_until)
+        return mask
+
     def available(self, t: int) -> np.ndarray | None:
         """bool [K] of arms that may be played in round t, or None for all of them."""
-        mask = (self.active_from <= t) & (t < self.active_until)
+        mask = self.active(t)
         return None if mask.all() else mask
 
     def request(self, row: int, t: int) -> Request:

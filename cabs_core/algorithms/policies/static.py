@@ -117,8 +117,7 @@ class StaticPolicy(Policy):
         """All rounds at once."""
         check_lane(self, stream, lane, start, stop)
         rows, utilities = lane.order[start:stop], None
-        t = np.arange(start, stop)[:, None]
-        mask = (stream.active_from <= t) & (t < stream.active_until)
+        mask = stream.active(np.arange(start, stop))
         if self.joined.any():
             utilities = expected_utility(
                 stream.predicted_scores[rows], stream.static_costs[rows], self.rho, self.share

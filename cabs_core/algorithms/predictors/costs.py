@@ -25,6 +25,7 @@ class ContextCostPredictor:
     """
 
     name: ClassVar[str] = "context_cost"
+    _ARRAYS: ClassVar = ("log", "length", "center", "mean", "weights")
     pca_: PcaFeatures
     log_: np.ndarray
     length_: np.ndarray
@@ -74,16 +75,15 @@ class ContextCostPredictor:
 
     def state(self) -> dict[str, np.ndarray]:
         """Arrays from which `restore` makes the same predictor (with the same components)."""
-        names = ("log", "length", "center", "mean", "weights")
-        return {name: getattr(self, name + "_") for name in names}
+        return {name: getattr(self, f"{name}_") for name in self._ARRAYS}
 
     @classmethod
     def restore(cls, pca: PcaFeatures, arrays: dict[str, Any]) -> Self:
         """Inverse of `state`."""
         self = cls()
         self.pca_ = pca
-        for name in ("log", "length", "center", "mean", "weights"):
-            setattr(self, name + "_", np.asarray(arrays[name], dtype=np.float64))
+        for name in self._ARRAYS:
+            setattr(self, f"{name}_", np.asarray(arrays[name], dtype=np.float64))
         return self
 
 
@@ -95,6 +95,7 @@ class CostPredictor:
     """
 
     name: ClassVar[str] = "cost"
+    _ARRAYS: ClassVar = ("range", "center", "scale", "mean", "weights")
     range_: np.ndarray
     center_: np.ndarray
     scale_: np.ndarray
@@ -143,15 +144,14 @@ class CostPredictor:
 
     def state(self) -> State:
         """(arrays, settings), as `ScorePredictor.state`."""
-        names = ("range", "center", "scale", "mean", "weights")
-        return {name: getattr(self, name + "_") for name in names}, {"penalty": self.penalty}
+        return {name: getattr(self, f"{name}_") for name in self._ARRAYS}, {"penalty": self.penalty}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         """Inverse of `state`."""
         self = cls(settings["penalty"])
-        for name in ("range", "center", "scale", "mean", "weights"):
-            setattr(self, name + "_", arrays[name])
+        for name in self._ARRAYS:
+            setattr(self, f"{name}_", arrays[name])
         return self
 
     def save(self, folder: str | Path) -> Path:

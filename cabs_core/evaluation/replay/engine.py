@@ -363,8 +363,7 @@ def _result(
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
-    t = np.arange(total)[:, None]
-    active = (stream.active_from <= t) & (t < stream.active_until)
+    active = stream.active(np.arange(total))
     best = np.stack([np.where(active, stream.utilities[lane.order], -np.inf).max(axis=1) for lane in lanes])
     gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
     traced = [lane.meta_weights for lane in lanes if lane.meta_weights is not None]

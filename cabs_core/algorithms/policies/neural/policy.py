@@ -231,7 +231,7 @@ def _play(
 ) -> None:
     first = policies[0]
     core = first._lanes([p.core.part(0) for p in policies], np.stack([p.keys for p in policies]))
-    count, k = len(lanes), len(stream.arms)
+    count = len(lanes)
     table = first.data(stream)
     ones = np.ones((count, 1))
     delayed = lanes[0].arrivals is not None
@@ -249,9 +249,7 @@ def _play(
     pointers = [0 if a is None else int(np.searchsorted(a[:, 0], start)) for a in (x.arrivals for x in lanes)]
     for t in range(start, stop):
         rows = np.array([lane.order[t] for lane in lanes])
-        active = np.ascontiguousarray(
-            np.broadcast_to((stream.active_from <= t) & (t < stream.active_until), (count, k))
-        )
+        active = np.tile(stream.active(t), (count, 1))
         slots = np.full(count, t) if delayed else zeros
         data = kernel_arrays.LinearData(ones, *(values[rows] for values in table[1:]))
         core.decide(stream.contexts[rows], data, active, offset + t, memory, slots)
