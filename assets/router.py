@@ -77,8 +77,8 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
 
         if of_job(context, JOINS):
             joined = take_in(cabs.chain(pool_of(context)))
-            rest = "; figures and report are of the models of before until they are made again" * bool(joined)
-            context.log.info(f"joined: {', '.join(joined) or 'none'}{rest}")
+            rest = "; figures and report are of the models of before until they are made again"
+            context.log.info(f"joined: {', '.join(joined)}{rest}" if joined else "joined: none")
             found = {"joined, with so many scored prompts": joined} if joined else {}
             yield dg.MaterializeResult(asset_key=key("deployed_router"), metadata=figures(found))
             return

@@ -285,8 +285,8 @@ class Due:
         first, lacks = [name for name in JOINED_BY if name in waits], self._lacks(pool)
         if lacks:
             return Entry(DEPLOYED, pool, "waiting" if first else "stale", (*lacks, *_made_first(first)))
-        behind = ["figures and report are not of its models and this data yet"] * (REPLAY.name in waits)
-        return Entry(DEPLOYED, pool, "fresh", tuple(behind))
+        behind = ("figures and report are not of its models and this data yet",)
+        return Entry(DEPLOYED, pool, "fresh", behind if REPLAY.name in waits else ())
 
     def in_words(self, pool: str) -> str:
         """What is due of a pool in one line, for people.
@@ -301,14 +301,18 @@ class Due:
         if pending := self.pending(pool):
             stages = [s.target.stage for s in pending if s.target.policy is None]
             replays = len(pending) - len(stages)
-            first = [*stages, *([counted(replays, "replay")] if replays else [])]
-            waits = any(name in REPLAY.inputs for name in stages)
-            joins = [DEPLOYED] * bool(self._lacks(pool))
-            return f"{', '.join([*joins, *first])}, then {'replays, ' * waits}marts, report, leaderboard"
-        words = [*([counted(len(self.models), "SQL model")] if self.models else [])]
-        words += ["report"] * bool(self.page(pool)) + ["leaderboard"] * bool(self.page(None))
-        words += [DEPLOYED] * bool(self._lacks(pool))
-        return ", ".join(words) or "nothing"
+            first = [DEPLOYED, *stages] if self._lacks(pool) else stages
+            if replays:
+                first = [*first, counted(replays, "replay")]
+            waits = "replays, " if any(name in REPLAY.inputs for name in stages) else ""
+            return f"{', '.join(first)}, then {waits}marts, report, leaderboard"
+        reasons = {
+            counted(len(self.models), "SQL model"): self.models,
+            "report": self.page(pool),
+            "leaderboard": self.page(None),
+            DEPLOYED: self._lacks(pool),
+        }
+        return ", ".join(name for name, reason in reasons.items() if reason) or "nothing"
 
     def versions(self, *, pending: bool = True) -> dict[tuple[str, str], str]:
         """{(source asset, partition): data version} of what marts, reports and the leaderboard are made from.

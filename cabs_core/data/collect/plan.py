@@ -346,4 +346,4 @@ def plan_in_words(pool_file: PoolFile) -> list[str]:
         paid, perhaps, _ = collection.spent(store)
         ended = out_of_budget(collection, store, paid + perhaps)
         lines = described(plan_of(collection, store), collection, paid + perhaps)
-        return lines + [f"note: {ended}"] * bool(ended)
+        return [*lines, f"note: {ended}"] if ended else lines
