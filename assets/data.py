@@ -51,8 +51,8 @@ pool_file = dg.AssetSpec(
     **specs.common("pool_file", "data", "yaml"),
     partitions_def=partitions.pools,
     description="The pool file and the table that it names: what the chain of a pool reads. Observed by "
-    "`cabs run`, `cabs ui` and the sensor `pool_files`; a change marks what reads it as stale; `cabs plan` "
-    "says what is affected.",
+    "`cabs run`, `cabs ui` and the sensor `partitions_of_pools`; a change marks what reads it as stale; "
+    "`cabs plan` says what is affected.",
 )
 
 

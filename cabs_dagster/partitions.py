@@ -167,6 +167,10 @@ def _of_pool(
     if before == settings and _observed_value(known, "due") == waits:
         return None, []
     changed = differences(before, settings) if isinstance(before, dict) else []
+    if changed:
+        files = chain.pool_file.external_files()  # a hash says nothing to people
+        names = [text.partition(":")[0] for text in changed]
+        changed = [f"{name} changed" if name in files else text for name, text in zip(names, changed)]
     metadata: dict[str, Any] = {
         "due": waits,
         "rhos": ", ".join(f"{rho:g}" for rho in pool.replay.rhos),

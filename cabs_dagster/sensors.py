@@ -140,7 +140,8 @@ def follow_up(
         if KINDS.index(parts[0].kind) > [JOB_OF[kind] for kind in KINDS].index(done):
             yield from chain_requests(pool, parts, began)
         else:
-            yield dg.SkipReason(f"{len(parts)} parts of pool {pool} are not finished yet")
+            why = "; ".join(dict.fromkeys(part.why for part in parts))
+            yield dg.SkipReason(f"{parts[0].kind} of pool {pool} come first: {why}")
         return
     if busy:  # a tick asks for runs or says why not, never both
         yield dg.SkipReason(f"marts and reports are made after the chains of {', '.join(sorted(busy))}")

@@ -194,7 +194,7 @@ def saving_text(share: Any) -> str:
         return ""
     share = float(share)
     if share <= -1:
-        return f"costs {1 - share:,.{int(share > -9)}f} times as much"
+        return f"costs {_times(share)} times as much"
     size = percentage(abs(share))
     if size == percentage(0.0):
         return "costs the same"
@@ -209,12 +209,18 @@ def saving_span(low: float | None, high: float | None) -> str:
         small, large = sorted((abs(low), abs(high)))
         if large <= 1:
             return f"{percentages(small, large)} {'less' if low >= 0 else 'more'}"
+    if high <= -1:
+        return f"{_times(high)} to {_amount(low)}"
     return f"{_amount(high)} to {_amount(low)}"
+
+
+def _times(share: float) -> str:
+    return f"{1 - share:,.{int(share > -9)}f}"
 
 
 def _amount(share: float) -> str:
     if share <= -1:
-        return f"{1 - share:,.{int(share > -9)}f} times as much"
+        return f"{_times(share)} times as much"
     return f"{percentage(abs(share))} {'less' if share > 0 else 'more'}"
 
 

@@ -80,6 +80,12 @@ def test_a_change_is_told_field_by_field_and_a_change_back_is_run_too(tiny_pool:
     assert len(set(keys)) == 3
     assert any("source.queries: 260 -> 240" in line for line in LOGGED)
     assert not tick(instance, cursor).asset_events
+    named = "name: named\nsource: {kind: file, path: t.csv}\nreplay: {rhos: [0]}\n"
+    tiny_pool.with_name("named.yaml").write_text(named)
+    for score in (0, 1):
+        tiny_pool.with_name("t.csv").write_text(f"prompt,model,score,cost\na,x,{score},0\n")
+        tick(instance, cursor)
+    assert "pool named: table changed" in LOGGED
 
 
 def test_an_invalid_file_and_a_lost_table_are_told_once_and_concern_no_other_pool(

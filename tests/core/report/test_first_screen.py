@@ -457,7 +457,7 @@ def test_what_a_router_costs_beside_a_model(share, text):
         (0.06, 0.19, "6 to 19 % less"),
         (-0.09, -0.02, "2 to 9 % more"),
         (-0.09, 0.04, "4 % less to 9 % more"),
-        (-4.0, -1.5, "2.5 times as much to 5.0 times as much"),
+        (-4.0, -1.5, "2.5 to 5.0 times as much"),
         (-4.0, -0.2, "20 % more to 5.0 times as much"),
     ],
 )
