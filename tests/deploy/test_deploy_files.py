@@ -20,7 +20,7 @@ import yaml
 from tests_support import output_of, started
 
 from benchmarks.speed.servers import free_port
-from cabs_core.router import read_manifest
+from cabs_core.router.bundle import read_manifest
 from cabs_dagster.instance import template
 from cabs_server.metrics import HELP
 
