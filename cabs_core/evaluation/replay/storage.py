@@ -1,18 +1,9 @@
 """Replay results on disk: one folder per (pool, rho, policy), compact parquet, whole or not at all.
 
-Every file repeats `pool`, `rho` and `policy` as constant columns (a few bytes after run-length encoding), so
-that a glob over all folders is one relation and needs no parsing of paths.
-
-    run.parquet      1 row: settings, hashes, versions, seeds (see `_run_record`)
-    trials.parquet   1 row per trial: means over its rounds, latency and solver figures
-    curves.parquet   ~100 checkpoints a trial: cumulative regret and utility
-    queries.parquet  1 row per query: its identifier, mean over its plays, and its cluster (the independent
-                     observation that it belongs to)
-    arms.parquet     1 row per (trial, arm): plays, mean score, mean cost
-    rounds.parquet   1 row per round: the raw trace. Rows are in (query, trial) order, because the same query
-                     earns the same reward in most trials and then compresses about tenfold better;
-                     ORDER BY trial, round gives the trace as it happened. Under condition sessions also its
-                     cost, which elsewhere is the problem's
+docs/results.md lists the files. Each repeats `pool`, `rho` and `policy` as constant columns (few bytes after
+run-length encoding), so that a glob over all folders is one relation and needs no parsing of paths.
+Rounds are in (query, trial) order, because the same query earns the same reward in most trials and then
+compresses about tenfold better.
 
 Utilities are clipped to [0, 1] unless a column says otherwise; costs are USD per call; regret is against the
 best arm of each query.
