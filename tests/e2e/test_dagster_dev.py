@@ -40,7 +40,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """`dagster dev` with the sensors that run a dropped pool file."""
     server = Dev(tmp_path_factory.mktemp("dev") / "home")
     try:
-        wait_for("dagster dev", server.ready, 90)
+        wait_for("dagster dev", server.ready, 180)
         server.switch_on("pool_files", "next_part")
         yield server
     finally:

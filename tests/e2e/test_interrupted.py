@@ -67,7 +67,7 @@ def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, executor
         except ProcessLookupError:
             pass
         process.wait()
-    wait_for("the end of what it started", lambda: not processes(finished), 30)
+    wait_for("the end of what it started", lambda: not processes(finished), 120)
     assert SAID in log.read_text() and "Traceback" not in log.read_text(), log.read_text()
     assert "Warning" not in log.read_text(), log.read_text()
     assert (finished / "artifacts" / "outcomes" / "more" / "provenance.json").is_file() and first.is_dir()

@@ -118,7 +118,7 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
         tmp_path, [sys.executable, "-m", "dagster", "dev", "-m", "cabs_dagster.definitions"], tmp_path
     )
     try:
-        wait_for("dagster dev", dev.ready, 90)
+        wait_for("dagster dev", dev.ready, 180)
         drop_pool(tmp_path, "chaos")
         # the sensor that is on from the start registers the pool and its rhos, and nobody else's
         wait_for("the partitions", lambda: dev.assets()["outcomes"]["partitionKeys"] == ["chaos"], 120)
@@ -183,7 +183,7 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
 def test_dg_dev_serves_the_project_as_it_is(tmp_path: Path) -> None:
     dev = Stock(tmp_path, [str(DG), "dev"], ROOT)
     try:
-        wait_for("dg dev", dev.ready, 90)
+        wait_for("dg dev", dev.ready, 180)
         drop_pool(tmp_path, "chaos")
         wait_for("the partitions", lambda: dev.assets()["outcomes"]["partitionKeys"] == ["chaos"], 120)
     finally:

@@ -28,7 +28,7 @@ def slots(dev: Dev) -> set[str]:
 
 
 def wait_for_the_end(home: Path, dev: Dev) -> None:
-    wait_for("the end of all", lambda: not processes(home), 60)
+    wait_for("the end of all", lambda: not processes(home), 120)
     dev.process.wait()
 
 
@@ -53,7 +53,7 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
     drop_pool(home, "chaos")
     dev = Dev(home)
     try:
-        wait_for("dagster dev", dev.ready, 90)
+        wait_for("dagster dev", dev.ready, 180)
         assert listening(home) == {"127.0.0.1"}
         # "Terminate" in the UI, in a step of pool gpu
         selector = {
@@ -68,12 +68,12 @@ def test_a_killed_run_is_marked_launched_again_and_finished(finished_once: Path,
         assert slots(dev) == {canceled}
         with ThreadPoolExecutor(1) as pool:  # the answer comes when the process has ended
             answer = pool.submit(dev.query, _CANCEL, id=canceled)
-            wait_for("the cancel", lambda: dev.runs()[0]["status"] == "CANCELING" or answer.done(), 30)
+            wait_for("the cancel", lambda: dev.runs()[0]["status"] == "CANCELING" or answer.done(), 120)
             time.sleep(2)
             os.kill(pid, signal.SIGCONT)
             assert answer.result()["terminateRun"]["__typename"] == "TerminateRunSuccess"
         wait_for("its slot", lambda: not slots(dev), 120)
-        wait_for("its end", lambda: [r["status"] for r in dev.runs()] == ["CANCELED"], 60)
+        wait_for("its end", lambda: [r["status"] for r in dev.runs()] == ["CANCELED"], 120)
 
         dev.switch_on("pool_files", "next_part")
         for folder in ("oracles", "replay/chaos/*"):

@@ -129,7 +129,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             401,
         )  # 400: without a database the proxy knows no keys but the master key
         log = EventLog(place / "router.events.sqlite", read_only=True)
-        wait_for("the calls' ends", lambda: all(d.status == "answered" for d in log.decisions()), 30)
+        wait_for("the calls' ends", lambda: all(d.status == "answered" for d in log.decisions()), 120)
         rows = log.decisions()
         assert (
             len(rows) == 6
@@ -149,7 +149,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             for _ in range(6)
         ]
         assert {a.status_code for a in again} == {200}, [a.text for a in again]
-        wait_for("their ends", lambda: all(d.status != "decided" for d in log.decisions()), 30)
+        wait_for("their ends", lambda: all(d.status != "decided" for d in log.decisions()), 120)
         calls = [[d for d in log.decisions() if d.call_id == a.headers["x-litellm-call-id"]] for a in again]
         for tries in calls:  # each retry another model and a closed row
             assert len({d.arm for d in tries}) == len(tries) and tries[-1].status == "answered"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from e2e_support import cabs
+from tests_support import at_home, output_of
 
 PROMPTS = 200
 POOL = """\
@@ -43,12 +43,12 @@ def verdict(home: Path, name: str, times: int, gap: float) -> dict:
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_csv(folder / f"{name}.csv", index=False)
     (folder / f"{name}.yaml").write_text(POOL.format(name=name), encoding="utf-8")
-    cabs(home, "run", "--pool", name)
+    with at_home(home):
+        output_of("run", name)
     path = home / "artifacts" / "reports" / name / "verdict.json"
     return json.loads(path.read_text(encoding="utf-8"))["overall"]
 
 
-@pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.parametrize(("gap", "decision"), [(0.45, "deploy"), (0.0, "unsure")])
 def test_five_copies_of_each_prompt_say_what_one_says(tmp_path: Path, gap: float, decision: str) -> None:
