@@ -82,16 +82,17 @@ class Oracles:
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
         """The same of the arms that were trained, `[n, B]`."""
-        model, kernel = model or self.chosen["accuracy"], self.predictors["kernel_ridge"]
-        if model == "network":
-            return self._network("scores", embeddings, prompt_lengths)
-        if model == "blend":
-            first = self._network("scores", embeddings, prompt_lengths)
-            return self._mixture("accuracy", first, kernel.predict(embeddings, prompt_lengths))
-        first = self._predictor(model).predict(embeddings, prompt_lengths)
-        if model == "tasks":
-            return self._mixture("tasks", first, kernel.predict(embeddings, prompt_lengths))
-        return first
+        model = model or self.chosen["accuracy"]
+        network = model in ("network", "blend")
+        first = (
+            self._network("scores", embeddings, prompt_lengths)
+            if network
+            else self._predictor(model).predict(embeddings, prompt_lengths)
+        )
+        if model not in ("blend", "tasks"):
+            return first
+        kernel = self.predictors["kernel_ridge"].predict(embeddings, prompt_lengths)
+        return self._mixture("accuracy" if network else "tasks", first, kernel)
 
     def _mixture(self, share: str, first: np.ndarray, kernel: np.ndarray) -> np.ndarray:
         """Scores `[n, K]` of a mixture with kernel_ridge; share: key of the weight in `blend`."""
