@@ -79,17 +79,20 @@ def test_files_are_of_the_owner_alone(make_bundle, tmp_path):
 def test_readiness_knows_log_and_disk(place, monkeypatch):
     monkeypatch.setattr("cabs_server.readiness.HOLDS", 0.0)
 
-    def full(self):
-        raise LogError("the event log /secret/log.sqlite cannot be written: No space left on device")
+    def fails(kind):
+        def check(self):
+            raise kind("the event log /secret/log.sqlite cannot be written: No space left on device")
 
-    for closed in (False, True):
+        return check
+
+    for closed, kind in ((False, LogError), (True, RuntimeError)):
         with client(
             place, fail_closed=closed, admin_keys={"boss": "key-of-boss"}, keys={"app": "key-of-app"}
         ) as c:
             boss, app = ({"authorization": f"Bearer key-of-{n}"} for n in ("boss", "app"))
             assert c.get("/readyz").json() == {"status": "ready"}
             with monkeypatch.context() as patch:
-                patch.setattr("cabs_core.data.events.database.Database.check_disk", full)
+                patch.setattr("cabs_core.data.events.database.Database.check_disk", fails(kind))
                 answers = [c.get("/readyz", headers=h) for h in ({}, app, boss)]
                 lives = c.get("/healthz").status_code == 200
             assert {t.status_code for t in answers} == {503 if closed else 200}
