@@ -103,7 +103,9 @@ WORLDS = {
 def gap_of(drawn: Drawn, router: int, asked: int) -> Gap:
     """One of the routers against the model, of a table of so many prompts."""
     evidence: Any = SimpleNamespace(
-        problem=SimpleNamespace(clusters=drawn.clusters, asked=asked, dearest_calls=drawn.costs.max()),
+        problem=SimpleNamespace(
+            clusters=drawn.clusters, asked=asked, dearest_calls=drawn.costs.max(), priced=asked
+        ),
         real_share=lambda name, rho: 1.0,
         dearest=float(drawn.costs.mean(axis=1).max()),
     )

@@ -5,10 +5,12 @@
 
 A printed 95 % interval holds the truth, or a refusal stands in its place: of the share of a model's cost
 that a router saves, as a verdict prints it (`saved`), of the USD that 1,000 requests gain (`gained`), of a
-policy's mean cost from a log of random choices (`logged`), and of its difference to what was played
-(`difference`). In brackets: how many are printed, and the median width. `budget`: goals promised of a router
-or model that costs 1 % more than the budget, and of one that costs two thirds or half of it. `power`: how
-often the interval of what 1,000 requests gain leaves 0 out, beside one of the true standard error.
+policy's mean cost from a log of random choices (`logged`), of its difference to what was played
+(`difference`), and of a mean cost by the rule alone, where three times as many calls are known beside
+(`mean`) or none (`alone`). In brackets: how many are printed, and the median width. `budget`: goals promised
+of a router or model that costs 1 % more than the budget, and of one that costs two thirds or half of it.
+`power`: how often the interval of what 1,000 requests gain leaves 0 out, beside one of the true standard
+error.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.verdict_worlds import Rng, WorldTable, gap_of
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.statistics import cost_error, mean_error
 from cabs_core.base.units import percentage
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.evaluation.ope.data import LoggedData
@@ -56,6 +59,8 @@ COSTS: dict[str, Callable[[Rng, int], np.ndarray]] = {
     "one in a hundred 20 times as dear": _some(0.01, 20.0),
     "one in twenty ten times as dear": _some(0.05, 10.0),
     "one in thirty 50 times as dear": _some(1 / 30, 50.0),
+    "one in a hundred 100 times as dear": _some(0.01, 100.0),
+    "three in a thousand 60 times as dear": _some(0.003, 60.0),
     "exponential": lambda rng, n: rng.exponential(1.0, n),
     "four of five free": lambda rng, n: _lognormal(0.5)(rng, n) * 5.0 * (rng.random(n) < 0.2),
     "nineteen of twenty free": lambda rng, n: _lognormal(0.5)(rng, n) * 20.0 * (rng.random(n) < 0.05),
@@ -158,6 +163,15 @@ def _evaluated(name: str, rng: Rng, n: int, difference: bool) -> tuple[bool, boo
     return None if low is None or high is None else (truth < low, truth > high, high - low)
 
 
+def mean_interval(name: str, rng: Rng, n: int, others: int) -> tuple[bool, bool, float] | None:
+    """The same of a mean cost of 1 from n calls, where so many times as many others are known."""
+    paid, known = COSTS[name](rng, n), COSTS[name](rng, others * n)
+    mean, dearest = float(paid.mean()), float(max(paid.max(), known.max(initial=0.0)))
+    error = mean_error(paid, unit=0.0)
+    low, high = cost_error(error, paid, dearest=dearest, calls=(1 + others) * n, mean=mean).interval(mean)
+    return None if math.isnan(low) else (1 < low, 1 > high, high - low)
+
+
 def promised(name: str, rng: Rng, n: int, times: float) -> bool:
     """Whether a budget is confirmed of a model, or a router, that costs so many times as much.
 
@@ -220,6 +234,8 @@ INTERVALS: dict[str, Callable[[str, Rng, int], tuple[bool, bool, float] | None]]
     "gained": gained_interval,
     "logged": partial(_evaluated, difference=False),
     "difference": partial(_evaluated, difference=True),
+    "mean": partial(mean_interval, others=3),
+    "alone": partial(mean_interval, others=0),
 }
 
 
@@ -227,7 +243,7 @@ def measured(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> lis
     """One row a world and size, of one of the intervals: share of tables that print it, of these that hold
     the truth, that have it below, and the median width."""
     rows = []
-    for number, name in enumerate(COSTS if what in ("logged", "difference") else SAVINGS):
+    for number, name in enumerate(SAVINGS if what in ("saved", "gained") else COSTS):
         for n in sizes:
             rng = np.random.default_rng([seed, n, number])
             intervals = [INTERVALS[what](name, rng, n) for _ in range(tables)]

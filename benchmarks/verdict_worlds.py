@@ -178,7 +178,10 @@ def gap_of(table: WorldTable, best: int = 0) -> Gap:
     """One of the routers against the model."""
     n = table.scores.shape[1]
     dearest_call = max(table.dearest_call, float(table.costs.max()), float(table.model_costs.max()))
-    problem = SimpleNamespace(clusters=table.clusters, asked=5 * n, dearest_calls=np.array(dearest_call))
+    independent = n if table.clusters is None else len(np.unique(table.clusters))
+    problem = SimpleNamespace(
+        clusters=table.clusters, asked=5 * n, dearest_calls=np.array(dearest_call), priced=4 * independent
+    )
     evidence: Any = SimpleNamespace(
         problem=problem,
         real_share=lambda name, rho: table.seen,

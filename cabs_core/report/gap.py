@@ -11,7 +11,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from cabs_core.base.statistics import Error, cost_ratio_interval, independent, mean_error, tail_factor
+from cabs_core.base.statistics import (
+    Error,
+    cost_error,
+    cost_ratio_interval,
+    independent,
+    mean_error,
+    tail_factor,
+)
 from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.report.evidence import Evidence, Played
 
@@ -117,12 +124,14 @@ class Gap:
         members = np.arange(len(self._plays)) if self._clusters is None else self._clusters
         self.independent = len(np.unique(members[self._plays > 0]))
         money = [self._plays * means["cost"][0] for means in (self.own, self.other)]
+        self._money = money[0] + money[1]
         #: how much farther than seen costs may reach
-        self._tail = tail_factor(money[0] + money[1], self._clusters)
-        self._tail_of_ratio = tail_factor(money[0] + money[1], self._clusters, bound=0.0)
+        self._tail = tail_factor(self._money, self._clusters)
+        self._tail_of_ratio = tail_factor(self._money, self._clusters, bound=0.0)
         #: how many prompts of equal cost all the money rests on
         self._carriers = min(independent(paid, self._clusters) for paid in money)
         self._dearest, self._dearest_call = evidence.dearest, float(evidence.problem.dearest_calls.max())
+        self._priced = evidence.problem.priced
         self._left_ends: dict[tuple[int, float], tuple[float, float] | None] = {}
 
     def _error(self, values: np.ndarray, trials: np.ndarray, unit: float) -> Error:
@@ -155,14 +164,26 @@ class Gap:
     def gain(self, rho: float, compared: int) -> Bounded:
         """USD per 1,000 requests: worth of the right answers minus what they cost."""
         parts, cost = self._minus(score=1000 / rho, cost=-1000.0), self._minus(cost=-1000.0)
-        # a prompt that was not seen may cost what the dearest call of the table did
-        gain = self._estimate(parts, compared, 1000 / rho + 1000 * self._dearest_call)
-        if gain.low is None or gain.high is None or not math.isfinite(self._tail):
-            return Bounded(gain.value)
+        drawn = self._error(*cost, 0.0)
+        of_cost = cost_error(
+            drawn,
+            self._money,
+            self._clusters,
+            dearest=1000 * self._dearest_call,
+            calls=self._priced,
+            mean=float(cost[1].mean()),
+            difference=True,
+        )
+        value = float(parts[1].mean())
+        # a prompt that was not seen may be worth a right answer, and cost what the rule of costs allows
+        high, low = (1000 / rho + unit for unit in (of_cost.unit, of_cost.unit_low or of_cost.unit))
+        gain = estimate(value, replace(self._error(*parts, high), unit_low=low), compared)
+        if gain.low is None or gain.high is None or math.isnan(of_cost.se):
+            return Bounded(value)
         # costs alone have a tail: what was not drawn of it is added to both ends
-        ends = self._error(*cost, 0.0).interval(0.0, compared)
+        ends = drawn.interval(0.0, compared)
         more = (self._tail - 1.0) * max(-ends[0], ends[1])
-        return Bounded(gain.value, gain.low - more, gain.high + more)
+        return Bounded(value, gain.low - more, gain.high + more)
 
     def _left(self, added: float = 0.0) -> tuple[float, tuple[np.ndarray, np.ndarray]] | None:
         """(share of the model's cost that the router costs, its parts by queries and trials); None: free."""

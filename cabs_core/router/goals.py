@@ -67,7 +67,7 @@ class Wish:
     Attributes:
         name: quality, budget or latency. ratio: relative to what is asked for, so that 1 just fulfils it (a
             budget: spent divided by allowed).
-        sure: one-sided 95 % bound of `ratio`: the lower, of a budget the upper one; None: unknown.
+        sure: one-sided 95 % bound of `ratio`: the lower, of a budget the upper one; None: `unknown` says why.
         held: `sure` is on the right side of 1. more: prompts to collect for the table until it can be told,
             None where nobody can say, 0 where it is missed for sure.
     """
@@ -77,6 +77,7 @@ class Wish:
     sure: float | None
     held: bool
     more: int | None
+    unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -308,7 +309,7 @@ def _wish(gap: _Gap, tail: float, test: ReplayProblem) -> Wish:
     if high < 0:
         more = 0
     sure = None if math.isnan(low) else 1 + side * low / target
-    return Wish(name, 1 + side * mean / target, sure, low >= 0, more)
+    return Wish(name, 1 + side * mean / target, sure, low >= 0, more, error.why)
 
 
 def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
@@ -339,8 +340,8 @@ def _sentence(goal: Goal, a: GoalAnswer, choice_label: str) -> str:
     failed = [w for w in a.wishes if not w.held] or list(a.wishes)
     more = [w.more for w in failed]
     advice = "nothing in the table comes closer"
-    if any(w.name == "budget" and w.sure is None for w in failed):
-        advice = "too few prompts cost anything to tell the mean cost"
+    if unknown := [w.unknown for w in failed if w.unknown]:
+        advice = unknown[0]
     elif all(m is not None for m in more):
         advice = f"about {round_up(max(m or 0 for m in more)):,} more prompts in the table would tell"
     if missed := [w.name for w in failed if w.more == 0]:

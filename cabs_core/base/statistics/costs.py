@@ -12,16 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.base.statistics.clusters import cluster_sums, independent
-from cabs_core.base.statistics.uncertainty import LEVEL, UNKNOWN, Error, ratio_error
+from cabs_core.base.statistics.uncertainty import LEVEL, UNKNOWN, Error, missed_share, ratio_error
 
 #: (share of the largest values, their mean excess over the rest where values are standard normal)
 _TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
 #: relative standard error of a spread from m such values, times sqrt(m); and the standard errors to a bound
 #: of it that holds in .8, which a mean needs and a ratio of means does not
 _SPREAD_ERROR, _SPREAD_BOUND = 0.87, 0.84
-#: times its mean that a model's dearest call is taken to cost where none was seen: 98 % of 115 models in six
-#: public tables of 500 to 12,000 prompts have none above it
-_DEAREST = 20.0
+#: times its true mean that a model's dearest call may cost where none was seen: of 115 models in seven public
+#: tables of 1,221 to 17,793 prompts none has one above 32 times
+_DEAREST = 40.0
+#: fewer known calls bound no mean cost: those of 40 times the mean that they may have missed may be all of it
+_LEAST_CALLS = math.ceil(math.log(LEVEL) / math.log1p(-1.0 / _DEAREST))
 #: standard errors of a tail's index to its bound at 5 %
 _INDEX_BOUND = 1.64
 #: fewer clusters that cost anything show no tail
@@ -43,9 +45,10 @@ def cost_error(
     """Error of a mean cost, or of a difference of two, that knows of dear calls which were not drawn.
 
     It is as wide as the tail of the costs may reach (`tail_factor`). In the share of the traffic that so many
-    clusters may have missed a call costs what the dearest one did; in the share that all known calls may have
-    missed, what those beyond it do (`_beyond`), and 20 times the mean at least: a difference is then 20 times
-    as far from 0. Rarer calls that are dearer still are not allowed for. See `benchmarks.money_worlds`.
+    clusters may have missed a call costs what the dearest one did; in the share p that all known calls may
+    have missed, what those beyond it do (`_beyond`), and 40 times the true mean m at least, of which
+    m (1 - 40 p) was then seen. NaN, with the reason in words, where 119 calls are not known, or too few cost
+    anything. Rarer calls that are dearer still are not allowed for. See `benchmarks.money_worlds`.
 
     Args:
         error: as the draws show it. costs: `[n]` USD that were paid, of a difference for both.
@@ -55,9 +58,13 @@ def cost_error(
             difference. A call that was not seen costs 0 at least, so there the other end is the cost away.
     """
     factor = tail_factor(costs, clusters)
+    if calls < _LEAST_CALLS:
+        few = f"{calls:,.0f} prompts or conversations are known, and fewer than {_LEAST_CALLS}"
+        return replace(UNKNOWN, why=f"{few} do not bound a mean cost")
     if not math.isfinite(factor):
-        return UNKNOWN
-    beyond = max(dearest * _beyond(costs, clusters), _DEAREST * abs(mean))
+        return replace(UNKNOWN, why=f"fewer than {_LEAST} prompts or conversations cost anything")
+    seen = 1.0 - _DEAREST * missed_share(calls)
+    beyond = max(dearest * _beyond(costs, clusters), _DEAREST * abs(mean) / seen)
     farther = max(dearest, beyond * min(error.clusters / max(calls, 1.0), 1.0))
     nearer = dearest if difference else abs(mean)
     high, low = (farther, nearer) if math.copysign(1.0, mean) > 0 else (nearer, farther)

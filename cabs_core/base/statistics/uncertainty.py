@@ -54,6 +54,7 @@ class Error:
             utilities and their differences; 0: no value is bounded.
         farthest_low, farthest_high: what the farthest cluster adds to the mean, below and above it.
         unit_low: the same as `unit` of values that pull the mean down; None: the same. A cost is at least 0.
+        why: in words, why nothing is known of a cost.
     """
 
     se: float
@@ -65,6 +66,7 @@ class Error:
     farthest_low: float = 0.0
     farthest_high: float = 0.0
     unit_low: float | None = None
+    why: str = ""
 
     def with_trials(self, se: float, trials: int) -> Error:
         """The same with the error over so many trials added, as two-way clustering does;
@@ -86,6 +88,11 @@ class Error:
         lumps = {name: getattr(self, name) / times for name in _LUMPS}
         df, clusters = self.df * times, self.clusters * times
         return replace(self, se=self.se / math.sqrt(times), df=df, clusters=clusters, **lumps)
+
+    def either_way(self) -> Error:
+        """What was seen far out on one side may come on the other as well, as where chance set the sign."""
+        lump, farthest = max(self.lump_low, self.lump_high), max(self.farthest_low, self.farthest_high)
+        return replace(self, **dict(zip(_LUMPS, (lump, lump, farthest, farthest), strict=True)))
 
     def widened(self, factor: float) -> Error:
         """What was seen counted so many times as far out."""
@@ -114,15 +121,11 @@ class Error:
         unit = self._range(side)
         if unit == 0:
             return usual + (farthest if lump > 0 else 0.0)
-        return max(usual, unit * self._missed(min(2 * tail, 1.0)))
+        return max(usual, unit * missed_share(self.clusters, min(2 * tail, 1.0)))
 
     def unseen(self, level: float = LEVEL) -> float:
         """How far values of one `unit` in the share of traffic that was not seen may move the mean."""
-        return max(self._range("low"), self._range("high")) * self._missed(level)
-
-    def _missed(self, level: float) -> float:
-        """The share of the traffic that so many clusters may have missed."""
-        return 1.0 - math.pow(level, 1.0 / max(self.clusters, 1.0))
+        return max(self._range("low"), self._range("high")) * missed_share(self.clusters, level)
 
     def _range(self, side: Literal["low", "high"]) -> float:
         return self.unit_low if side == "low" and self.unit_low is not None else self.unit
@@ -172,6 +175,11 @@ def _with_variance(error: Error, se: float, df: float) -> Error:
 
 #: nothing is known
 UNKNOWN = Error(math.nan, math.nan, 0.0)
+
+
+def missed_share(clusters: float, level: float = LEVEL) -> float:
+    """The share of the traffic that so many clusters may have missed, about 3 / n at 5 %."""
+    return 1.0 - math.pow(level, 1.0 / max(clusters, 1.0))
 
 
 def half_width(se: ArrayLike, units: ArrayLike) -> np.ndarray:

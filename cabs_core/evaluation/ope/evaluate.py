@@ -34,7 +34,6 @@ ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
 _ASSUMED = "the propensities were estimated, and no error is known for that"
 _NO_LARGEST = "the log never plays {} of what the policy plays, and what that costs has no largest value"
-_FREE = "fewer than ten prompts or conversations cost anything"
 
 
 @dataclass(frozen=True)
@@ -219,12 +218,17 @@ def evaluate(
                 cost_error(e, paid, clusters, dearest=dearest, calls=independent, mean=max(mean_cost, 0.0))
                 for e, mean_cost in ((se_dr, dr), (se_snips, value))
             )
-            # a call that was not drawn would have been dear for what was played, too
+            # a call that was not drawn would have been dear for what was played, too; of one that was drawn
+            # chance decided whether it counts for the policy or for what was played
             gap_dr, gap_snips = (
-                cost_error(e, both, clusters, dearest=0.0, calls=math.inf, mean=0.0, difference=True)
+                cost_error(
+                    e.either_way(), both, clusters, dearest=0.0, calls=math.inf, mean=0.0, difference=True
+                )
                 for e in (gap_dr, gap_snips)
             )
-            no_interval = _unbounded(se_dr.se + gap_dr.se, uncovered)
+            no_interval = se_dr.why or gap_dr.why
+            if uncovered:
+                no_interval = _NO_LARGEST.format(percentage(uncovered, 1))
         without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
         left_to_model = ""
         if cut > CUT:
@@ -269,13 +273,6 @@ def _dearest(data: LoggedData, target: np.ndarray) -> float:
     paid = data.costs > 0
     times = (data.costs[paid] / means[data.actions[paid]]).max(initial=0.0)
     return float(times * means[(target > 0).any(axis=0)].max(initial=0.0))
-
-
-def _unbounded(errors: float, uncovered: float) -> str:
-    """Why a mean cost has no interval, or ''. errors: NaN where one is not known."""
-    if uncovered:
-        return _NO_LARGEST.format(percentage(uncovered, 1))
-    return _FREE if math.isnan(errors) else ""
 
 
 def propensities_of(data: LoggedData) -> np.ndarray:

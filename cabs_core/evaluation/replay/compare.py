@@ -104,9 +104,10 @@ class PairedDifference:
             of them would give another mean.
         se: both together; low, high: 95 % interval (`statistics.uncertainty`: at least as wide as what was
             not seen may matter; of costs as `statistics.cost_error` has it); NaN
-            where too few queries are independent, or cost anything.
+            where too few queries are independent, or `unknown` says why not.
         p_value: of the two-sided test that there is no difference.
         queries, independent: how many were played, and how many independent observations these are.
+        unknown: in words, why the interval of a cost is not known.
     """
 
     measure: str
@@ -119,11 +120,12 @@ class PairedDifference:
     p_value: float
     queries: int
     independent: int
+    unknown: str = ""
 
     def __str__(self) -> str:
         interval = f"95 % {self.low:+.4f} to {self.high:+.4f}"
         if math.isnan(self.low):
-            interval = "no interval: too few queries are independent, or cost anything"
+            interval = f"no interval: {self.unknown or 'too few queries are independent'}"
         apart = (
             ""
             if self.independent == self.queries
@@ -188,6 +190,7 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         error.p_value(value),
         int((plays > 0).sum()),
         len(np.unique(members[plays > 0])),
+        error.why,
     )
 
 

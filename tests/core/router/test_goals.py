@@ -112,6 +112,8 @@ def test_where_only_the_model_itself_will_do_it_is_kept():
 def test_budgets_latencies_and_combinations():
     answer, _ = asked(Goal(budget_per_month=500, requests_per_month=100_000))
     assert answer.confirmed and answer.cost <= 5.0 and "a month (at most" in answer.sentence
+    few, _ = asked(Goal(budget_per_month=500, requests_per_month=100_000), n=40)
+    assert not few.confirmed and "fewer than 119 do not bound a mean cost" in few.sentence
     answer, _ = asked(Goal(latency=1.0, share=0.9))
     assert answer.confirmed and answer.wishes[0].sure >= 1 and "within 1 s" in answer.sentence
     answer, _ = asked(Goal(quality=0.95, of="big", latency=1.0, share=0.9))

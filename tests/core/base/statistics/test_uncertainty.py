@@ -1,5 +1,7 @@
 """Standard errors and bootstrap."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -208,8 +210,9 @@ def test_shares_by_clopper_and_pearson():
     assert len(rows) == 200
 
 
-def _dear_in_a_hundred(rng, shape):
-    return rng.lognormal(-0.05, 0.3, shape) * np.where(rng.random(shape) < 0.01, 20.0, 1.0) / 1.19
+def _dear_in_a_hundred(rng, shape, share=0.01, times=20.0):
+    dear = np.where(rng.random(shape) < share, times, 1.0)
+    return rng.lognormal(-0.045, 0.3, shape) * dear / (1 + share * (times - 1))
 
 
 @pytest.mark.parametrize(
@@ -239,10 +242,12 @@ def test_budgets_hold_for_costs_with_tails(draw, n):
     ("draw", "n"),
     [
         (_dear_in_a_hundred, 200),
-        (lambda rng, shape: rng.lognormal(-2.0, 2.0, shape), 100),
+        (partial(_dear_in_a_hundred, times=100.0), 200),
+        (partial(_dear_in_a_hundred, share=0.003, times=60.0), 500),
+        (lambda rng, shape: rng.lognormal(-2.0, 2.0, shape), 200),
         (lambda rng, shape: (1 + rng.pareto(1.5, shape)) / 3, 200),
         (lambda rng, shape: (1 + rng.pareto(1.5, shape)) / 3, 1000),
-        (lambda rng, shape: rng.choice([1, 2, 25], shape, p=[0.7, 0.29, 0.01]) / 1.53, 100),
+        (lambda rng, shape: rng.choice([1, 2, 25], shape, p=[0.7, 0.29, 0.01]) / 1.53, 150),
         (lambda rng, shape: rng.lognormal(-0.045, 0.3, shape), 500),
     ],
 )
@@ -256,6 +261,18 @@ def test_mean_costs_of_a_log_hold_though_it_knows_no_other_calls(draw, n):
         tight += abs(mean - 1) <= error.margin
     assert held >= 0.92 * 400
     assert tight < 0.92 * 400 or np.std(np.log(paid)) < 0.4, "what this test is for"
+
+
+def test_fewer_calls_than_a_dear_one_may_hide_among_bound_no_cost():
+    """One prompt in thirty 50 times as dear was told from 50 calls and held in .83; where none of 50 cost
+    anything the mean was 0 for sure."""
+    rng = np.random.default_rng(0)
+    for paid in (_dear_in_a_hundred(rng, 50, 1 / 30, 50.0), np.zeros(50)):
+        error, mean = statistics.mean_error(paid, unit=0.0), paid.mean()
+        unknown = statistics.cost_error(error, paid, dearest=paid.max(), calls=50, mean=mean)
+        assert np.isnan(unknown.se) and unknown.why.startswith("50 prompts or conversations are known, and ")
+        known = statistics.cost_error(error, paid, dearest=paid.max(), calls=119, mean=mean)
+        assert known.se >= 0.0 and known.why == ""
 
 
 def test_free_calls_of_a_split_may_have_cost_elsewhere():
@@ -330,7 +347,8 @@ def test_a_tail_is_seen_without_its_largest_draws():
     few = np.repeat([1.0, 0.0], [9, 91])
     assert statistics.tail_factor(few) == np.inf
     error = statistics.mean_error(few, unit=0.0)
-    assert np.isnan(statistics.cost_error(error, few, dearest=1.0, calls=100, mean=0.09).se)
+    unknown = statistics.cost_error(error, few, dearest=1.0, calls=200, mean=0.09)
+    assert np.isnan(unknown.se) and "fewer than 10 prompts" in unknown.why
 
 
 @pytest.mark.parametrize(("chance", "n"), [(0.98, 50), (0.99, 100), (0.95, 30)])
