@@ -196,7 +196,8 @@ def paired_regimes(rounds, policy):
     return (ours - single).reset_index()
 
 
-def test_intervals_over_all_values_and_of_gains(verdict, rounds, outcomes):
+def test_intervals_over_all_values_and_of_gains(verdict, rounds, outcomes, pages):
+    known = facts.load_evidence(PoolData("one", pages[0])).problem.priced
     case = verdict["overall"]
     gap = paired_regimes(rounds, case["router"])
     holds(case["utility"], case["utility"]["value"], interval(gap, case["compared"]))
@@ -210,8 +211,17 @@ def test_intervals_over_all_values_and_of_gains(verdict, rounds, outcomes):
             a, b = own(rounds, case["router"], rho), own(rounds, "best_single", rho)
             worth = [1000 * (x["score"] / rho - x["cost"]).to_numpy() for x in (a, b)]
             gap = worth[0] - worth[1]
-            far = 1000 / rho + 1000 * outcomes["cost"].max()
-            holds(case["gain"], gap.mean(), interval(a.assign(gap=gap), case["compared"], far))
+            less = 1000 * (b["cost"].mean() - a["cost"].mean())
+            # a call that nobody has seen costs the dearest one, or 40 times the difference, away from 0
+            unseen = 40 * (1 - 0.05 ** (1 / known))
+            dearest = 1000 * outcomes["cost"].max()
+            farther = max(dearest, 40 * abs(less) / (1 - unseen) * 60 / known)
+            units = (farther, dearest) if less < 0 else (dearest, farther)
+            reach = [
+                interval(a.assign(gap=gap), case["compared"], 1000 / rho + unit)[side]
+                for side, unit in enumerate(units)
+            ]
+            holds(case["gain"], gap.mean(), reach)
 
 
 def test_prompts_are_asked_for_where_and_only_where_the_case_is_open(verdict):
