@@ -94,9 +94,8 @@ def _struct(error: statistics.Error) -> dict[str, float] | None:
 
 
 def _error(struct: dict[str, float] | None) -> statistics.Error:
-    return (
-        statistics.UNKNOWN if struct is None else statistics.Error(**{name: struct[name] for name in _ERROR})
-    )
+    fields: dict[str, Any] = {name: struct[name] for name in _ERROR} if struct else {}
+    return statistics.Error(**fields) if fields else statistics.UNKNOWN
 
 
 @one_blas_thread()

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,20 +79,20 @@ class Error:
 
     def against(self, independent: Error) -> Error:
         """Of the difference to an independent sample's mean: Welch's; it rests on as many as the smaller."""
-        lumps = dict.fromkeys(_LUMPS, 0.0)
+        lumps: dict[str, Any] = dict.fromkeys(_LUMPS, 0.0)
         fewer = min(self.clusters, independent.clusters)
         return _with_variance(replace(self, **lumps, clusters=fewer), independent.se, independent.df)
 
     def after(self, times: float) -> Error:
         """What it is expected to be with so many times as many clusters."""
-        lumps = {name: getattr(self, name) / times for name in _LUMPS}
+        lumps: dict[str, Any] = {name: getattr(self, name) / times for name in _LUMPS}
         df, clusters = self.df * times, self.clusters * times
         return replace(self, se=self.se / math.sqrt(times), df=df, clusters=clusters, **lumps)
 
     def either_way(self) -> Error:
         """What was seen far out on one side may come on the other as well, as where chance set the sign."""
         lump, farthest = max(self.lump_low, self.lump_high), max(self.farthest_low, self.farthest_high)
-        return replace(self, **dict(zip(_LUMPS, (lump, lump, farthest, farthest), strict=True)))
+        return replace(self, lump_low=lump, lump_high=lump, farthest_low=farthest, farthest_high=farthest)
 
     def widened(self, factor: float) -> Error:
         """What was seen counted so many times as far out."""
