@@ -52,10 +52,9 @@ PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n $(WOR
 test: venv
 	@$(PYTEST) -m "not e2e and not ray and not slow" $(PYTEST_ARGS)
 
-# Also what takes long, real processes, kill -9, a browser, Ray, PostgreSQL. One run: what a file makes once serves its
-# quick and its slow tests, and quick files fill the last minutes.
-test-all: venv
-	@$(PYTEST) $(PYTEST_ARGS)
+# The rest: what takes long, real processes, kill -9, a browser, Ray, PostgreSQL.
+test-all: test
+	@$(PYTEST) -m "e2e or ray or slow" $(PYTEST_ARGS)
 
 # What all policies play, compiled side by side into numba's cache: tests that start at once would each compile it.
 kernels: venv
