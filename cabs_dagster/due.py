@@ -15,7 +15,7 @@ from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile, rho_key
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY
-from cabs_core.pipeline.pages import page_parts, page_problems, page_recipe
+from cabs_core.pipeline.pages import REPORTS, page_problems, page_recipe
 from dbt_like_sql.freshness import Marts, sources_behind, used_sources
 from dbt_like_sql.project import SourceTable, list_models
 
@@ -158,7 +158,8 @@ class Due:
         chain = self.chains[pool]
         statuses = (chain.status(chain.stage(name)) for name in chain.stages)
         failed = next((status.reasons for status in statuses if status.state == "blocked"), ())
-        return () if self.store.record(page_parts(pool)) is not None else failed
+        # a report that is damaged is there, too, and is made again
+        return () if pool in self.store.children((REPORTS,)) else failed
 
     def _ready(self, pool: str) -> bool:
         """Whether results are all that is left to be made of a pool."""
