@@ -13,11 +13,11 @@ ALL_EXTRAS := offline-encoder,dev$(if $(EXTRAS),$(comma)$(EXTRAS))
 export DAGSTER_DISABLE_TELEMETRY := 1
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: help venv demo test test-all kernels probes gauntlet ui bench verdicts lint docs dbt dist sbom clean clean-results
+.PHONY: help venv demo test test-slow test-all kernels probes gauntlet ui bench verdicts lint docs dbt dist sbom clean clean-results
 
 help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
-	@echo "make test   set up, run the quick tests; test-all: also the slow ones, real processes, a browser, Ray, PostgreSQL"
+	@echo "make test   set up, run the quick tests; test-slow: those of real processes, a browser, Ray, PostgreSQL; test-all: both"
 	@echo "make kernels set up, compile what the policies play (a first run does it by itself)"
 	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
 	@echo "make gauntlet set up, play clients, attackers and failures against servers that run"
@@ -53,13 +53,17 @@ test: venv
 	@$(PYTEST) -m "not e2e and not ray and not slow" $(PYTEST_ARGS)
 
 # The rest: what takes long, real processes, kill -9, a browser, Ray, PostgreSQL.
-test-all: test
+test-slow: venv
 	@$(PYTEST) -m "e2e or ray or slow" $(PYTEST_ARGS)
+
+test-all: test
+	@$(MAKE) --no-print-directory test-slow
 
 # What all policies play, compiled side by side into numba's cache: tests that start at once would each compile it.
 kernels: venv
-	@$(BIN)/python -c "from cabs_core.base.catalog.policies import all_policies as policies; \
-		from cabs_core.evaluation.replay import compile_ahead as c; c.start_compiling(policies()); c.finish_compiling()"
+	@$(BIN)/python -c "from cabs_core.base.catalog.policies import all_policies; \
+		from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling; \
+		start_compiling(all_policies()); finish_compiling()"
 
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)

@@ -40,24 +40,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path not in e2e, item.path not in slow))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """With `--cov`, lines are counted in quick tests alone: those that are traced take half as long again."""
-    traced = None
-    if item.config.pluginmanager.hasplugin("_cov") and any(map(item.get_closest_marker, _LONG)):
-        from coverage import Coverage
-
-        traced = Coverage.current()
-    if traced is not None:
-        traced.stop()
-    try:
-        return (yield)
-    finally:
-        if traced is not None:
-            traced.start()
-
-
-_LONG = ("e2e", "ray", "slow")
 _BESIDE = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 
 

@@ -91,21 +91,21 @@ def test_without_a_pool_the_gate_takes_those_that_were_run_and_a_broken_one_hide
         done = CliRunner().invoke(main, ["check", "--junit", str(cabs_home / "checks.xml")])
         return done.exit_code, done.output
 
-    code, said = check()  # shipped pools that nobody ran lack tables here, and are not looked at
-    assert code == 1 and "there was nothing to check" in said, said
+    code, output = check()  # shipped pools that nobody ran lack tables here, and are not looked at
+    assert code == 1 and "there was nothing to check" in output, output
     write(cabs_home, table())
     path = cabs_home / "pools" / "mine.yaml"
     assert CliRunner().invoke(main, ["run", "--pool", "mine", "--no-report"]).exit_code == 0
     path.with_name("twin.yaml").write_text(POOL.replace("mine", "twin").replace("dim: 4", "dims: 4"))
-    code, said = check()
-    assert code == 1 and "broken   pool_file [twin]: valid" in said and "1 error" in said, said
-    assert " 0 checks passed" not in said and 'classname="outcomes [mine]"' in (
+    code, output = check()
+    assert code == 1 and "broken   pool_file [twin]: valid" in output and "1 error" in output, output
+    assert " 0 checks passed" not in output and 'classname="outcomes [mine]"' in (
         cabs_home / "checks.xml"
     ).read_text(encoding="utf-8")
     path.with_name("twin.yaml").unlink()
     (cabs_home / "pools" / "table.csv").rename(cabs_home / "moved.csv")
-    code, said = check()
-    assert code == 1 and "broken   pool_file [mine]: valid" in said and "table.csv" in said, said
+    code, output = check()
+    assert code == 1 and "broken   pool_file [mine]: valid" in output and "table.csv" in output, output
 
 
 def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -> None:
@@ -132,14 +132,18 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     write_table = good.copy()
     write_table.loc[0, "cost"] = 5000.0
     write_table.to_csv(cabs_home / "pools" / "table.csv", index=False)
-    code, said = call(*export)  # the table changed; nothing was run
-    assert code == 2 and "outcomes of pool mine is out of date (table changed)" in said and "--anyway" in said
-    code, said = call("check", "mine")  # the fault is told once, with what waits for it
-    errors = [line for line in said.splitlines() if line.startswith("error")]
-    assert code == 1 and len(errors) == 1 and "table changed" in errors[0], said
+    code, output = call(*export)  # the table changed; nothing was run
+    assert (
+        code == 2
+        and "outcomes of pool mine is out of date (table changed)" in output
+        and "--anyway" in output
+    )
+    code, output = call("check", "mine")  # the fault is told once, with what waits for it
+    errors = [line for line in output.splitlines() if line.startswith("error")]
+    assert code == 1 and len(errors) == 1 and "table changed" in errors[0], output
     assert re.search(r"; \d+ checks of what is made from it wait", errors[0])
-    code, said = call("run", "mine")
-    assert code and "costs_in_range" in said
+    code, output = call("run", "mine")
+    assert code and "costs_in_range" in output
     found, page = verdict(), (reports / "mine" / "index.html").read_text(encoding="utf-8")
     assert (
         "outcomes failed a check (costs_in_range" in found["older_data"] and "since 20" in found["older_data"]
@@ -149,8 +153,8 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     assert "costs_in_range, stops a run" in page and "does not stop a run)" in page
     board = (reports / "index.html").read_text(encoding="utf-8")
     assert "No verdict: its figures are of older data" in board and before["headline"] not in board
-    code, said = call("report", "mine", "--goal", "value_per_right_answer: 0.01")
-    assert code == 2 and "older data" in said
+    code, output = call("report", "mine", "--goal", "value_per_right_answer: 0.01")
+    assert code == 2 and "older data" in output
     assert call(*export)[0] == 2 and call(*export, "--anyway")[0] == 0
 
     good.to_csv(cabs_home / "pools" / "table.csv", index=False)

@@ -170,8 +170,8 @@ def test_what_is_resumed_is_what_a_run_through_makes(tmp_path, cabs_home, monkey
     (through, asked, _), *resumed = runs
     assert len(through.looks) > 3 and (through.observed[: through.prompts] == 0).any()
     assert (through.observed[: through.prompts] > 0).any(axis=1).all()  # every prompt has an answer
-    for found, asked_again, twice in resumed:
-        assert np.array_equal(through.observed, found.observed) and through.prompts == found.prompts
+    for table, asked_again, twice in resumed:
+        assert np.array_equal(through.observed, table.observed) and through.prompts == table.prompts
         assert asked == asked_again and twice == 0
 
 
