@@ -124,13 +124,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{'table':20s} labels " + " ".join(f"{k:>12s}" for k in KINDS) + "   uniroute - ridge")
     for pool in args.pool:
         for labels in LABELS:
-            own = [r for r in rows if r["pool"] == pool and r["labels"] == labels]
-            means = [np.mean([r["utility"] for r in own if r["kind"] == kind]) for kind in KINDS]
+            played = [r for r in rows if r["pool"] == pool and r["labels"] == labels]
+            means = [np.mean([r["utility"] for r in played if r["kind"] == kind]) for kind in KINDS]
             by_draw = [
                 np.mean(
                     [
                         (r["kind"] == "uniroute") * r["utility"] - (r["kind"] == "ridge") * r["utility"]
-                        for r in own
+                        for r in played
                         if (r["seed"], r["draw"]) == (seed, draw)
                     ]
                 )

@@ -58,10 +58,10 @@ class DevServer:
     def query(self, text: str, **variables: Any) -> dict[str, Any]:
         """The data of a GraphQL query. Raises CabsError when Dagster answers with errors."""
         body: dict[str, Any] = {"query": text, "variables": variables}
-        found = requests.post(f"{self.url}/graphql", json=body, timeout=60).json()
-        if "errors" in found:
-            raise CabsError(f"{self.url} refused a query: {found['errors'][0]['message']}")
-        data: dict[str, Any] = found["data"]
+        answer = requests.post(f"{self.url}/graphql", json=body, timeout=60).json()
+        if "errors" in answer:
+            raise CabsError(f"{self.url} refused a query: {answer['errors'][0]['message']}")
+        data: dict[str, Any] = answer["data"]
         return data
 
     def ready(self) -> bool:
@@ -75,8 +75,8 @@ class DevServer:
 
     def backfill(self, asset: str, partitions: Sequence[str]) -> str:
         """Ask for a backfill of one asset; returns its id. Raises CabsError when it is refused."""
-        wanted = {"assetSelection": [{"path": asset.split("/")}], "partitionNames": list(partitions)}
-        answer = self.query(_LAUNCH, p=wanted)["launchPartitionBackfill"]
+        params = {"assetSelection": [{"path": asset.split("/")}], "partitionNames": list(partitions)}
+        answer = self.query(_LAUNCH, p=params)["launchPartitionBackfill"]
         if "backfillId" not in answer:
             raise CabsError(f"the backfill was refused: {answer}")
         return str(answer["backfillId"])
@@ -84,8 +84,8 @@ class DevServer:
     def runs_of(self, backfill: str) -> list[dict[str, Any]]:
         """Status and times (seconds since 1970) of a backfill's runs; an empty list until the backfill has
         ended."""
-        found = self.query(_PROGRESS, id=backfill)["partitionBackfillOrError"]
-        return found["runs"] if found["status"].startswith(("COMPLETED", "FAILED", "CANCELED")) else []
+        progress = self.query(_PROGRESS, id=backfill)["partitionBackfillOrError"]
+        return progress["runs"] if progress["status"].startswith(("COMPLETED", "FAILED", "CANCELED")) else []
 
     def stop(self) -> None:
         """Send SIGTERM, wait up to a minute, then kill what is left of the process group."""

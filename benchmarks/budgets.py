@@ -34,10 +34,10 @@ def rows_of(
     """One row a target: what pacer and PORT spend and score."""
     made = {which: problem(work, pool, "clean", 0, FIELD_SETUP, which) for which in ("validation", "test")}
     means = made["test"].offline_costs.mean(axis=0)
-    wanted = targets or [float(f"{t:.2g}") for t in np.geomspace(means.min(), means.max(), 5)[1:4]]
+    budgets = targets or [float(f"{t:.2g}") for t in np.geomspace(means.min(), means.max(), 5)[1:4]]
     curve = spending(made["validation"], policy, RHOS, pool=pool)
-    found = replay_budgets(made["test"], policy, wanted, curve=curve, rhos=RHOS, trials=trials, pool=pool)
-    return [{"pool": pool, "policy": policy, "requests": made["test"].n, **row} for row in found]
+    rows = replay_budgets(made["test"], policy, budgets, curve=curve, rhos=RHOS, trials=trials, pool=pool)
+    return [{"pool": pool, "policy": policy, "requests": made["test"].n, **row} for row in rows]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -158,8 +158,8 @@ def run_chaos(
             for process in (*processes.values(), provider):
                 process.kill()
                 process.wait()
-        found = _judge(bundle, str(settings["log"]), crowd, folder / "none")
-        return found | {
+        judgement = _judge(bundle, str(settings["log"]), crowd, folder / "none")
+        return judgement | {
             "kills": kills,
             "of the lease holder": holders,
             "servers": servers,
@@ -238,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(argv)
     prompts = [f"Question number {i}: what is {i} times {i + 1}, and why?" for i in range(50)]
     with Postgres() if options.postgres else nullcontext() as server:
-        found = run_chaos(
+        figures = run_chaos(
             options.router,
             prompts,
             kills=options.kills,
@@ -246,11 +246,11 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
             seed=options.seed,
             url=None if server is None else server.url,
         )
-    print(json.dumps(found, indent=1))
-    write_figures(found, options.json)
-    if found["faults"]:
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, options.json)
+    if figures["faults"]:
         raise SystemExit(1)
-    return found
+    return figures
 
 
 if __name__ == "__main__":

@@ -128,21 +128,21 @@ def verdict_of(chain: Chain) -> dict[str, Any]:
 
     def per_query(policy: str) -> np.ndarray:
         """Utility, score and cost `[3, n]`, means over trials."""
-        found = replay(problem, policy, RHO, 3, 0, options=options.get(policy))
+        result = replay(problem, policy, RHO, 3, 0, options=options.get(policy))
         total = np.zeros((3, problem.n))
         for row, values in zip(total, (cells.utility, cells.score, cells.cost), strict=True):
-            np.add.at(row, found.order.ravel(), values[found.order, found.actions].ravel())
-        return total / len(found.order)
+            np.add.at(row, result.order.ravel(), values[result.order, result.actions].ravel())
+        return total / len(result.order)
 
     def of(differences: np.ndarray, value: float) -> Bounded:
         error = two_way_error(0.0, float(differences.std(ddof=1) / np.sqrt(problem.n)), 3, problem.n)
         return estimate(value, error, len(ROUTERS))
 
-    own, single = per_query(choice.policy), per_query("best_single")
-    utility, quality = (of(d, float(d.mean())) for d in (own - single)[:2])
+    routed, single = per_query(choice.policy), per_query("best_single")
+    utility, quality = (of(d, float(d.mean())) for d in (routed - single)[:2])
     full = single[2].mean()
-    left = own[2].mean() / full
-    saved = of((own[2] - left * single[2]) / full, float(1 - left))
+    left = routed[2].mean() / full
+    saved = of((routed[2] - left * single[2]) / full, float(1 - left))
     return {
         "decision": decide(utility, quality, saved),
         "router": choice.policy,
@@ -205,11 +205,11 @@ def tables(seeds: int, most: int) -> list[dict[str, Any]]:
     """Real tables: prompts in random order, every answer costs what the table says."""
     rows = []
     for name, rhos in TABLES.items():
-        found = load_outcomes(find_pool(name))
+        table = load_outcomes(find_pool(name))
         for rho in rhos:
             for seed in range(seeds):
-                order = np.random.default_rng(seed).permutation(len(found))[:most]
-                row = played(found.take(order), rho, seed)
+                order = np.random.default_rng(seed).permutation(len(table))[:most]
+                row = played(table.take(order), rho, seed)
                 rows.append({"table": name, "rho": rho, "seed": seed, **row})
                 print(
                     f"{name} rho {rho:g} seed {seed}: full {row['full']} {row['full difference']:+.4f}; "
@@ -232,16 +232,16 @@ def played(table: Any, rho: float, seed: int, sample: int = 100, *, full: bool =
     done, shares = 0, np.ones(k)
     for last in looks(sample, n):
         observed[done:last] = np.where(draws[done:last] < shares, shares, 0.0)
-        done, found = last, seen(last, observed[:last])
-        if found.decision != "unsure":
+        done, verdict = last, seen(last, observed[:last])
+        if verdict.decision != "unsure":
             break
         costs = np.where(observed[:done] > 0, table.costs[:done], np.nan)
-        shares = shares_of(np.array(found.matters), np.nanmean(costs, axis=0))
-    everything = seen(n, np.ones((n, k))) if full else found
+        shares = shares_of(np.array(verdict.matters), np.nanmean(costs, axis=0))
+    everything = seen(n, np.ones((n, k))) if full else verdict
     return {
         "full": everything.decision,
         "full difference": everything.difference,
-        "decision": found.decision,
+        "decision": verdict.decision,
         "prompts": done,
         "of": n,
         "cells": float((observed[:done] > 0).mean()),
@@ -312,10 +312,10 @@ def speed(prompts: int) -> dict[str, Any]:
         note("before")
         begin = time.perf_counter()
         with AnswerStore() as store:
-            found = collect_answers(collection, store, note)
+            answers = collect_answers(collection, store, note)
         seconds = time.perf_counter() - begin
         note("after")
-    calls = found.prompts * len(models)
+    calls = answers.prompts * len(models)
     print(
         f"{calls:,} calls in {seconds:.0f} s: {calls / seconds:.0f} a second; {seen[0]:.0f} MB "
         f"before, at most {max(seen):.0f}"

@@ -83,8 +83,8 @@ class FullTable:
 def softmax(values: np.ndarray, temperature: float) -> np.ndarray:
     """[n, K] probabilities."""
     e = np.exp((values - values.max(axis=1, keepdims=True)) / temperature)
-    found: np.ndarray = e / e.sum(axis=1, keepdims=True)
-    return found
+    probabilities: np.ndarray = e / e.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -116,8 +116,8 @@ def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> li
                             inside.setdefault((target, r.estimator), []).append(
                                 (r.low <= truth <= r.high, gap)
                             )
-            for (target, estimator), found in inside.items():
-                held, held_gap = np.mean(found, axis=0)
+            for (target, estimator), hits in inside.items():
+                held, held_gap = np.mean(hits, axis=0)
                 rows.append(
                     {
                         "pool": name,
@@ -125,7 +125,7 @@ def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> li
                         "target": target,
                         "decisions": size,
                         "estimator": estimator,
-                        "intervals": len(found),
+                        "intervals": len(hits),
                         "held": float(held),
                         "held difference": float(held_gap),
                     }
@@ -169,10 +169,12 @@ def promotions(world: FullTable, name: str, logs: int) -> list[dict[str, Any]]:
         ) -> tuple[bool, int]:
             data, place = world.log(mu, size, [draw, number, size])
             try:
-                found = compare_policies(data, one[champion[place]], one[challengers[kind][place]], world.rho)
+                comparison = compare_policies(
+                    data, one[champion[place]], one[challengers[kind][place]], world.rho
+                )
             except RouterError:
                 return False, 0
-            return found.promote, found.needed
+            return comparison.promote, comparison.needed
 
         needed = int(np.median([compared("as good", 1000, draw)[1] for draw in range(5)]))
         for kind in challengers:

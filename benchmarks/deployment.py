@@ -94,7 +94,7 @@ def simulate(
                 due.setdefault(t + int(rng.integers(1, delay + 1)), []).append((made.id, score, cost))
             for name, late, paid in due.pop(t, ()):
                 router.feedback(name, score=late, cost=paid)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "policy": manifest.policy,
         "pool": manifest.pool,
         "rho": manifest.rho,
@@ -105,7 +105,7 @@ def simulate(
     }
     router.close()
     if budget is not None:
-        return found | {
+        return figures | {
             "target": budget,
             "spent": float(costs.mean()),
             "off": float(costs.mean() / budget - 1.0),
@@ -115,11 +115,11 @@ def simulate(
         }
     waiting = (delayed.best_rewards - delayed.rewards).mean(axis=1)
     regret = best - utilities
-    other = played.best_rewards[0] - played.rewards[0]
-    gap = regret - other
-    return found | {
+    replayed = played.best_rewards[0] - played.rewards[0]
+    gap = regret - replayed
+    return figures | {
         "regret": float(regret.mean()),
-        "regret of the replay": float(other.mean()),
+        "regret of the replay": float(replayed.mean()),
         "difference": float(gap.mean()),
         "standard error": float(gap.std(ddof=1) / np.sqrt(n)),
         "regret of a replay with late rewards": float(waiting.mean()),
@@ -141,10 +141,10 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     split = pq.read_table(home / "splits" / pool / "splits.parquet")["split"].to_pylist()
     prompts = [p for p, s in zip(table.prompts, split, strict=True) if s == "test"]
     problem = ReplayProblem.load(home / "replay_problem" / pool / "test")
-    found = simulate(options.router, problem, prompts, budget=options.budget, epsilon=options.epsilon)
-    print(json.dumps(found, indent=1))
-    write_figures(found, options.json)
-    return found
+    figures = simulate(options.router, problem, prompts, budget=options.budget, epsilon=options.epsilon)
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, options.json)
+    return figures
 
 
 if __name__ == "__main__":

@@ -49,10 +49,10 @@ QUARTERS = 4
 def snapshots() -> ReplayProblem:
     """The test problem of the March snapshots, followed by the same queries with June's outcomes: rows [2
     n]."""
-    found = find_pool("llmdrift_june")
-    split_settings = found.pool.split.model_copy(update={"fractions": (0.4, 0.1, 0.5), "split_seed": 0})
-    pool = set_up(found.pool, FIELD_SETUP).model_copy(update={"split": split_settings})
-    outcomes = load_outcomes(dataclasses.replace(found, pool=pool))
+    file = find_pool("llmdrift_june")
+    split_settings = file.pool.split.model_copy(update={"fractions": (0.4, 0.1, 0.5), "split_seed": 0})
+    pool = set_up(file.pool, FIELD_SETUP).model_copy(update={"split": split_settings})
+    outcomes = load_outcomes(dataclasses.replace(file, pool=pool))
     assert outcomes.later_scores is not None and outcomes.later_costs is not None  # of this pool
     march = dataclasses.replace(outcomes, later_scores=None, later_costs=None)
     split = make_splits(march, split_settings)
@@ -110,7 +110,7 @@ def quarters(
 ) -> dict[str, dict[str, Any]]:
     """{policy: utility and regret by quarter of the stream, mean over rhos, and what it reaches from June
     alone}."""
-    found = {}
+    figures = {}
     order = orders(problem.n, trials)
     june = order[:, problem.n // 2 :]
     for name in policies:
@@ -132,13 +132,13 @@ def quarters(
             regret.append(_parts(played.best_rewards - played.rewards, QUARTERS))
             alone.append(_parts(fresh.rewards, QUARTERS // 2)[:, -1])
         u, r = np.mean(utility, axis=0), np.mean(regret, axis=0)
-        found[name] = {
+        figures[name] = {
             "utility": u.mean(axis=0).tolist(),
             "se": standard_error(u, axis=0).tolist(),
             "regret": r.mean(axis=0).tolist(),
             "from June": float(np.mean(alone)),
         }
-    return found
+    return figures
 
 
 def _parts(values: np.ndarray, count: int) -> np.ndarray:

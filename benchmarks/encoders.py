@@ -91,7 +91,7 @@ def study(pool: str, kinds: Sequence[str], seeds: Sequence[int], most: int) -> l
             for i in some:
                 encode([table.prompts[i]])
             spent = (time.process_time() - begin) / len(some) * 1e3
-            own = len(np.unique(np.round(z, 6), axis=0)) / len({table.prompts[i] for i in val})
+            distinct = len(np.unique(np.round(z, 6), axis=0)) / len({table.prompts[i] for i in val})
             rows.append(
                 {
                     "pool": pool,
@@ -99,7 +99,7 @@ def study(pool: str, kinds: Sequence[str], seeds: Sequence[int], most: int) -> l
                     "kind": kind,
                     "error": float((off**2).mean()),
                     "utility": float(np.mean(earned)),
-                    "distinct": own,
+                    "distinct": distinct,
                     "ms": spent,
                 }
             )
@@ -116,9 +116,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for pool in args.pool:
         rows += study(pool, args.kinds, args.split_seeds, args.most)
         for kind in args.kinds:
-            own = [r for r in rows if (r["pool"], r["kind"]) == (pool, kind)]
+            cell = [r for r in rows if (r["pool"], r["kind"]) == (pool, kind)]
             error, earned, distinct, ms = (
-                np.mean([r[k] for r in own]) for k in ("error", "utility", "distinct", "ms")
+                np.mean([r[k] for r in cell]) for k in ("error", "utility", "distinct", "ms")
             )
             print(
                 f"| {pool} | {kind} | {error:.5f} | {earned:.4f} | {percentage(distinct, 1)} | {ms:.2f} |",

@@ -1,7 +1,7 @@
 """Tables and commands with the mistakes that people make, through the public commands, and what is then
 printed.
 
-said = provoked(Path("empty-folder"))        # (heading, mistake, text) of every command;
+messages = provoked(Path("empty-folder"))        # (heading, mistake, text) of every command;
 `python -m benchmarks.verdicts --messages FILE` writes them
 """
 
@@ -140,21 +140,21 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def every_form(said: Iterable[tuple[str, str, str]]) -> str:
+def every_form(messages: Iterable[tuple[str, str, str]]) -> str:
     """Every line once, under its heading: how often its form was printed (numbers and names of models left
     aside), and one example.
 
     Args:
-        said: (heading, what it was said of or '', text of one or more lines).
+        messages: (heading, what it was said of or '', text of one or more lines).
     """
     forms: dict[str, dict[str, list[str]]] = {}
-    for heading, about, text in said:
+    for heading, about, text in messages:
         for line in text.splitlines():
             if line.strip():
                 forms.setdefault(heading, {}).setdefault(_form(line), []).append(f"{about}{line}")
     return "".join(
-        f"## {heading}\n\n" + "".join(f"{len(lines):5d}x  {lines[0]}\n" for lines in own.values()) + "\n"
-        for heading, own in forms.items()
+        f"## {heading}\n\n" + "".join(f"{len(lines):5d}x  {lines[0]}\n" for lines in by_form.values()) + "\n"
+        for heading, by_form in forms.items()
     )
 
 
@@ -222,13 +222,13 @@ def provoked(folder: Path, *, run: bool = True) -> list[tuple[str, str, str]]:
     them."""
     with _home(folder):
         sound = write_example(folder / "sound.csv", 600).read_bytes()
-        said = list(_added(folder, sound))
-        said += [
+        messages = list(_added(folder, sound))
+        messages += [
             ("commands without what they need", " ".join(words), cabs(*words)) for words in _too_early(folder)
         ]
         if run:
-            said += list(_runs(folder, sound))
-    return said
+            messages += list(_runs(folder, sound))
+    return messages
 
 
 def _added(folder: Path, sound: bytes) -> Iterator[tuple[str, str, str]]:

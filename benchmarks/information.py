@@ -35,7 +35,7 @@ VERIFIERS = {"always right": 0.0, "wrong in 20 %": 0.2}
 MOST_PROBES = 6
 
 
-def said(scores: np.ndarray, wrong: float, seed: int) -> np.ndarray:
+def verified(scores: np.ndarray, wrong: float, seed: int) -> np.ndarray:
     """What a verifier says of scores [n]: the score, or one less the score with probability `wrong`."""
     flips = np.random.default_rng([seed, 80]).random(len(scores)) < wrong
     return np.where(flips, 1.0 - scores, scores)
@@ -65,10 +65,10 @@ class RoutedPrompts:
         call."""
         made = self.made
         if (probe, wrong) not in self.known:
-            word = said(made.offline_scores[:, probe], wrong, 0)
+            word = verified(made.offline_scores[:, probe], wrong, 0)
             model: ScorePredictor = make_score_predictor(self.name)
             model.fit(np.column_stack([self.train, word - 0.5]), self.train_lengths, made.offline_scores)
-            now = said(made.scores[:, probe], wrong, 1)
+            now = verified(made.scores[:, probe], wrong, 1)
             self.known[probe, wrong] = model.predict(np.column_stack([self.x, now - 0.5]), self.lengths)
         expected = self.known[probe, wrong]
         paid = made.costs[:, [probe]]  # what the probe cost is known by then
@@ -82,12 +82,12 @@ def probes_of(made: ReplayProblem) -> list[int]:
     """Models that could be a probe: cheapest first, those no cheaper model beats on the train split."""
     scores, costs = made.offline_scores.mean(axis=0), made.offline_costs.mean(axis=0)
     order = np.argsort(costs, kind="stable")
-    best, found = -1.0, []
+    best, probes = -1.0, []
     for arm in order:
         if scores[arm] > best:
             best = scores[arm]
-            found.append(int(arm))
-    return found[:MOST_PROBES]
+            probes.append(int(arm))
+    return probes[:MOST_PROBES]
 
 
 def study(pool: str, seed: int, work: Path, name: str) -> list[dict[str, Any]]:
@@ -139,12 +139,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     for pool in args.pool:
         for name in args.predictors:
             for verifier in VERIFIERS:
-                own = [
+                cell = [
                     r for r in rows if (r["pool"], r["predictor"], r["verifier"]) == (pool, name, verifier)
                 ]
-                plain, bought = (np.mean([r[k] for r in own]) for k in ("plain", "bought"))
-                error = np.mean([r["se"] for r in own]) / np.sqrt(len(args.split_seeds))
-                share = np.mean([r["probe"] != "" for r in own])
+                plain, bought = (np.mean([r[k] for r in cell]) for k in ("plain", "bought"))
+                error = np.mean([r["se"] for r in cell]) / np.sqrt(len(args.split_seeds))
+                share = np.mean([r["probe"] != "" for r in cell])
                 print(
                     f"{pool:20s} {name:13s} {verifier:14s} {plain:.3f}  {bought:.3f}  {bought - plain:+.4f} "
                     f"± {error:.4f}  {percentage(share)} of the rhos"

@@ -77,8 +77,8 @@ class World:
         chance = rng.beta(3, 1.5, n)[cluster]
         usual = 1e-3 * rng.lognormal(-(self.sigma**2) / 2, self.sigma, (k + 1, n))[:, cluster]
         same = rng.random((k, n))[:, cluster] < 0.6  # the router asks the model itself
-        own = np.clip(chance + self.better[:, None] / 0.4, 0, 1)
-        both = np.vstack([chance, own])
+        alternative = np.clip(chance + self.better[:, None] / 0.4, 0, 1)
+        both = np.vstack([chance, alternative])
         scores = both if self.graded else (rng.random(both.shape) < both).astype(float)
         routed = np.where(same, scores[0], scores[1:])
         costs = np.where(same, usual[0], (1 - self.saves[:, None] / 0.4) * usual[1:])

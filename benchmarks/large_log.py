@@ -56,7 +56,7 @@ def fill(bundle: Path, log: Path, decisions: int, scored: float) -> None:
 def measure(bundle: Path, log: Path, what: str) -> dict[str, Any]:
     """One figure, taken in this process: seconds, and the largest memory of the process in MB."""
     before = time.perf_counter()
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     if what == "metrics":
         events = EventLog(log)
         times = []
@@ -64,27 +64,27 @@ def measure(bundle: Path, log: Path, what: str) -> dict[str, Any]:
             before = time.perf_counter()
             metrics_text(events, "bundle", Counters(), [])
             times.append(time.perf_counter() - before)
-        found = {"seconds": max(times), "median seconds": sorted(times)[10]}
+        figures = {"seconds": max(times), "median seconds": sorted(times)[10]}
     elif what == "restart":
         Router.load(bundle)  # libraries and compiled code, which have nothing to do with the log
-        found = {"without a log, seconds": time.perf_counter() - before}
+        figures = {"without a log, seconds": time.perf_counter() - before}
         before = time.perf_counter()
         router = Router.load(bundle, log=log)
-        found |= {"learnt": router.learner.learnt, "seconds": time.perf_counter() - before}
+        figures |= {"learnt": router.learner.learnt, "seconds": time.perf_counter() - before}
         before = time.perf_counter()
         router.route("and one decision")
-        found["first decision, seconds"] = time.perf_counter() - before
+        figures["first decision, seconds"] = time.perf_counter() - before
     elif what == "doctor":
-        found = {"decisions": examine(bundle, log)["decisions"], "seconds": time.perf_counter() - before}
+        figures = {"decisions": examine(bundle, log)["decisions"], "seconds": time.perf_counter() - before}
     elif what == "compact":
-        found = {
+        figures = {
             **compact(EventLog(log), time.time() - 7 * 86_400.0),
             "seconds": time.perf_counter() - before,
             "MB after": log.stat().st_size / 1e6,
         }
     lines = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return found | {"peak MB": peak / 1e3}
+    return figures | {"peak MB": peak / 1e3}
 
 
 def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, A
     log = default_log(place / "router")
     begin = time.perf_counter()
     fill(bundle, log, decisions, scored)
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "decisions": decisions,
         "MB": log.stat().st_size / 1e6,
         "filled, seconds": time.perf_counter() - begin,
@@ -109,8 +109,8 @@ def run(bundle: Path, decisions: int, scored: float, place: Path) -> dict[str, A
             str(log),
         ]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found[what if what not in found else f"{what} after compaction"] = json.loads(out)
-    return found
+        figures[what if what not in figures else f"{what} after compaction"] = json.loads(out)
+    return figures
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -123,13 +123,13 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(argv)
     bundle = Path(options.router).absolute()
     if options.one:
-        found = measure(bundle, Path(options.one[1]), options.one[0])
+        figures = measure(bundle, Path(options.one[1]), options.one[0])
     else:
         with tempfile.TemporaryDirectory(prefix="cabs-large-log-") as name:
-            found = run(bundle, options.decisions, options.scored, Path(name))
-    print(json.dumps(found, indent=1))
-    write_figures(found, options.json)
-    return found
+            figures = run(bundle, options.decisions, options.scored, Path(name))
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, options.json)
+    return figures
 
 
 if __name__ == "__main__":

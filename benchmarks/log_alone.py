@@ -91,11 +91,11 @@ def one(
         propensities[test],
     )
     utilities = clipped_utility(outcomes.scores[test], outcomes.costs[test], world.rho)
-    found: dict[str, dict[str, Any]] = {name: {} for name in POLICIES}
+    by_policy: dict[str, dict[str, Any]] = {name: {} for name in POLICIES}
     for table, what in ((logged, "log"), (outcomes, "all")):
         world.share = binary_share(table.scores[train])
         oracles, problem = world.fit(table, split, vectors)
-        for name, row in found.items():
+        for name, row in by_policy.items():
             with one_blas_thread():
                 policy = world.policy(name, problem)
                 requests = Heads(oracles, needs_of(policy)).requests(
@@ -111,8 +111,8 @@ def one(
                     row["error"] = dr.value - row["log"]
                     row["covered"] = dr.low <= row["log"] <= dr.high
     rows = np.arange(len(test))
-    found["the log's own"] = {"log": float(utilities[rows, arms[test]].mean())}
-    return found
+    by_policy["the log's own"] = {"log": float(utilities[rows, arms[test]].mean())}
+    return by_policy
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -128,16 +128,16 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         outcomes = load_outcomes(file)
         for epsilon in options.epsilon:
             print(f"{name}, epsilon {epsilon:g}", flush=True)
-            found = [
+            by_seed = [
                 one(file.pool, outcomes, epsilon, seed, options.encoder) for seed in range(options.seeds)
             ]
-            for policy in found[0]:
+            for policy in by_seed[0]:
                 rows.append(
                     {
                         "pool": name,
                         "epsilon": epsilon,
                         "policy": policy,
-                        **_over_seeds([f[policy] for f in found]),
+                        **_over_seeds([f[policy] for f in by_seed]),
                     }
                 )
                 print(_line(rows[-1]), flush=True)
@@ -145,20 +145,20 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     return rows
 
 
-def _over_seeds(found: list[dict[str, Any]]) -> dict[str, Any]:
+def _over_seeds(by_seed: list[dict[str, Any]]) -> dict[str, Any]:
     """Means and standard errors over seeds; where the log could tell, the errors of the estimates."""
-    shown: dict[str, Any] = {"seeds": len(found)}
+    row: dict[str, Any] = {"seeds": len(by_seed)}
     for what in ("log", "all"):
-        if values := [f[what] for f in found if what in f]:
-            shown |= {what: float(np.mean(values)), f"{what} se": float(standard_error(np.array(values)))}
-    told = [f for f in found if "error" in f]
-    if "refused" in found[0]:
-        shown["estimated"] = len(told)
-    if told:
-        errors = np.array([f["error"] for f in told])
-        shown |= {"error": float(errors.mean()), "root mean square": float(np.sqrt((errors**2).mean()))}
-        shown["covered"] = sum(f["covered"] for f in told)
-    return shown
+        if values := [f[what] for f in by_seed if what in f]:
+            row |= {what: float(np.mean(values)), f"{what} se": float(standard_error(np.array(values)))}
+    estimated = [f for f in by_seed if "error" in f]
+    if "refused" in by_seed[0]:
+        row["estimated"] = len(estimated)
+    if estimated:
+        errors = np.array([f["error"] for f in estimated])
+        row |= {"error": float(errors.mean()), "root mean square": float(np.sqrt((errors**2).mean()))}
+        row["covered"] = sum(f["covered"] for f in estimated)
+    return row
 
 
 def _line(row: dict[str, Any]) -> str:

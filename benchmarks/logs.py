@@ -52,8 +52,8 @@ def parts(n: int, groups: np.ndarray, train: int, seed: int) -> np.ndarray:
     share = rank / (rank.max() + 1)
     ends = np.cumsum([train / n, VALIDATION / n, HELD_OUT])
     names = np.array(["train", "validation", "test", "traffic"])
-    found: np.ndarray = names[np.searchsorted(ends, share, side="right")]
-    return found
+    part_of_row: np.ndarray = names[np.searchsorted(ends, share, side="right")]
+    return part_of_row
 
 
 class CutTable:
@@ -137,13 +137,13 @@ def one(
     traffic = np.random.default_rng([world.seed, 62]).permutation(traffic)
     oracles, problem = world.fit(out, split, vectors)
     _, most = world.fit(out, np.where(split == "traffic", "train", split), vectors)
-    found: dict[str, dict[str, float]] = {}
+    by_policy: dict[str, dict[str, float]] = {}
     with one_blas_thread():
         for name in policies:
             policy = world.policy(name, problem)
             arms, propensities = world.play(policy, oracles, traffic, epsilon)
             data = world.log(traffic, arms, propensities)
-            row = found[name] = {"table": utility(problem, name, rho, world.seed)}
+            row = by_policy[name] = {"table": utility(problem, name, rho, world.seed)}
             for cap in caps:
                 longer = with_log(out, split, vectors, oracles, data, cap=cap, model="kernel_ridge")
                 _, learnt = world.fit(*longer)
@@ -160,7 +160,7 @@ def one(
                     )
                 row["continued"] = float(np.mean(values))
             row["all outcomes"] = utility(most, name, rho, world.seed)
-    return found
+    return by_policy
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
         encoder = file.pool.encoder.model_copy(update=update)
         vectors, _ = embed_prompts(outcomes.prompts, encoder, store=cabs_home() / "embeddings")
         for epsilon in options.epsilon:
-            found = [
+            by_seed = [
                 one(
                     CutTable(file.pool, outcomes, vectors, options.train, seed),
                     epsilon,
@@ -195,11 +195,11 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                 for seed in range(options.seeds)
             ]
             for policy in options.policies:
-                base = np.array([f[policy]["table"] for f in found])
+                base = np.array([f[policy]["table"] for f in by_seed])
                 print(f"{name}, epsilon {epsilon:g}, {policy}: table alone {base.mean():.4f}", flush=True)
-                for what in found[0][policy]:
-                    lead = np.array([f[policy][what] for f in found]) - base
-                    shown = {
+                for what in by_seed[0][policy]:
+                    lead = np.array([f[policy][what] for f in by_seed]) - base
+                    row = {
                         "pool": name,
                         "epsilon": epsilon,
                         "policy": policy,
@@ -209,10 +209,10 @@ def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
                         "standard error": float(standard_error(lead)),
                         "seeds": options.seeds,
                     }
-                    rows.append(shown)
+                    rows.append(row)
                     if what != "table":
                         print(
-                            f"    {what:14s} {shown['difference']:+.4f} ± {shown['standard error']:.4f}",
+                            f"    {what:14s} {row['difference']:+.4f} ± {row['standard error']:.4f}",
                             flush=True,
                         )
     write_figures(rows, options.json)

@@ -78,8 +78,8 @@ def _paired(
     rng: Rng, n: int, costs: Callable[[Rng, int], np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Dear prompts are dear for both."""
-    length, own, other = costs(rng, n), _lognormal(0.5)(rng, n), _lognormal(0.5)(rng, n)
-    return 0.6 * length * own, length * other, 0.4
+    length, paid, full = costs(rng, n), _lognormal(0.5)(rng, n), _lognormal(0.5)(rng, n)
+    return 0.6 * length * paid, length * full, 0.4
 
 
 def _routed(
@@ -219,11 +219,11 @@ def excludes(gain: float, costs: str, rng: Rng, n: int) -> tuple[bool, bool]:
     draws = [0.01 * COSTS[costs](rng, 4 * n) for _ in range(2)]
     (paid, full), call = (x[:n] for x in draws), max(float(x.max()) for x in draws)
     table = WorldTable(score[None], paid[None], model.astype(float), full, dearest_call=call)
-    found = gap_of(table).gain(1 / _WORTH, 1)
+    gained = gap_of(table).gain(1 / _WORTH, 1)
     share = 0.6 + more / 0.3
     changed = 0.3 * (0.6 * (1 - share) + 0.4 * share)
     spread = _WORTH**2 * (changed - more**2) + 0.01**2 * 2 * VARIANCES[costs]
-    return found.above(0.0), found.value / 1000 > 1.96 * math.sqrt(spread / n)
+    return gained.above(0.0), gained.value / 1000 > 1.96 * math.sqrt(spread / n)
 
 
 #: of the costs that `power` is measured with
@@ -295,8 +295,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         cells = []
         for row in (row for row in rows if row["world"] == name):
             if args.what in INTERVALS:
-                found = f"{row['holds']:.2f} ({row['printed']:.2f}, {row['width']:.2f})"
-                cells.append(found if row["printed"] else "(0)")
+                cell = f"{row['holds']:.2f} ({row['printed']:.2f}, {row['width']:.2f})"
+                cells.append(cell if row["printed"] else "(0)")
             else:
                 cells.append(", ".join(f"{label} {row[label]:.2f}" for label in list(row)[2:]))
         print(f"| {name} |", " | ".join(cells), "|", flush=True)

@@ -142,8 +142,8 @@ def cabs_run(
     took, used = time.perf_counter() - begin, _processor_seconds() - used
     if done.returncode:
         raise RuntimeError(f"cabs run failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    found = re.search(r"(\d+) runs in", done.stdout)
-    return {"seconds": took, "processor_seconds": used, "runs": float(found[1]) if found else float("nan")}
+    runs = re.search(r"(\d+) runs in", done.stdout)
+    return {"seconds": took, "processor_seconds": used, "runs": float(runs[1]) if runs else float("nan")}
 
 
 def _processor_seconds() -> float:
@@ -157,20 +157,20 @@ def measure(words: list[str], store: Store, pool_file: Path | None = None) -> di
     with tempfile.TemporaryDirectory(prefix="object-store-") as temporary:
         folder = Path(temporary)
         remote = {**store.settings, "CABS_ARTIFACTS": "s3://cabs/team"}
-        found: dict[str, Any] = {"store": cabs_run(folder / "one", words, remote, pool_file)}
-        found["store"]["requests"] = store.requests
+        figures: dict[str, Any] = {"store": cabs_run(folder / "one", words, remote, pool_file)}
+        figures["store"]["requests"] = store.requests
         made = store.records("team/")
-        found["second run"] = cabs_run(folder / "one", words, remote, pool_file)
-        found["second machine"] = cabs_run(folder / "two", words, remote, pool_file)
-        found["folder"] = cabs_run(folder / "alone", words, {}, pool_file)
+        figures["second run"] = cabs_run(folder / "one", words, remote, pool_file)
+        figures["second machine"] = cabs_run(folder / "two", words, remote, pool_file)
+        figures["folder"] = cabs_run(folder / "alone", words, {}, pool_file)
         local = folder_records(folder / "alone" / "artifacts")
-        found["artifacts"] = len(made)
-        found["computed again"] = sorted(k for k, v in store.records("team/").items() if made.get(k) != v)
-        found["differ"] = sorted(
+        figures["artifacts"] = len(made)
+        figures["computed again"] = sorted(k for k, v in store.records("team/").items() if made.get(k) != v)
+        figures["differ"] = sorted(
             k for k in local.keys() | made.keys() if local.get(k) != made.get(k) and not k.startswith(TIMED)
         )
-        found["ratio"] = found["store"]["seconds"] / found["folder"]["seconds"]
-    return found
+        figures["ratio"] = figures["store"]["seconds"] / figures["folder"]["seconds"]
+    return figures
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -189,12 +189,14 @@ def main(arguments: list[str] | None = None) -> None:
     with Store(delay_s=given.delay_ms / 1e3, fail_every=given.fail_every) as store:
         more = ["--policies", given.policies] if given.policies else []
         more += ["--no-report"] if given.no_report else []
-        found = measure(["--pool", given.pool, "--rho", given.rho, *more], store, given.pool_file)
-    print(json.dumps(found, indent=1))
-    write_figures(found, given.json)
-    wrong = [f"{len(found[name])} artifacts {name}" for name in ("differ", "computed again") if found[name]]
-    if found["ratio"] > FACTOR:
-        wrong.append(f"the store takes {found['ratio']:.1f} times as long, at most {FACTOR}")
+        figures = measure(["--pool", given.pool, "--rho", given.rho, *more], store, given.pool_file)
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, given.json)
+    wrong = [
+        f"{len(figures[name])} artifacts {name}" for name in ("differ", "computed again") if figures[name]
+    ]
+    if figures["ratio"] > FACTOR:
+        wrong.append(f"the store takes {figures['ratio']:.1f} times as long, at most {FACTOR}")
     sys.exit("\n".join(wrong) or 0)
 
 

@@ -190,9 +190,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     args = parser.parse_args(argv)
     tables = []
     for name in args.pool:
-        found = find_pool(name)
-        pool = set_up(found.pool, Setup(encoder=args.encoder))
-        tables.append(compare(pool, load_outcomes(found), args.split_seeds))
+        file = find_pool(name)
+        pool = set_up(file.pool, Setup(encoder=args.encoder))
+        tables.append(compare(pool, load_outcomes(file), args.split_seeds))
     figures = {"tables": tables, "selected_worse_than": worse_than(tables)}
     print("\n".join(show(figures)))
     write_figures(figures, args.json)

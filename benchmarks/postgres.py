@@ -39,10 +39,10 @@ class Postgres:
     """
 
     def __init__(self, *, seconds: float = 120.0):
-        found = [program(name) for name in ("initdb", "pg_ctl")]
-        if None in found:
+        programs = [program(name) for name in ("initdb", "pg_ctl")]
+        if None in programs:
             raise CabsError("no initdb and pg_ctl on this machine: install the PostgreSQL server")
-        self.initdb, self.pg_ctl = (str(name) for name in found)
+        self.initdb, self.pg_ctl = (str(name) for name in programs)
         self.seconds = seconds
         self.user: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
 

@@ -69,18 +69,18 @@ def build_problem(pool_name: str, split_seed: int, grand_mean: float | None = No
 
     grand_mean: USD; the table's costs are multiplied so that this is their mean.
     """
-    found = find_pool(pool_name)
+    file = find_pool(pool_name)
     if grand_mean is not None:
         update = {"rescale_grand_mean_cost": grand_mean, "rescale_mean_cost": {}}
-        found = replace(found, pool=found.pool.model_copy(update=update))
-    pool = found.pool.model_copy(
+        file = replace(file, pool=file.pool.model_copy(update=update))
+    pool = file.pool.model_copy(
         update={
-            "split": found.pool.split.model_copy(update={"split_seed": split_seed}),
+            "split": file.pool.split.model_copy(update={"split_seed": split_seed}),
             "encoder": Encoder(name="tfidf-svd"),
             "oracle": Oracle(kind="network"),
         }
     )
-    outcomes = load_outcomes(found)
+    outcomes = load_outcomes(file)
     split = make_splits(outcomes, pool.split)
     x, _ = embed_prompts(
         outcomes.prompts,
@@ -94,7 +94,7 @@ def build_problem(pool_name: str, split_seed: int, grand_mean: float | None = No
 
 def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRIALS) -> dict[str, np.ndarray]:
     """{reading: utility [trials, n], mean over the rhos}, every query once in every trial."""
-    found = {}
+    utilities = {}
     for name, (policy, options) in READINGS.items():
         total = np.zeros((trials, problem.n))
         for rho in rhos:
@@ -102,8 +102,8 @@ def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRI
             np.put_along_axis(
                 total, result.order, result.rewards + np.take_along_axis(total, result.order, 1), 1
             )
-        found[name] = total / len(rhos)
-    return found
+        utilities[name] = total / len(rhos)
+    return utilities
 
 
 def compare(
@@ -157,12 +157,12 @@ def _tables(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield f"| reading | {' | '.join(figures)} |"
     yield f"|---|{'---|' * len(figures)}"
     for name in READINGS:
-        cells = (f"{found['values'][name]:.3f}" for found in figures.values())
+        cells = (f"{pool['values'][name]:.3f}" for pool in figures.values())
         yield f"| {name} | {' | '.join(cells)} |"
     yield f"\n| difference | {' | '.join(figures)} |"
     yield f"|---|{'---|' * len(figures)}"
     for i, (better, worse) in enumerate(PAIRS):
-        pairs = (found["differences"][i] for found in figures.values())
+        pairs = (pool["differences"][i] for pool in figures.values())
         cells = (f"{pair['difference']:+.3f} ± {pair['se']:.3f}" for pair in pairs)
         yield f"| {better} - {worse} | {' | '.join(cells)} |"
 

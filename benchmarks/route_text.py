@@ -50,10 +50,10 @@ RHO = 150.0
 
 def one_split(pool_name: str, seed: int, args: argparse.Namespace) -> dict[tuple[float, str], np.ndarray]:
     """{(share, text): utility of every conversation, mean over its turns}."""
-    found, store = find_pool(pool_name), cabs_home() / "embeddings"
-    pool = set_up(found.pool, FIELD_SETUP)
+    file, store = find_pool(pool_name), cabs_home() / "embeddings"
+    pool = set_up(file.pool, FIELD_SETUP)
     settings = pool.split.model_copy(update={"split_seed": seed})
-    outcomes = load_outcomes(dataclasses.replace(found, pool=pool.model_copy(update={"split": settings})))
+    outcomes = load_outcomes(dataclasses.replace(file, pool=pool.model_copy(update={"split": settings})))
     split = make_splits(outcomes, settings)
     train = [p for p, part in zip(outcomes.prompts, split, strict=True) if part == "train"]
     x, _ = embed_prompts(outcomes.prompts, pool.encoder, store=store, fit_prompts=train)
@@ -75,22 +75,22 @@ def one_split(pool_name: str, seed: int, args: argparse.Namespace) -> dict[tuple
                 rng,
             )
             follows = rng.random(len(order)) < share
-            said: list[str] = []
+            messages: list[str] = []
             for t, row in enumerate(test[order]):
                 if turns.number[t] == 0:
-                    said, current = [], row
+                    messages, current = [], row
                     sessions.append(len(sessions))
                 else:
                     sessions.append(sessions[-1])
                 if turns.number[t] and follows[t]:
-                    said.append(FOLLOW_UPS[int(rng.integers(len(FOLLOW_UPS)))])
+                    messages.append(FOLLOW_UPS[int(rng.integers(len(FOLLOW_UPS)))])
                 else:
                     current = row
-                    said.append(outcomes.prompts[row])
+                    messages.append(outcomes.prompts[row])
                 rows.append(current)
-                texts["last_user"].append(said[-1][:LONGEST])
-                texts["first_user"].append(said[0][:LONGEST])
-                texts["conversation"].append("\n".join(one[-LONGEST:] for one in said)[-LONGEST:])
+                texts["last_user"].append(messages[-1][:LONGEST])
+                texts["first_user"].append(messages[0][:LONGEST])
+                texts["conversation"].append("\n".join(one[-LONGEST:] for one in messages)[-LONGEST:])
         groups = np.unique(sessions, return_inverse=True)[1]
         for name, given in texts.items():
             vectors, _ = embed_prompts(given, pool.encoder, store=store, fit_prompts=train)
@@ -109,11 +109,11 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     for share in SHARES:
         for name in TEXTS:
             means, gaps, errors = [], [], []
-            for found in splits:
-                turns = found[share, f"{name}, turns"]
+            for results in splits:
+                turns = results[share, f"{name}, turns"]
                 weights = turns / turns.mean()
-                gap = weights * (found[share, name] - found[share, "last_user"])
-                means.append(float((weights * found[share, name]).mean()))
+                gap = weights * (results[share, name] - results[share, "last_user"])
+                means.append(float((weights * results[share, name]).mean()))
                 gaps.append(float(gap.mean()))
                 errors.append(float(gap.std(ddof=1) / np.sqrt(len(gap) / args.trials)))
             error = float(np.sqrt(np.mean(np.square(errors)) / len(splits)))

@@ -149,7 +149,7 @@ def routed_by(
 
 def routes(seeds: int, n: int) -> list[dict[str, Any]]:
     """Routing tables of all answers, of cells with noted probabilities and of whole rows at their cost."""
-    found: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
             rng = np.random.default_rng([seed, 46])
@@ -168,13 +168,13 @@ def routes(seeds: int, n: int) -> list[dict[str, Any]]:
             every = {"all": np.ones((n, 4)), "cells": cells, "whole rows": whole}
             for name, asked in every.items():
                 made, lost = routed_by(world, prompts, tuple(rows), asked, Path(folder) / f"{seed}-{name}")
-                found.append(
+                figures.append(
                     {"seed": seed, "asked": name, "lost": lost, "share": spent / rows[2][:n].sum()}
                     | _against(world, made, lost)
                 )
     for name in every:
-        of = [row for row in found if row["asked"] == name]
-        full = {row["seed"]: row["models"] for row in found if row["asked"] == "all"}
+        of = [row for row in figures if row["asked"] == name]
+        full = {row["seed"]: row["models"] for row in figures if row["asked"] == "all"}
         same = [row["models"][g] == m for row in of for g, m in full[row["seed"]].items()]
         held = {what: [hit for row in of for hit in row["holds"][what]] for what in of[0]["holds"]}
         covers = ", ".join(
@@ -185,7 +185,7 @@ def routes(seeds: int, n: int) -> list[dict[str, Any]]:
             f"{np.mean([row['worth'] for row in of]):.4f}; intervals that hold the truth: {covers}",
             flush=True,
         )
-    return found
+    return figures
 
 
 def _against(world: RouteWorld, made: RoutingTable, lost: float) -> dict[str, Any]:

@@ -45,8 +45,8 @@ def write_table(path: Path, prompts: int, models: int, seed: int = 0) -> None:
     weights = 1.0 / np.arange(1, len(words) + 1)
     topic = rng.integers(0, topics, prompts)
     common = rng.choice(len(words), size=(prompts, 12), p=weights / weights.sum())
-    own = 5_000 + 300 * topic[:, None] + rng.integers(0, 300, (prompts, 8))
-    texts = [" ".join(row) for row in words[np.concatenate([common, own], axis=1)]]
+    of_topic = 5_000 + 300 * topic[:, None] + rng.integers(0, 300, (prompts, 8))
+    texts = [" ".join(row) for row in words[np.concatenate([common, of_topic], axis=1)]]
     chance = 1 / (1 + np.exp(-(rng.normal(0, 1, models) + rng.normal(0, 1.5, (topics, models)))))
     scores = (rng.random((prompts, models)) < chance[topic]).astype(np.float64)
     costs = np.exp(rng.normal(-8, 1.5, models)) * rng.lognormal(0, 0.3, (prompts, models))
@@ -69,10 +69,10 @@ def arms(models: int) -> list[str]:
 def peak(fresh: bool = False) -> float:
     """Largest resident size in MiB of this process since the last `fresh` look (Linux)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    found = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
     if fresh:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return found / 1024
+    return kilobytes / 1024
 
 
 def measure(
@@ -85,16 +85,16 @@ def measure(
     )
     maker.start()  # its memory is not the chain's
     maker.join()
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for name, count in {"scale": models, **({"again": models + 1} if again else {})}.items():
         text = POOL.format(name=name, trials=trials, models=arms(count))
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-        found |= run(folder / f"{name}.yaml", profile)
-    found["all"] = {
-        "processor": sum(v["processor"] for v in found.values()),
-        "megabytes": max(v["megabytes"] for v in found.values()),
+        figures |= run(folder / f"{name}.yaml", profile)
+    figures["all"] = {
+        "processor": sum(v["processor"] for v in figures.values()),
+        "megabytes": max(v["megabytes"] for v in figures.values()),
     }
-    return found
+    return figures
 
 
 def run(pool: Path, profile: str) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def run(pool: Path, profile: str) -> dict[str, Any]:
     router = chain.stage("router")
     targets = [*router.inputs, router]
     targets += list(chain.replays())
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for target in targets:
         name = "/".join(target.parts)
         watched = cProfile.Profile() if profile and profile in name else None
@@ -122,13 +122,13 @@ def run(pool: Path, profile: str) -> dict[str, Any]:
         if watched:
             watched.disable()
             pstats.Stats(watched).sort_stats("cumulative").print_stats(45)
-        found[name] = {
+        figures[name] = {
             "processor": time.process_time() - processor,
             "wall": time.perf_counter() - wall,
             "megabytes": peak(),
         }
-        print(f"{name:44s} " + "  ".join(f"{k} {v:8.1f}" for k, v in found[name].items()), flush=True)
-    return found
+        print(f"{name:44s} " + "  ".join(f"{k} {v:8.1f}" for k, v in figures[name].items()), flush=True)
+    return figures
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
@@ -143,10 +143,12 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     )
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder), args.prompts, args.models, args.trials, args.profile, args.again)
-    print(f"all: {found['all']['processor']:.0f} s of processor time, {found['all']['megabytes']:.0f} MiB")
-    write_figures(found, args.json)
-    return found
+        figures = measure(Path(folder), args.prompts, args.models, args.trials, args.profile, args.again)
+    print(
+        f"all: {figures['all']['processor']:.0f} s of processor time, {figures['all']['megabytes']:.0f} MiB"
+    )
+    write_figures(figures, args.json)
+    return figures
 
 
 if __name__ == "__main__":

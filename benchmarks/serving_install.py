@@ -94,8 +94,8 @@ def ask(port: int, text: str) -> dict[str, Any]:
         f"http://127.0.0.1:{port}/v1/decision", body, {"content-type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=_LONGEST) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+        decision: dict[str, Any] = json.load(answer)
+        return decision
 
 
 def serve(programs: Path, bundle: Path, folder: Path, texts: list[str]) -> dict[str, float]:
@@ -152,9 +152,9 @@ def measure(bundle: Path, wheels: Path, requests: int, words: int) -> dict[str, 
         size = installed_mb(folder / "venv")
         texts = prompts(requests, words)
         cold = serve(programs, bundle, folder, texts[:3])["first_answer_s"]
-        found = serve(programs, bundle, folder, texts)
+        figures = serve(programs, bundle, folder, texts)
     kind = "transformer" if (bundle / "encoder" / "model.onnx").exists() else "fitted"
-    return {"router": str(bundle), "encoder": kind, "size_mb": size, "first_start_ever_s": cold, **found}
+    return {"router": str(bundle), "encoder": kind, "size_mb": size, "first_start_ever_s": cold, **figures}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -71,7 +71,7 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     ]
     for policy in args.policies:
         for rho in RHOS:
-            found: dict[str, list[dict[str, float]]] = {mode: [] for mode in modes}
+            by_mode: dict[str, list[dict[str, float]]] = {mode: [] for mode in modes}
             gains: dict[tuple[str, str], list[tuple[float, float]]] = {}
             for each in problems:
                 played = {
@@ -93,14 +93,14 @@ def study(pool: str, args: argparse.Namespace) -> list[dict[str, Any]]:
                     for mode in modes
                 }
                 for mode, result in played.items():
-                    found[mode].append(figures(result))
+                    by_mode[mode].append(figures(result))
                     for measure in ("utility", "score", "cost") if mode != "off" else ():
                         gap = paired_difference(result, played["off"], measure)
                         gains.setdefault((mode, measure), []).append((gap.value, gap.se))
             row: dict[str, Any] = {"pool": pool, "policy": policy, "rho": rho}
             row |= {
                 mode: {k: float(np.mean([f[k] for f in each])) for k in each[0]}
-                for mode, each in found.items()
+                for mode, each in by_mode.items()
             }
             row["gain"] = {f"{mode} {measure}": combined(parts) for (mode, measure), parts in gains.items()}
             rows.append(row)
@@ -117,16 +117,16 @@ def show(rows: list[dict[str, Any]]) -> None:
         )
         print("|---|---|---|---|---|---|---|---|")
         for policy in dict.fromkeys(row["policy"] for row in rows):
-            own = [row for row in rows if (row["pool"], row["policy"]) == (pool, policy)]
+            cell = [row for row in rows if (row["pool"], row["policy"]) == (pool, policy)]
             for mode in modes:
-                at = {k: float(np.mean([row[mode][k] for row in own])) for k in own[0][mode]}
+                at = {k: float(np.mean([row[mode][k] for row in cell])) for k in cell[0][mode]}
                 means = [f"{at[name]:.4f}" for name in ("utility", "score", "usd_per_1000")]
                 cells = " | ".join([*means, f"{at['switches']:.2f}"])
                 gained = ["", ""]
                 if mode != "off":
-                    gained = [f"{v:+.4f} ± {se:.4f}" for v, se in [over_rhos(own, f"{mode} utility")]]
-                    base = np.mean([row["off"]["usd_per_1000"] for row in own]) / 1000
-                    value, error = (x / base if base else 0.0 for x in over_rhos(own, f"{mode} cost"))
+                    gained = [f"{v:+.4f} ± {se:.4f}" for v, se in [over_rhos(cell, f"{mode} utility")]]
+                    base = np.mean([row["off"]["usd_per_1000"] for row in cell]) / 1000
+                    value, error = (x / base if base else 0.0 for x in over_rhos(cell, f"{mode} cost"))
                     gained.append(f"{percentage(value, 1, signed=True)} ± {100 * error:.1f}")
                 print(f"| {policy} | {mode} | {cells} | {' | '.join(gained)} |")
 

@@ -64,13 +64,13 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
                         body = {"messages": [{"role": "user", "content": text}]}
                         assert client.post("/v1/chat/completions", json=body).status_code == 200
                     app.state.forwarder.worker.submit(bool).result()
-            found = list(entered.items())
+            calls = list(entered.items())
     finally:
         threading.setprofile(None)
         provider.kill()
         provider.wait()
-    first = next(i for i, (name, _) in enumerate(found) if "body_of" in name)
-    return found[first:]
+    first = next(i for i, (name, _) in enumerate(calls) if "body_of" in name)
+    return calls[first:]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -78,12 +78,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = Script(__file__, __doc__)
     parser.add_argument("--router", type=Path, default=Path("router"), help="folder of the bundle")
     given = parser.parse_args(argv)
-    found = steps(given.router)
-    handing = [name for name, hands_on in found if hands_on]
+    calls = steps(given.router)
+    handing = [name for name, hands_on in calls if hands_on]
     print("\n".join(f"{i:3d} {name}" for i, name in enumerate(handing, 1)))
-    print("\n".join(f"leaf {name}" for name, hands_on in found if not hands_on))
-    print(f"{len(handing)} steps, {len(found)} functions")
-    write_figures(found, given.json)
+    print("\n".join(f"leaf {name}" for name, hands_on in calls if not hands_on))
+    print(f"{len(handing)} steps, {len(calls)} functions")
+    write_figures(calls, given.json)
 
 
 if __name__ == "__main__":

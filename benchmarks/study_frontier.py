@@ -68,12 +68,12 @@ def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) 
     """
     x, y = np.maximum(_resampled(costs, seed), 0.0), _resampled(scores, seed)
     out = {name: np.empty(len(x)) for name in FIGURES}
-    for i, (own, level) in enumerate(zip(x, y, strict=True)):
+    for i, (spent, level) in enumerate(zip(x, y, strict=True)):
         cost, score = fixed.costs[i, fixed.best], fixed.scores[i, fixed.best]
-        out["gain"][i] = aiq(own, level, cost, cost) - score
+        out["gain"][i] = aiq(spent, level, cost, cost) - score
         # replicates are exact to float32: what is equal there must count as reached
-        out["saved"][i] = cost_saved(own, level, cost, score - TOLERANCE)
-        out["aiq"][i] = aiq(own, level, fixed.costs[i].min(), fixed.costs[i].max())
+        out["saved"][i] = cost_saved(spent, level, cost, score - TOLERANCE)
+        out["aiq"][i] = aiq(spent, level, fixed.costs[i].min(), fixed.costs[i].max())
     return out
 
 
@@ -85,7 +85,7 @@ def combined(splits: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, dict[s
     """
     out = {}
     for name in FIGURES:
-        each = np.stack([found[name] for found in splits.values()])
+        each = np.stack([figures[name] for figures in splits.values()])
         known = np.isfinite(each)
         mean = np.divide(
             np.where(known, each, 0.0).sum(axis=0),

@@ -84,14 +84,14 @@ def severe_tasks(pool_name: str, tasks: Iterable[str]) -> tuple[str, ...]:
         PoolError: nobody has said which tasks of this pool are another kind of work.
     """
     patterns = SEVERE_TASKS.get(pool_name, ())
-    found = tuple(sorted({t for t in tasks if any(fnmatchcase(t, p) for p in patterns)}))
-    if not found:
+    severe = tuple(sorted({t for t in tasks if any(fnmatchcase(t, p) for p in patterns)}))
+    if not severe:
         raise PoolError(
             f"condition 'severe' on pool {pool_name!r}: which tasks are another kind of work cannot be read "
             "from their names; name them in the pool's split.test_tasks. Its tasks: "
             f"{', '.join(sorted(set(tasks))[:20])}"
         )
-    return found
+    return severe
 
 
 def set_up(pool: ModelPool, setup: Setup) -> ModelPool:
@@ -117,14 +117,14 @@ def thinned(split: np.ndarray, most: int | None, seed: int) -> np.ndarray:
 
 
 def _build(folder: Path, pool_name: str, condition: str, split_seed: int, setup: Setup) -> None:
-    found = find_pool(pool_name)
-    found = dataclasses.replace(found, pool=set_up(found.pool, setup))
-    outcomes = load_outcomes(found)
+    file = find_pool(pool_name)
+    file = dataclasses.replace(file, pool=set_up(file.pool, setup))
+    outcomes = load_outcomes(file)
     update: dict[str, Any] = {"split_seed": split_seed}
-    if condition == "severe" and not found.pool.split.test_tasks:
+    if condition == "severe" and not file.pool.split.test_tasks:
         update["test_tasks"] = severe_tasks(pool_name, outcomes.tasks.tolist())
-    split_settings = found.pool.split.model_copy(update=update)
-    pool = found.pool.model_copy(update={"split": split_settings})
+    split_settings = file.pool.split.model_copy(update=update)
+    pool = file.pool.model_copy(update={"split": split_settings})
     split = split_under(outcomes, split_settings, CONDITIONS[condition])
     if setup.rehearsal:
         outcomes = outcomes.take(np.flatnonzero(split != "test"))

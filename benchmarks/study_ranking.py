@@ -232,5 +232,5 @@ def parts(figures: Mapping[str, Any]) -> Iterable[str]:
         yield "\n### What each option of hier_mix does: with it less hier_mix, mean over tables\n"
         yield head("options", *conditions)
         for name, by_condition in each.items():
-            found = (by_condition.get(c) for c in conditions)
-            yield row(name, *("" if one is None else f"{one[0]:+.4f} ({one[1]:.4f})" for one in found))
+            differences = (by_condition.get(c) for c in conditions)
+            yield row(name, *("" if one is None else f"{one[0]:+.4f} ({one[1]:.4f})" for one in differences))

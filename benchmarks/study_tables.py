@@ -42,18 +42,18 @@ def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict
     """{policy: {split seed: {utilities [R, 5+], queries [R, n], clusters [n]}}} at the rhos that all splits
     share; cells of earlier studies have no clusters: every query is taken alone."""
     rhos, least = plan.shared
-    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    by_policy: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for policy, seed in product(plan.policies, plan.split_seeds):
         stored = [load_cell(cell_path(work, pool, condition, seed, policy, r), least) for r in rhos]
         cells = [c for c in stored if c is not None]
         if len(cells) == len(rhos):
             trials = min(len(c["utilities"]) for c in cells)
-            found.setdefault(policy, {})[seed] = {
+            by_policy.setdefault(policy, {})[seed] = {
                 "utilities": np.stack([c["utilities"][:trials] for c in cells]),
                 "queries": np.stack([c["queries"] for c in cells]),
                 **({"clusters": cells[0]["clusters"]} if "clusters" in cells[0] else {}),
             }
-    return found
+    return by_policy
 
 
 def paired_errors(
@@ -91,7 +91,7 @@ def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> d
     Conditions on the stream are left out: under them the arms on offer change, and a fixed model with them.
     """
     rhos, least = plan.shared
-    found: dict[str, dict[int, dict[str, np.ndarray]]] = {}
+    by_policy: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for seed in plan.split_seeds if condition not in STREAM_CONDITIONS else ():
         folder = work / "problems" / pool / condition / f"seed{seed}" / "test"
         if not (folder / "meta.json").is_file():
@@ -103,8 +103,8 @@ def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> d
             cells = [c for c in stored if c is not None and "costs" in c]
             if len(cells) == len(rhos):
                 costs, scores = (np.stack([c[name] for c in cells]) for name in ("costs", "scores"))
-                found.setdefault(policy, {})[seed] = sweep(costs, scores, fixed, seed)
-    return {policy: combined(splits) for policy, splits in found.items()}
+                by_policy.setdefault(policy, {})[seed] = sweep(costs, scores, fixed, seed)
+    return {policy: combined(splits) for policy, splits in by_policy.items()}
 
 
 def table(plan: Plan, work: Path) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
     out: dict[str, Any] = {"values": {}, "fixed": {}, "differences": [], "margins": [], "costs": []}
     weights = regime_weights(plan.shared[0])
     for pool, condition in product(plan.pools, plan.conditions):
-        found = collect(plan, work, pool, condition)
+        by_policy = collect(plan, work, pool, condition)
         values = {}
-        for policy, splits in found.items():
+        for policy, splits in by_policy.items():
             row: dict[str, Any] = {"splits": sorted(splits)}
             for regime, w in weights.items():
                 means, error = paired_errors(splits, None, w, condition == "severe")
@@ -124,11 +124,11 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
         out["values"].setdefault(pool, {})[condition] = values
         out["fixed"].setdefault(pool, {})[condition] = against_fixed_models(plan, work, pool, condition)
         clean = collect(plan, work, pool, "clean") if condition in SAME_QUERIES else {}
-        for policy in found:
-            common = sorted(set(found[policy]) & set(clean.get(policy, {})))
+        for policy in by_policy:
+            common = sorted(set(by_policy[policy]) & set(clean.get(policy, {})))
             if not common:
                 continue
-            first, second = ({s: each[policy][s] for s in common} for each in (clean, found))
+            first, second = ({s: each[policy][s] for s in common} for each in (clean, by_policy))
             means, error = paired_errors(first, second, weights["mean"], same_queries=False)
             out["costs"].append(
                 {
@@ -140,11 +140,11 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
                     "per_split": [float(m) for m in means],
                 }
             )
-        for policy, reference in product(found, ("lin_ts", "lin_ts_score", "ridge", "kernel_ridge")):
-            common = sorted(set(found[policy]) & set(found.get(reference, {})))
+        for policy, reference in product(by_policy, ("lin_ts", "lin_ts_score", "ridge", "kernel_ridge")):
+            common = sorted(set(by_policy[policy]) & set(by_policy.get(reference, {})))
             if policy == reference or not common:
                 continue
-            first, second = ({s: found[p][s] for s in common} for p in (policy, reference))
+            first, second = ({s: by_policy[p][s] for s in common} for p in (policy, reference))
             means, error = paired_errors(first, second, weights["mean"], condition == "severe")
             entry: dict[str, Any] = {
                 "pool": pool,
@@ -177,7 +177,7 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
     yield from lines(figures["fixed"])
     if figures["costs"]:
         conditions = list(dict.fromkeys((c["pool"], c["condition"]) for c in figures["costs"]))
-        found = {(c["pool"], c["condition"], c["policy"]): c for c in figures["costs"]}
+        by_place = {(c["pool"], c["condition"], c["policy"]): c for c in figures["costs"]}
         yield (
             "\n### What a condition costs: clean minus stressed, mean utility (SE), paired by query "
             "and trial\n"
@@ -187,7 +187,7 @@ def show(figures: dict[str, Any]) -> Iterable[str]:
         yield f"| policy | {' | '.join(heads)} |"
         yield "|---|" + "---|" * len(heads)
         for policy in dict.fromkeys(c["policy"] for c in figures["costs"]):
-            costs = [found.get((*place, policy)) for place in conditions]
+            costs = [by_place.get((*place, policy)) for place in conditions]
             shown = ["" if c is None else f"{c['cost']:+.4f} ({c['se']:.4f})" for c in costs]
             yield f"| {policy} | {' | '.join(shown)} |"
     if figures["margins"]:

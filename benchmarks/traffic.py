@@ -172,15 +172,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--per-request", type=float, help="target in USD a request")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="traffic-") as folder:
-        found = measure(
+        figures = measure(
             given.router, Path(folder), given.requests, given.workers, given.at_once, given.per_request
         )
-    print(json.dumps(found, indent=1))
-    write_figures(found, given.json)
+    print(json.dumps(figures, indent=1))
+    write_figures(figures, given.json)
     missed = (
-        given.per_request is not None and abs(found["spent_per_request_usd"] / given.per_request - 1) > 0.01
+        given.per_request is not None and abs(figures["spent_per_request_usd"] / given.per_request - 1) > 0.01
     )
-    sys.exit(1 if found["avoidable"] or found["unlogged"] or abs(found["off"]) > 1e-3 or missed else 0)
+    sys.exit(1 if figures["avoidable"] or figures["unlogged"] or abs(figures["off"]) > 1e-3 or missed else 0)
 
 
 if __name__ == "__main__":

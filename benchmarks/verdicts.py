@@ -198,14 +198,14 @@ class Judged:
     Attributes:
         refused: the error, or ''. verdicts: (rho, decision, true gain, wrong). promise: (made, kept, bound
             holds).
-        said: all that was said, (heading, text) each.
+        messages: all that was said, (heading, text) each.
     """
 
     world: World
     refused: str
     verdicts: tuple[tuple[float, str, float, bool], ...]
     promise: tuple[bool, bool, bool]
-    said: tuple[tuple[str, str], ...]
+    messages: tuple[tuple[str, str], ...]
     seconds: float
 
 
@@ -240,14 +240,14 @@ def judge(seed: int, most: int = 20_000) -> Judged:
     evidence = Replays(test, dict.fromkeys(results, Path()), {})
     object.__setattr__(evidence, "results", results)
     truth = Truth(w, kinds[table.query_ids.astype(int)[split == "test"]], test.arms)
-    said, verdicts = [("pool add", seen.text.replace(f"{pool_file.path.parent}/", ""))], []
+    messages, verdicts = [("pool add", seen.text.replace(f"{pool_file.path.parent}/", ""))], []
     for rho in w.rhos:
         best = max(ROUTERS, key=lambda policy: evidence.played(policy).mean("utility")[w.rhos.index(rho)])
         verdict = verdict_at(evidence, best, rho, len(ROUTERS))
         gains = {p: truth.gain(results[p, rho], verdict.model, rho) for p in ROUTERS}
         verdicts.append((rho, verdict.decision, gains[verdict.router][0], wrong(verdict, gains)))
-        said += [(f"verdict, {name}", text) for name, text in cards.fields(verdict, pool.name).items()]
-        said += [("verdict, row of the table", " | ".join(cards.use_row(verdict)))]
+        messages += [(f"verdict, {name}", text) for name, text in cards.fields(verdict, pool.name).items()]
+        messages += [("verdict, row of the table", " | ".join(cards.use_row(verdict)))]
     goal = Goal(quality=QUALITY, of=test.arms[int(test.offline_scores.mean(axis=0).argmax())])
     answer = answer_goal(
         goal,
@@ -258,9 +258,9 @@ def judge(seed: int, most: int = 20_000) -> Judged:
         trials=1,
         label=policy_label,
     )
-    said.append(("goal", answer.sentence))
+    messages.append(("goal", answer.sentence))
     return Judged(
-        w, "", tuple(verdicts), truth.promise(answer, test), tuple(said), time.process_time() - start
+        w, "", tuple(verdicts), truth.promise(answer, test), tuple(messages), time.process_time() - start
     )
 
 
@@ -304,9 +304,9 @@ class Truth:
             self._means(v) for v in (clipped_utility(self.score, self.cost, rho), self.score, self.cost)
         ]
         weight = self.weight[result.order]
-        own = [float((weight * v[result.order, result.actions]).mean()) for v in values]
-        other = [float((self.weight * v[:, j]).mean()) for v in values]
-        return own[0] - other[0], own[1] - other[1], 1 - own[2] / other[2]
+        routed = [float((weight * v[result.order, result.actions]).mean()) for v in values]
+        fixed = [float((self.weight * v[:, j]).mean()) for v in values]
+        return routed[0] - fixed[0], routed[1] - fixed[1], 1 - routed[2] / fixed[2]
 
     def promise(self, answer: GoalAnswer, test: ReplayProblem) -> tuple[bool, bool, bool]:
         """(the goal is confirmed by another than the model named, quality is then at least q in truth, the
@@ -381,22 +381,22 @@ def main(argv: Sequence[str] | None = None) -> None:
                 row.verdicts,
                 row.promise,
             )
-    found = summary(rows)
-    print(json.dumps(found, indent=1))
+    figures = summary(rows)
+    print(json.dumps(figures, indent=1))
     if args.messages:
         with tempfile.TemporaryDirectory() as folder:
             faults = [
                 (heading, f"{mistake}: ", text.replace(f"{folder}/", ""))
                 for heading, mistake, text in provoked(Path(folder))
             ]
-        tables = [(heading, "", text) for row in rows for heading, text in row.said]
+        tables = [(heading, "", text) for row in rows for heading, text in row.messages]
         write_text(args.messages, every_form([*tables, *faults]))
     if args.json:
-        said = [
+        by_table = [
             {"seed": r.world.seed, "prompts": r.world.prompts, "verdicts": r.verdicts, "promise": r.promise}
             for r in rows
         ]
-        write_text(args.json, json.dumps({**found, "each": said}, indent=1))
+        write_text(args.json, json.dumps({**figures, "each": by_table}, indent=1))
 
 
 if __name__ == "__main__":

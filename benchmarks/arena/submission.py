@@ -198,37 +198,37 @@ def score(predictions: str | Path, robustness: str | Path | None = None) -> dict
             evaluation first.
     """
     entries = _entries(predictions)
-    own = [e for e in entries if not e.get("for_optimality")]
-    right = [float(e["accuracy"]) for e in own if e.get("accuracy") is not None]
-    costs = [float(e["cost"]) for e in own if e.get("cost")]
+    entries_played = [e for e in entries if not e.get("for_optimality")]
+    right = [float(e["accuracy"]) for e in entries_played if e.get("accuracy") is not None]
+    costs = [float(e["cost"]) for e in entries_played if e.get("cost")]
     if not right or not costs:
         raise DataError(
             f"{predictions}: no entry has an accuracy and a cost: run RouterArena's llm_inference/run.py and "
             "llm_evaluation/run.py on it first"
         )
-    accuracy, cost = sum(right) / len(right), 1000 * sum(costs) / len(own)
+    accuracy, cost = sum(right) / len(right), 1000 * sum(costs) / len(entries_played)
     figures: dict[str, Any] = {
         "accuracy": accuracy,
         "cost_per_1000": cost,
         "arena_score": arena_score(cost, accuracy),
-        "queries": len(own),
-        **_optimality(own, [e for e in entries if e.get("for_optimality")]),
+        "queries": len(entries_played),
+        **_optimality(entries_played, [e for e in entries if e.get("for_optimality")]),
     }
     if robustness is not None:
-        figures["robustness"] = robustness_score(own, _entries(robustness))
+        figures["robustness"] = robustness_score(entries_played, _entries(robustness))
     return figures
 
 
-def _optimality(own: Sequence[Entry], others: Sequence[Entry]) -> dict[str, float]:
+def _optimality(played: Sequence[Entry], others: Sequence[Entry]) -> dict[str, float]:
     in_others = {_index(e) for e in others}
     by_query: dict[str | None, dict[str, tuple[float, float]]] = {}
-    for e in [*own, *others]:
+    for e in [*played, *others]:
         known_both = e.get("accuracy") is not None and e.get("cost") is not None
         if _index(e) in in_others and known_both and (e["accuracy"] or e["cost"]):
             by_query.setdefault(_index(e), {})[e["prediction"]] = (float(e["accuracy"]), float(e["cost"]))
     queries = taken = 0
     best_right = own_right = best_cost = own_cost = 0.0
-    for e in own:
+    for e in played:
         answers = by_query.get(_index(e), {})
         perfect = {m: c for m, (a, c) in answers.items() if a >= 1.0}
         if e.get("prediction") not in answers or not perfect:

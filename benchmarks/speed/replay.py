@@ -162,10 +162,10 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
         p /= p.sum()
         q = p
         if name == "cabs_d_linear":
-            own = np.clip(theta[0] @ x, 0, 1)
-            first = 1.0 / (K + 64.0 * np.sqrt(state["t"] + 1) * (own.max() - own))
-            first[np.argmax(own)] = 0.0
-            first[np.argmax(own)] = 1.0 - first.sum()
+            expected = np.clip(theta[0] @ x, 0, 1)
+            first = 1.0 / (K + 64.0 * np.sqrt(state["t"] + 1) * (expected.max() - expected))
+            first[np.argmax(expected)] = 0.0
+            first[np.argmax(expected)] = 1.0 - first.sum()
             share = np.exp(weights - weights.max())
             share /= share.sum()
             q = share[0] * first + share[1] * p
@@ -215,16 +215,16 @@ def _measure(quick: bool) -> dict[str, Any]:
     chunk = 128 if quick else 1024
 
     def record(
-        policy: str, against: str, found: dict[str, float], required: float | None, **extra: Any
+        policy: str, against: str, ratios: dict[str, float], required: float | None, **extra: Any
     ) -> None:
-        ok = None if required is None else found["ratio"] >= required
+        ok = None if required is None else ratios["ratio"] >= required
         figures["records"].append(
-            {"policy": policy, "against": against, **found, "required": required, "ok": ok, **extra}
+            {"policy": policy, "against": against, **ratios, "required": required, "ok": ok, **extra}
         )
 
     for kind, required in NUMPY_RATIOS.items():
         ours, peer = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d), stream, order)
-        found = side_by_side(ours, peer, slices, chunk, chunk // 4)
+        ratios = side_by_side(ours, peer, slices, chunk, chunk // 4)
         extra: dict[str, Any] = {}
         if kind == "lin_ucb":
             fresh, same = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d, decimals=11), stream, order)
@@ -232,7 +232,7 @@ def _measure(quick: bool) -> dict[str, Any]:
             same.advance(n)
             extra["identical_actions"] = fresh.lane.actions.tolist() == [int(a) for a in same.actions]
             extra["compared_rounds"] = n
-        record(kind, "numpy", found, required, **extra)
+        record(kind, "numpy", ratios, required, **extra)
     for kind, makers in PEERS.items():
         known: dict[str, dict[str, Any]] = {
             "lin_ts": {"propensity": "sampled"},
@@ -248,10 +248,10 @@ def _measure(quick: bool) -> dict[str, Any]:
                     {"policy": kind, "against": name, "skipped": f"not installed: {error}"}
                 )
                 continue
-            found = side_by_side(
+            ratios = side_by_side(
                 Ours(kind, stream, order, **options), peer, slices, chunk, 8 if quick else 40
             )
-            record(kind, name, found, PEER_RATIO)
+            record(kind, name, ratios, PEER_RATIO)
     for kind in ("cabs_c_linear", "cabs_d_linear"):
         options = (
             {"tol": 1e-6}
@@ -259,9 +259,9 @@ def _measure(quick: bool) -> dict[str, Any]:
             else {"experts": ["square_cb", ["cabs_c", {"tol": 1e-6}]]}
         )
         ours, play = Ours(kind, stream, order, **options), cvxpy_round(kind, K, d)
-        found = side_by_side(ours, CvxpyPeer(play, stream, order), slices, chunk, 3 if quick else 20)
+        ratios = side_by_side(ours, CvxpyPeer(play, stream, order), slices, chunk, 3 if quick else 20)
         extra = {"max_gap": float(np.nanmax(ours.lane.gaps)), "uncertified": ours.lane.uncertified}
-        record(kind, "cvxpy_dpp", found, CVXPY_RATIO, **extra)
+        record(kind, "cvxpy_dpp", ratios, CVXPY_RATIO, **extra)
     for name in LINEAR:
         ours = Ours(name, stream, order)
         ours.advance(chunk)
@@ -341,11 +341,11 @@ def show(figures: dict[str, Any]) -> list[str]:
             f"{p['lane_bytes'] / 1e6:.1f} |"
         )
     if "sweep" in figures:
-        found = figures["sweep"]
+        sweep = figures["sweep"]
         lines += [
             "",
-            f"Sweep ({found['what']}): {found['minutes']:.1f} min, {found['processor_minutes']:.1f} min of "
-            f"processor time (required: under {found['required_minutes']:g})",
+            f"Sweep ({sweep['what']}): {sweep['minutes']:.1f} min, {sweep['processor_minutes']:.1f} min of "
+            f"processor time (required: under {sweep['required_minutes']:g})",
         ]
     return lines
 

@@ -44,8 +44,8 @@ def _processor_seconds(process: int) -> float:
         started = [int(p) for task in tasks for p in (task / "children").read_text().split()]
     except OSError:
         return float("nan")
-    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return own + sum(_processor_seconds(p) for p in started)
+    seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return seconds + sum(_processor_seconds(p) for p in started)
 
 
 async def _load(
@@ -86,14 +86,14 @@ async def _load(
             spent[way] += _processor_seconds(processes[way])
     return {
         way: {
-            "requests": len(found),
+            "requests": len(taken),
             "errors": failed[way].total(),
             **({"failed": dict(failed[way])} if failed[way] else {}),
-            "processor_ms": 1e3 * spent[way] / len(found),
-            "p50_ms": 1e3 * float(np.percentile(found, 50)),
-            "p99_ms": 1e3 * float(np.percentile(found, 99)),
+            "processor_ms": 1e3 * spent[way] / len(taken),
+            "p50_ms": 1e3 * float(np.percentile(taken, 50)),
+            "p99_ms": 1e3 * float(np.percentile(taken, 99)),
         }
-        for way, found in times.items()
+        for way, taken in times.items()
     }
 
 
@@ -142,13 +142,13 @@ def measure(
                 urls[way] = (f"http://127.0.0.1:{other}/v1/chat/completions", {"model": "cabs"})
                 wait_for(other)
             wait_for(port)
-            found = asyncio.run(_load(urls, processes, rate, seconds))
+            figures = asyncio.run(_load(urls, processes, rate, seconds))
         finally:
             for process in reversed(running):
                 process.terminate()
                 process.wait()
     routing = {
-        f"routing_adds_{part}_ms": found["routed"][f"{part}_ms"] - found["forward"][f"{part}_ms"]
+        f"routing_adds_{part}_ms": figures["routed"][f"{part}_ms"] - figures["forward"][f"{part}_ms"]
         for part in ("p50", "p99")
     }
     return {
@@ -157,9 +157,9 @@ def measure(
         "encoder": manifest.encoder["name"],
         "rate": rate,
         "workers": workers,
-        **found,
+        **figures,
         **{
-            f"{way}_adds_p50_ms": found[way]["p50_ms"] - found["direct"]["p50_ms"]
+            f"{way}_adds_p50_ms": figures[way]["p50_ms"] - figures["direct"]["p50_ms"]
             for way in urls
             if way != "direct"
         },

@@ -22,9 +22,9 @@ _SERVER = (
 
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens to."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def start_stand_in() -> tuple[subprocess.Popen[bytes], int]:
