@@ -37,7 +37,7 @@ STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
 def _progress(context: dg.InitLoggerContext) -> logging.Logger:
     logger = logging.Logger("progress", logging.DEBUG)
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(lambda record: record.levelno >= logging.INFO or bool(_pool_waited_for(record)))
+    handler.addFilter(_is_news)
     handler.setFormatter(_Line())
     logger.addHandler(handler)
     return logger
@@ -48,9 +48,29 @@ progress_logger = dg.LoggerDefinition(
 )
 
 
+#: what follows from a failed step: `cabs run` ends with one error that says what the step said
+_FAILURES = (
+    dg.DagsterEventType.STEP_FAILURE,
+    dg.DagsterEventType.STEP_SKIPPED,
+    dg.DagsterEventType.RUN_FAILURE,
+)
+
+
+def _event_of(record: logging.LogRecord) -> dg.DagsterEvent | None:
+    event: dg.DagsterEvent | None = getattr(record, "dagster_meta", {}).get("dagster_event")
+    return event
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    event = _event_of(record)
+    if event is not None and event.event_type in _FAILURES:
+        return False
+    return record.levelno >= logging.INFO or bool(_pool_waited_for(record))
+
+
 def _pool_waited_for(record: logging.LogRecord) -> str:
     """The pool whose slot a step waits for; empty where the record says something else."""
-    event = getattr(record, "dagster_meta", {}).get("dagster_event")
+    event = _event_of(record)
     if event is None or event.event_type != dg.DagsterEventType.ENGINE_EVENT:
         return ""
     pool = event.engine_event_data.metadata.get("pool")

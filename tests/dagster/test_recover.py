@@ -19,6 +19,7 @@ from cabs_core.base.paths import cabs_home
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.cli.runner import QUIET
 from cabs_dagster.definitions import defs
+from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
 from cabs_dagster.jobs import PREPARE, progress_logger, waiting_for
@@ -128,7 +129,7 @@ def test_a_stopped_run_gives_back_its_slot_and_a_live_one_keeps_it(tmp_path: Pat
             assert [slot.run_id for slot in storage.get_concurrency_info(pool).claimed_slots] == [live.run_id]
 
 
-@dg.op(pool="gpu")
+@dg.op(pool="gpu", ins={"start": dg.In(dg.Nothing)})
 def computes() -> None:
     pass
 
@@ -168,6 +169,22 @@ def test_a_run_that_waits_for_a_slot_says_who_holds_it(tmp_path: Path, monkeypat
     lines = [line for line in capfd.readouterr().err.splitlines() if "dagster - DEBUG" not in line]
     assert any("waiting for a slot of pool gpu" in line for line in lines)
     assert not any("STEP_" in line for line in lines), "of what a step does, only what it says is shown"
+
+
+@dg.op
+def breaks() -> None:
+    raise dg.Failure("a cell is no number")
+
+
+@dg.job(logger_defs={"progress": progress_logger})
+def broken() -> None:
+    computes(start=breaks())
+
+
+def test_what_follows_from_a_failed_step_is_left_to_the_error(capfd) -> None:
+    result = broken.execute_in_process(run_config=QUIET, raise_on_error=False)
+    assert run_texts(result.all_events) == ["breaks: a cell is no number"]
+    assert "STEP_FAILURE" not in capfd.readouterr().err
 
 
 def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
