@@ -7,7 +7,6 @@ from cabs_core.pipeline.standing import older_data
 from cabs_core.pipeline.trace import evidence_of
 from cabs_core.report.routing_table import RoutingTable, routing_table
 from cabs_core.report.verdict import verdicts
-from cabs_core.router.build import router_rho
 
 
 def table_of(
@@ -30,7 +29,7 @@ def table_of(
         )
     if not anyway and (older := older_data(chain)):
         raise ProvenanceError(f"{older} Run it again, or say --anyway to export the table all the same.")
-    rho = router_rho(pool) if rho is None else float(rho)
+    rho = pool.router_rho if rho is None else float(rho)
     data, evidence = evidence_of(chain)
     verdict = next((v for v in verdicts(data, evidence) if v.rho == rho), None)
     if verdict is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,8 +194,8 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "headline": facts["headline"],
         "older_data": page.older_data or None,
         "goal": page.answer,
-        "overall": decided[0].to_dict() if decided else None,
-        "by_value": [v.to_dict() for v in decided[1:]],
+        "overall": asdict(decided[0]) if decided else None,
+        "by_value": [asdict(v) for v in decided[1:]],
         "best_that_learns": findings.best_that_learns(data),
         "within_noise": cards.as_good(data, decided[0].router) if decided else [],
         "warnings": page.banners,

@@ -69,7 +69,8 @@ def why(v: Verdict) -> str:
     if u.low is None:
         text += "; with one query and one trial no error is known."
     else:
-        text += f", on {queries_text(v)} (two-sided 95 % interval {_signed(u)}{compared})."
+        queries = held_out_queries(v.queries, v.independent)
+        text += f", on {queries} (two-sided 95 % interval {_signed(u)}{compared})."
     if v.decision == "keep":
         text += f" A gain of {MATTERS:g}, one in a hundred {counted}, lies outside this interval."
     elif v.decision == "deploy" and not u.above(0.0) and v.saved is not None and v.saved.low is not None:
@@ -93,11 +94,6 @@ def why(v: Verdict) -> str:
             "number of prompts would tell."
         )
     return text
-
-
-def queries_text(v: Verdict) -> str:
-    """What a verdict rests on."""
-    return held_out_queries(v.queries, v.independent)
 
 
 def _signed(e: Bounded) -> str:

@@ -27,7 +27,7 @@ from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.savings import savings_against_models
-from cabs_core.report.tables import missing, number_text, saving_span, saving_text
+from cabs_core.report.tables import missing, number, saving_span, saving_text
 from cabs_core.report.verdict import routers
 
 _MOST_MODELS = 6
@@ -274,7 +274,7 @@ def utility_by_rho(data: PoolData) -> Figure:
         ),
         table=FigureTable(
             ["Policy", *[f"ρ = {r:g}" for r in table.index]],
-            [[label(p), *[number_text(v) for v in table[p] - base]] for p in order],
+            [[label(p), *[number(v).text for v in table[p] - base]] for p in order],
         ),
         legend=legend,
     )

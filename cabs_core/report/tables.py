@@ -178,11 +178,6 @@ def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
     return TableCell(percentage(float(value), digits), float(value), **look)
 
 
-def number_text(value: Any) -> str:
-    """`number` as text."""
-    return number(value).text
-
-
 def saving_text(share: Any) -> str:
     """A share of a cost that is saved, in words; empty: not known.
 

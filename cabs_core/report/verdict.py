@@ -12,7 +12,7 @@ rho is in score units per USD, so a right answer is worth 1 / rho USD.
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -85,10 +85,6 @@ class Verdict:
     trained: str = ""
     over_trained: Bounded | None = None
     labels: Labels | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def routers(data: PoolData) -> list[str]:

@@ -25,7 +25,6 @@ from cabs_core.base.statistics import mean_error
 from cabs_core.data.outcomes import Outcomes, validation_rows
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.engine import make_stream, replay
-from cabs_core.evaluation.replay.latency import typical_rho
 from cabs_core.router.budget import spending
 from cabs_core.router.bundle import CARD, SEEN, check_mode, prompt_hashes, read_manifest, writing
 from cabs_core.router.card import model_card
@@ -38,6 +37,7 @@ from cabs_core.router.requirements import NAME as REQUIREMENTS
 from cabs_core.router.requirements import serving_requirements
 from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
 
+#: orders that learning policies are averaged over
 TRIALS = 3
 #: where the bundle lies in the artifact `router` of a pool
 BUNDLE = "bundle"
@@ -66,11 +66,6 @@ class ChosenPolicy:
         return {"mean": row["lead"], "se": row["lead_se"], "n": row["n"]}
 
 
-def router_rho(pool: ModelPool) -> float:
-    """Cost sensitivity of a pool's router: as its file says, else the middle one of its replays."""
-    return float(typical_rho(pool.replay.rhos) if pool.router.rho is None else pool.router.rho)
-
-
 def deployable(policy: str) -> bool:
     """Whether a policy can decide from a text alone and learn from the answer of one model."""
     return policy_record(policy).feedback != "full" and not policy_class(policy).needs_outcomes
@@ -82,7 +77,6 @@ def choose_policy(
     rho: float,
     *,
     options: Mapping[str, Mapping[str, Any]] | None = None,
-    trials: int = TRIALS,
     seed: int = 0,
     latency_weight: float = 0.0,
 ) -> ChosenPolicy:
@@ -90,7 +84,7 @@ def choose_policy(
 
     Args:
         problem: the validation problem. policies: candidates; those that exist in replay only are left out.
-        options: {policy: tuned settings}. trials: orders that learning policies are averaged over.
+        options: {policy: tuned settings}.
 
     Raises:
         RouterError: none of them can be deployed, or none could be played.
@@ -104,7 +98,7 @@ def choose_policy(
             problem,
             policy,
             rho,
-            trials,
+            TRIALS,
             seed,
             latency_weight=latency_weight,
             options=(options or {}).get(policy),
@@ -179,7 +173,7 @@ def build_bundle(
     """
     defaults = pool.router
     policy, epsilon = policy or defaults.policy, defaults.epsilon if epsilon is None else epsilon
-    rho = router_rho(pool) if rho is None else float(rho)
+    rho = pool.router_rho if rho is None else float(rho)
     check_mode(mode, epsilon)
     ingredients = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
     table, split, vectors, options = (

@@ -1,9 +1,5 @@
 """The router: it chooses a model for a prompt's text, and its policy learns from the outcome.
 
-    router = Router.load("router", log="router.events.sqlite")
-    decision = router.route("prompt text")            # .id .model .propensity .scores .costs
-    router.feedback(decision.id, score=1.0)           # now, later, twice, or never
-
 Every decision is in the event log before it is returned. What happens to it afterwards is in `logged`.
 """
 
@@ -433,7 +429,7 @@ class Router(LoggedBundle):
                 if card:
                     (temporary / CARD).write_text(model_card(keep), encoding="utf-8")
                 if self.log.place == ":memory:":
-                    self.log.copy_to(temporary / "events.sqlite")
+                    self.log.database.copy_to(temporary / "events.sqlite")
         return Path(folder)
 
 

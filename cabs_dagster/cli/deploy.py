@@ -34,12 +34,11 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     from cabs_core.data.pools.registry import active_pool
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain
     from cabs_core.pipeline.standing import held_out
-    from cabs_core.router.build import router_rho
     from cabs_dagster.cli.runner import run_until_interrupted
 
     pool_file, deployment = active_pool(pool), dict[str, Any]()
     chain = Chain(ArtifactStore(), pool_file)
-    verdict = held_out(chain, router_rho(pool_file.pool))
+    verdict = held_out(chain, pool_file.pool.router_rho)
     if verdict.decision == "keep" and not anyway:
         raise RouterError(f"the report says {verdict.text}. --anyway deploys a router all the same")
     if not anyway:
@@ -66,7 +65,6 @@ def _check_goal(chain: "Chain") -> None:
     """
     from cabs_core.base.errors import ProvenanceError, RouterError
     from cabs_core.pipeline.goal import answer_for, check_fulfilled
-    from cabs_core.router.build import router_rho
 
     pool = chain.pool
     if pool.goal is None:
@@ -78,7 +76,7 @@ def _check_goal(chain: "Chain") -> None:
         return
     click.echo(answer.sentence, err=True)
     check_fulfilled(answer, "--anyway deploys one all the same")
-    if (pool.router.policy, router_rho(pool)) != (answer.policy, answer.rho):
+    if (pool.router.policy, pool.router_rho) != (answer.policy, answer.rho):
         raise RouterError(
             f"the goal {answer.goal!r} takes {answer.policy} at rho {answer.rho:g}, the pool file another "
             f"or none: write router: {{policy: {answer.policy}, rho: {answer.rho!r}}} into it, or --anyway"

@@ -67,7 +67,7 @@ def test_files_are_of_the_owner_alone(make_bundle, tmp_path):
         paths = [*tmp_path.glob("log.sqlite*"), tmp_path / "log.learned"]
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o077 for path in paths}
         assert len(modes) == 4 and set(modes.values()) == {0}, modes
-        router.log.copy_to(tmp_path / "copy.sqlite")
+        router.log.database.copy_to(tmp_path / "copy.sqlite")
         assert stat.S_IMODE((tmp_path / "copy.sqlite").stat().st_mode) == 0o600
     finally:
         os.umask(before)

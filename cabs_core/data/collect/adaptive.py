@@ -11,18 +11,9 @@ from cabs_core.data.collect.plan import Collection
 from cabs_core.data.collect.scoring import Cell, score_cells
 from cabs_core.data.collect.store import AnswerStore
 from cabs_core.data.collect.verdict import keep_text, look, shares_of
-from cabs_core.data.pool_files import ModelPool
 
 #: least number of scored answers of every model that a verdict is looked for with
 _FEWEST = 10
-
-
-def rho_of(pool: ModelPool) -> float:
-    """The cost sensitivity at which the verdict is sought: the router's, else the middle one."""
-    if pool.router.rho is not None:
-        return float(pool.router.rho)
-    rhos = sorted(pool.replay.rhos)
-    return float(rhos[len(rhos) // 2])
 
 
 def cells_asked(
@@ -64,8 +55,8 @@ def looking(
     Args:
         fewest: prompts that the stages after it need: what is decided before is looked at again.
     """
-    pool, names = collection.pool_file.pool, [t.name for t in collection.models]
-    rho, tuned = rho_of(pool), 2 * collection.collect.first
+    names, rho = [t.name for t in collection.models], collection.pool_file.pool.router_rho
+    tuned = 2 * collection.collect.first
     always = [names.index(j.against) for j in collection.collect.judges if j.against is not None]
 
     def examine(observed: np.ndarray) -> tuple[str, np.ndarray, dict[str, Any]]:

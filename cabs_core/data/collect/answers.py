@@ -288,14 +288,3 @@ def _count(counts: dict[str, float], answer: StoredAnswer, cost: float) -> None:
     }
     for name, value in values.items():
         counts[name] = counts.get(name, 0.0) + value
-
-
-def going_on(collection: Collection, prompts: int, paid: float) -> list[str]:
-    """Why the artifact of a collection that its budget ended is out of date: what is affordable now is asked.
-
-    Args:
-        prompts: of how many prompts it holds answers. paid: USD in all.
-    """
-    with AnswerStore() as store:
-        why = affordable(collection, store, prompts, paid)
-    return [why] if why else []

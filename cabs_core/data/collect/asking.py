@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from cabs_core.base.units import duration, money
@@ -153,14 +154,13 @@ class Tally:
 
     total: int
     done: int = 0
-    failed: int = 0
     began: float = field(default_factory=time.monotonic)
     _last_notice: float = field(default_factory=time.monotonic)
 
-    def tell(self, purse: Purse, notify: Callable[[str], None], *, every: float = 5.0) -> None:
-        """Say it, at most once in `every` seconds."""
+    def tell(self, purse: Purse, notify: Callable[[str], None]) -> None:
+        """Say it, at most once in five seconds."""
         now = time.monotonic()
-        if now - self._last_notice < every:
+        if now - self._last_notice < 5.0:
             return
         self._last_notice, seconds = now, max(now - self.began, 1e-9)
         rate = self.done / seconds
@@ -252,7 +252,7 @@ def _unanswered(
     """The calls that have no answer, looked up some at a time; one asked twice is made once."""
     yielded: set[str] = set()
     while True:
-        part = [call for _, call in zip(range(_LOOKED_UP), calls, strict=False)]
+        part = list(islice(calls, _LOOKED_UP))
         if not part:
             return
         answered = store.known([call.key for call in part])

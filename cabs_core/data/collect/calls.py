@@ -40,10 +40,6 @@ class AskedModel:
         """What the upstream calls it."""
         return self.upstream.model or self.name
 
-    def usd(self, tokens_in: float, tokens_out: float) -> float:
-        """Cost of a call by its tokens, USD."""
-        return self.upstream.usd(tokens_in, tokens_out)
-
     def cost_of(self, answer: StoredAnswer) -> float:
         """What a kept answer costs at today's price, USD; as paid where its provider named the cost."""
         if answer.tokens is None:
@@ -89,7 +85,7 @@ class Question:
     def bound(self) -> float:
         """Most that it can cost, USD: a token is at least one byte, an answer ends at its limit of tokens."""
         most = sum(len(m["content"].encode("utf-8", "replace")) + _FRAME for m in self.messages)
-        return self.target.usd(most, self.target.max_tokens)
+        return self.target.upstream.usd(most, self.target.max_tokens)
 
 
 def targets(
@@ -186,15 +182,10 @@ def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
         call.target.name,
         answer.state,
         text,
-        hash_text(text),
+        hashlib.sha256(text.encode()).hexdigest()[:32],
         answer.finish,
         bill.tokens,
         bill.estimated,
         bill.cost or 0.0,
         seconds,
     )
-
-
-def hash_text(text: str) -> str:
-    """SHA-256 of a text, 32 hex digits."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]

@@ -13,11 +13,10 @@ from cabs_core.data.collect.asking import ModelRun, Purse, Tally, ask
 from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys
 from cabs_core.data.collect.scorers import judge as judging
-from cabs_core.data.collect.scorers.code import unit_test_score
 from cabs_core.data.collect.scorers.labels import read_labels
 from cabs_core.data.collect.scorers.text import text_score
 from cabs_core.data.collect.store import WORTHLESS, AnswerStore
-from cabs_core.data.pool_files.collect import Judge, Labels, Scorer, UnitTests
+from cabs_core.data.pool_files.collect import Judge, Labels, Scorer
 
 
 @dataclass(frozen=True)
@@ -86,11 +85,7 @@ def score_cells(
         elif isinstance(scorer, Labels):
             _people(scorer, collection, cells, places, values)
         else:
-            score = (
-                unit_test_score(scorer)
-                if isinstance(scorer, UnitTests)
-                else text_score(scorer, collection.pool_file.beside)
-            )
+            score = text_score(scorer, collection.pool_file.beside)
             for i in places:
                 values[i] = score(cells[i].prompt, cells[i].text or "", cells[i].row)
         scored.parts[scorer.called] = values

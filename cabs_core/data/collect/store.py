@@ -28,7 +28,8 @@ from cabs_core.data.endpoints.usage import Tokens
 FINAL = ("answered", "truncated", "refused", "rejected")
 #: of these, those that score 0 without being looked at
 WORTHLESS = ("refused", "rejected")
-_PART = 500  # keys looked up at a time
+#: calls whose keys are in a JSON list
+_THESE = "key in (select value from json_each(?))"
 
 _SCHEMA = """
 create table if not exists sent (
@@ -176,16 +177,9 @@ class AnswerStore:
 
     def get(self, keys: Sequence[str], texts: bool = True) -> dict[str, StoredAnswer]:
         """{key: its answer} of the calls that need not be made again."""
-        answers = {}
         columns = _COLUMNS if texts else _COLUMNS.replace("text,", "null,", 1)
-        for i in range(0, len(keys), _PART):
-            part = keys[i : i + _PART]
-            marks = ", ".join("?" * len(part))
-            for row in self._run(
-                f"select {columns} from received where final = 1 and key in ({marks})", part
-            ):
-                answers[row[0]] = _answer(row)
-        return answers
+        query = f"select {columns} from received where final = 1 and {_THESE}"
+        return {row[0]: _answer(row) for row in self._run(query, (json.dumps(keys),))}
 
     def known(self, keys: Iterable[str]) -> set[str]:
         """Those of the keys that have an answer."""
@@ -196,21 +190,11 @@ class AnswerStore:
 
         The others were under way when a process died, or broke off.
         """
-        keys, paid, perhaps, lost = list(keys), 0.0, 0.0, 0
-        for i in range(0, len(keys), _PART):
-            part = keys[i : i + _PART]
-            marks = ", ".join("?" * len(part))
-            row = self._run(
-                f"select coalesce(sum(usd), 0) from received where key in ({marks})", part
-            ).fetchone()
-            paid += float(row[0])
-            row = self._run(
-                f"select coalesce(sum(bound), 0), count(*) from sent where key in ({marks}) "
-                "and id not in (select sent from received)",
-                part,
-            ).fetchone()
-            perhaps, lost = perhaps + float(row[0]), lost + int(row[1])
-        return paid, perhaps, lost
+        these = (json.dumps(list(keys)),)
+        (paid,) = self._run(f"select total(usd) from received where {_THESE}", these).fetchone()
+        unended = f"{_THESE} and id not in (select sent from received)"
+        query = f"select total(bound), count(*) from sent where {unended}"
+        return (float(paid), *self._run(query, these).fetchone())
 
     def keep_shares(self, collection: str, first: int, last: int, shares: Mapping[str, float]) -> None:
         """Note with which probability each model is asked prompts first to last of a collection's order."""
@@ -226,6 +210,4 @@ class AnswerStore:
 
     def forget_texts(self, keys: Sequence[str]) -> None:
         """Keep only the hashes of these answers."""
-        for i in range(0, len(keys), _PART):
-            part = keys[i : i + _PART]
-            self._run(f"update received set text = null where key in ({', '.join('?' * len(part))})", part)
+        self._run(f"update received set text = null where {_THESE}", (json.dumps(keys),))

@@ -266,10 +266,6 @@ class EventLog(EventReads):
         )
         self.database.transaction(lambda run: run(sql, (name, value)), append=True)
 
-    def copy_to(self, path: str | Path) -> Path:
-        """Write the whole log into a new SQLite file."""
-        return self.database.copy_to(path)
-
     def read_from(self, path: str | Path) -> None:
         """Replace the (empty) log by a copy of an SQLite file."""
         self.database.read_from(path)

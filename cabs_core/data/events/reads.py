@@ -26,6 +26,15 @@ from cabs_core.data.events.rows import (
 
 #: names in the table `about` beside `log` and `revision`: `encoder:` and `arms:` with the id of a bundle
 ENCODER, ARMS = "encoder:", "arms:"
+#: rewards that teach, with their decisions
+_LESSONS = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
+    FROM rewards r JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
+    WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0"""
+
+
+def _lesson(row: Sequence[Any]) -> tuple[Logged, Reward]:
+    """A row of `_LESSONS`."""
+    return logged_of(row[len(REWARDS) :]), reward_of(row[: len(REWARDS)])
 
 
 class EventReads:
@@ -97,10 +106,9 @@ class EventReads:
         )
         return [logged_of(row) for row in self._all(sql, (turn.session, turn.seq, *values))]
 
-    def decisions(self, after: int = 0, limit: int = -1) -> list[Logged]:
+    def decisions(self, after: int = 0) -> list[Logged]:
         """Decisions and kept turns numbered above `after`, in order, without those taken back."""
-        extra = f" LIMIT {int(limit)}" if limit >= 0 else ""
-        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.seq > ? AND d.retracted = 0 ORDER BY d.seq{extra}"
+        sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.seq > ? AND d.retracted = 0 ORDER BY d.seq"
         return [logged_of(row) for row in self._all(sql, (after,))]
 
     def mean_cost(self, decision_id: str) -> float | None:
@@ -132,10 +140,9 @@ class EventReads:
 
         return self.database.transaction(work)
 
-    def rewards(self, after: int = 0, limit: int = -1) -> list[Reward]:
+    def rewards(self, after: int = 0) -> list[Reward]:
         """Rewards numbered above `after`, in order, without those taken back."""
-        extra = f" LIMIT {int(limit)}" if limit >= 0 else ""
-        sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq{extra}"
+        sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq"
         return [reward_of(row) for row in self._all(sql, (after,))]
 
     def lessons(
@@ -154,25 +161,15 @@ class EventReads:
             numbers = [int(row[0]) for row in run(sql, (after, limit)).fetchall()]
             if not numbers:
                 return [], 0, after
-            sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
-                FROM rewards r JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
-                WHERE r.seq > ? AND r.seq <= ? AND r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0
-                AND d.bundle IN ({marks}) ORDER BY r.seq"""
+            sql = f"{_LESSONS} AND r.seq > ? AND r.seq <= ? AND d.bundle IN ({marks}) ORDER BY r.seq"
             rows = run(sql, (after, numbers[-1], *bundles)).fetchall()
-            width = len(REWARDS)
-            pairs = [(logged_of(row[width:]), reward_of(row[:width])) for row in rows]
-            return pairs, len(numbers), numbers[-1]
+            return list(map(_lesson, rows)), len(numbers), numbers[-1]
 
         return self.database.transaction(work)
 
     def scored(self) -> Iterator[tuple[Logged, Reward]]:
         """Every decision whose score teaches, with it, in order of decisions; a part at a time in memory."""
-        sql = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
-            FROM decisions d JOIN bodies b ON b.seq = d.seq JOIN rewards r ON r.decision_id = d.id
-            WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0 ORDER BY d.seq"""
-        width = len(REWARDS)
-        for row in self.database.stream(sql):
-            yield logged_of(row[width:]), reward_of(row[:width])
+        return map(_lesson, self.database.stream(f"{_LESSONS} ORDER BY d.seq"))
 
     def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
         """The newest `limit` decisions whose wanted score has not come; caller: as of `decision`.

@@ -141,6 +141,12 @@ class ModelPool(Strict):
         return sources()[self.source.kind].logged
 
     @property
+    def router_rho(self) -> float:
+        """Cost sensitivity of the router: as the file says, else the (lower) middle one that is replayed."""
+        rhos = self.replay.rhos
+        return rhos[(len(rhos) - 1) // 2] if self.router.rho is None else self.router.rho
+
+    @property
     def monthly_requests(self) -> int | None:
         """Requests a month, as the file or its goal says."""
         return self.requests_per_month or (self.goal.requests_per_month if self.goal else None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.units import money
 from cabs_core.data.collect.adaptive import looking
-from cabs_core.data.collect.answers import collect_answers, described, going_on, write_answers
+from cabs_core.data.collect.answers import affordable, collect_answers, described, write_answers
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.store import AnswerStore
 from cabs_core.data.inputs import plain
@@ -64,7 +64,9 @@ class AnswersSummary(Summary):
         """The budget that ended them allows more now. One that is spent was meant so: answers stand."""
         if not self.by_budget:
             return []
-        return going_on(collection_of(chain.pool_file), self.prompts, self.paid)
+        with AnswerStore() as store:
+            reason = affordable(collection_of(chain.pool_file), store, self.prompts, self.paid)
+        return [reason] if reason else []
 
     def lines(self) -> list[str]:
         """What was asked and what it cost, for a terminal."""

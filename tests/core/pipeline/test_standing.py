@@ -100,7 +100,6 @@ def test_a_card_says_whether_it_learns_and_that_validation_is_no_verdict(policy,
 def test_what_is_deployed_is_what_the_goal_takes(tiny_pool, monkeypatch, policy, confirmed, words):
     """A pool with a goal, of which export would write one router and deploy another."""
     from cabs_core.pipeline import goal
-    from cabs_core.router.build import router_rho
     from cabs_dagster.cli import main, runner
 
     with tiny_pool.open("a", encoding="utf-8") as file:
@@ -111,7 +110,7 @@ def test_what_is_deployed_is_what_the_goal_takes(tiny_pool, monkeypatch, policy,
         lambda chain, aim: SimpleNamespace(
             goal=aim.text,
             policy=policy,
-            rho=router_rho(chain.pool),
+            rho=chain.pool.router_rho,
             confirmed=confirmed,
             sentence="So it is.",
         ),

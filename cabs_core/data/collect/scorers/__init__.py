@@ -1,1 +1,1 @@
-"""Scores of single answers: by a reference (`text`), running `code`, a model (`judge`), people (`labels`)."""
+"""Scores of single answers: by a reference or running code (`text`, `box`), a `judge`, people (`labels`)."""

@@ -27,36 +27,17 @@ _BETTER = re.compile(r'"better"\s*:\s*"(first|second|tie)"', re.IGNORECASE)
 _WORDS = {"first": 1.0, "tie": 0.5, "second": 0.0}
 
 
-def grading(judge: Judge, target: AskedModel, prompt: str, answer: str, row: dict[str, str]) -> Question:
-    """The call that has one answer graded."""
-    parts = {"rubric": judge.rubric, "task": prompt, **_reference(judge, row), "answer": answer}
-    return _call(target, _GRADE % (judge.levels - 1), parts)
-
-
-def comparing(
-    judge: Judge, target: AskedModel, prompt: str, first: str, second: str, row: dict[str, str]
-) -> Question:
-    """The call that has two answers compared in this order."""
-    parts = {
-        "rubric": judge.rubric,
-        "task": prompt,
-        **_reference(judge, row),
-        "first": first,
-        "second": second,
-    }
-    return _call(target, _COMPARE, parts)
-
-
 def questions(
     judge: Judge, target: AskedModel, prompt: str, answer: str, second: str, row: dict[str, str]
 ) -> tuple[Question, ...]:
     """What the judge is asked about an answer: once, or, against another, in both orders (this one first)."""
+    shared = {"rubric": judge.rubric, "task": prompt}
+    if judge.reference and row[judge.reference]:
+        shared["reference"] = row[judge.reference]
     if judge.against is None:
-        return (grading(judge, target, prompt, answer, row),)
-    return (
-        comparing(judge, target, prompt, answer, second, row),
-        comparing(judge, target, prompt, second, answer, row),
-    )
+        return (_call(target, _GRADE % (judge.levels - 1), shared | {"answer": answer}),)
+    orders = ((answer, second), (second, answer))
+    return tuple(_call(target, _COMPARE, shared | {"first": a, "second": b}) for a, b in orders)
 
 
 def grade_of(text: str, levels: int) -> float | None:
@@ -70,10 +51,6 @@ def preference_of(text: str) -> float | None:
     """1 where the first answer is better, 0 the second, 0.5 a tie; None: the reply does not say."""
     match = _BETTER.search(text)
     return _WORDS[match.group(1).lower()] if match else None
-
-
-def _reference(judge: Judge, row: dict[str, str]) -> dict[str, str]:
-    return {"reference": row[judge.reference]} if judge.reference and row[judge.reference] else {}
 
 
 def _call(target: AskedModel, system: str, parts: dict[str, str]) -> Question:

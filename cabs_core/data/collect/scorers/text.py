@@ -1,4 +1,4 @@
-"""Scores by a reference: exact, number, choice, regex, contains, json_schema; and a user's function."""
+"""Scores by a reference: exact, number, choice, regex, contains, JSON schema, unit tests; your function."""
 
 import importlib
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.base.errors import DataError
+from cabs_core.data.collect.scorers.box import kind_of_box, run_in
 from cabs_core.data.pool_files.collect import (
     Contains,
     Exact,
@@ -18,6 +19,7 @@ from cabs_core.data.pool_files.collect import (
     Number,
     Regex,
     Scorer,
+    UnitTests,
 )
 
 #: (prompt, answer, the row's columns) -> score in [0, 1]
@@ -110,6 +112,10 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
         return lambda _, answer, row: _contains(answer, row[scorer.column], scorer.ignore_case)
     if isinstance(scorer, JsonSchema):
         return _by_schema(read(scorer.file, "collect.scores.file"))
+    if isinstance(scorer, UnitTests):
+        return lambda _, answer, row: float(
+            run_in(kind_of_box(), code_of(answer), row[scorer.column], scorer.seconds, scorer.megabytes)
+        )
     if isinstance(scorer, Function):
         return _own(scorer.function)
     raise TypeError(f"{scorer.kind} is not scored by its text")

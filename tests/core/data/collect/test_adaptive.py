@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from collect_support import CONTAINS, JUDGE, Running, serving, write_pool
 
-from cabs_core.data.collect.adaptive import looking, rho_of
+from cabs_core.data.collect.adaptive import looking
 from cabs_core.data.collect.answers import collect_answers, looks
 from cabs_core.data.collect.plan import collection_of, plan_of
 from cabs_core.data.collect.store import AnswerStore
@@ -96,7 +96,7 @@ def test_it_stops_early_and_pays_less(provider: Running, tmp_path, cabs_home, sc
         rest={"router": {"rho": 30}},
     )
     collection = collection_of(pool)
-    assert rho_of(pool.pool) == 30
+    assert pool.pool.router_rho == 30
     with AnswerStore() as store:
         found = collect_answers(
             collection, store, lambda text: None, looking(collection, store, lambda text: None)

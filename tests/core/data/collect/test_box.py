@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from cabs_core.data.collect.scorers.box import Box, kind_of_box, run_in
-from cabs_core.data.collect.scorers.code import passes
 from cabs_core.data.collect.scorers.text import chosen_letter, code_of, json_value, last_number
 
 TESTS = "assert add(2, 3) == 5"
@@ -152,7 +151,7 @@ def _read(path: Path) -> str:
 
 def test_answers_are_run_in_the_tightest_box() -> None:
     assert (kind_of_box().kind == "limits") == ("limits alone" in kind_of_box().in_words)
-    assert passes(code_of(f"Here:\n```python\n{RIGHT}```"), TESTS, seconds=10.0, megabytes=256)
+    assert run_in(kind_of_box(), code_of(f"Here:\n```python\n{RIGHT}```"), TESTS, 10.0, 256)
 
 
 @pytest.mark.parametrize(

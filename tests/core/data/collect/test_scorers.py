@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.collect.calls import AskedModel, Question, read_reply
-from cabs_core.data.collect.scorers.judge import comparing, grade_of, grading, preference_of
+from cabs_core.data.collect.scorers.judge import grade_of, preference_of, questions
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
 from cabs_core.data.collect.scorers.text import chosen_letter, json_value, last_number, text_score
 from cabs_core.data.endpoints.upstreams import Upstream
@@ -123,11 +123,12 @@ TARGET = AskedModel(
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_a_judge_reads_texts_as_data_and_sees_no_names(prompt, answer):
-    call = grading(JUDGE, TARGET, prompt, answer, {})
+    (call,) = questions(JUDGE, TARGET, prompt, answer, "", {})
     shown = json.loads(call.messages[1]["content"])
     assert shown == {"rubric": JUDGE.rubric, "task": prompt, "answer": answer}
     assert call.body["temperature"] == 0
-    both = comparing(JUDGE, TARGET, prompt, answer, "other", {})
+    comparing = JUDGE.model_copy(update={"against": "other-name"})
+    both, _ = questions(comparing, TARGET, prompt, answer, "other", {})
     assert json.loads(both.messages[1]["content"])["second"] == "other"
 
 
