@@ -27,12 +27,12 @@ async def health(request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """GET /readyz: whether requests would be answered; an admin is told what is wrong."""
-    state = await request.app.state.readiness.state()
-    answer: dict[str, Any] = {"status": state.status}
+    status, problems = await request.app.state.readiness.state()
+    answer: dict[str, Any] = {"status": status}
     with suppress(Refused):
         if caller_of(request, request.app.state.keys, request.app.state.admins).admin:
-            answer["problems"] = state.problems
-    return JSONResponse(answer, 200 if state.ready else 503)
+            answer["problems"] = problems
+    return JSONResponse(answer, 503 if status == "not ready" else 200)
 
 
 async def show_metrics(request: Request) -> Response:

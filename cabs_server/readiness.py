@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from cabs_server.forwarding import Forwarder
@@ -16,21 +15,6 @@ PATIENCE, HOLDS = 2.0, 1.0
 SCARCE = 64 << 20
 
 
-@dataclass(frozen=True)
-class State:
-    """ready: requests are answered. problems: sentences; those that do not stop it are among them."""
-
-    ready: bool
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def status(self) -> str:
-        """ready, degraded (it answers, with problems) or not ready."""
-        if not self.ready:
-            return "not ready"
-        return "degraded" if self.problems else "ready"
-
-
 class Readiness:
     """Args: forwards: whether there are upstreams."""
 
@@ -39,8 +23,9 @@ class Readiness:
         self._of_log: list[str] = []
         self._until, self._lock = 0.0, asyncio.Lock()
 
-    async def state(self) -> State:
-        """What is known now; of the log, at most HOLDS seconds old."""
+    async def state(self) -> tuple[str, list[str]]:
+        """(ready, degraded: it answers, with problems, or not ready; the problems), of the log as it was at
+        most HOLDS seconds ago."""
         forwarder, keeper = self.forwarder, self.keeper
         async with self._lock:
             if time.monotonic() >= self._until:
@@ -51,8 +36,10 @@ class Readiness:
         problems += [f"{name} is left alone: {reason}" for name, reason in away]
         ours = (keeper.waits, *self.joins.problems, self._scarce(), *keeper.router.problems())
         problems += [text for text in ours if text]
-        stops = bool(log) and forwarder.fail_closed
-        return State(not stops and not (self.forwards and len(away) == len(forwarder.breakers)), problems)
+        none_left = self.forwards and len(away) == len(forwarder.breakers)
+        if none_left or (log and forwarder.fail_closed):
+            return "not ready", problems
+        return "degraded" if problems else "ready", problems
 
     def _follows(self) -> str:
         return (

@@ -83,7 +83,10 @@ def score_cells(
         if isinstance(scorer, Judge):
             _judge(scorer, collection, cells, places, store, values, scored, notify)
         elif isinstance(scorer, Labels):
-            _people(scorer, collection, cells, places, values)
+            path = collection.pool_file.beside(scorer.path, "collect.scores.path")
+            labels = read_labels(path, scorer.score_range)
+            for i in places:
+                values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
         else:
             score = text_score(scorer, collection.pool_file.beside)
             for i in places:
@@ -94,14 +97,6 @@ def score_cells(
         weight[there] += scorer.weight
     scored.score[weight > 0] = total[weight > 0] / weight[weight > 0]
     return scored
-
-
-def _people(
-    scorer: Labels, collection: Collection, cells: Sequence[Cell], places: Sequence[int], values: np.ndarray
-) -> None:
-    labels = read_labels(collection.pool_file.beside(scorer.path, "collect.scores.path"), scorer.score_range)
-    for i in places:
-        values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
 
 
 def _judge(

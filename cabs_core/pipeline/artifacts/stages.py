@@ -20,15 +20,6 @@ from cabs_core.pipeline.artifacts.provenance import Record, described
 from cabs_core.pipeline.artifacts.results import Summary
 
 
-def _none(pool: ModelPool) -> tuple[str, ...]:
-    """What most stages need of a pool beyond their row: nothing."""
-    return ()
-
-
-def _no_files(pool_file: PoolFile) -> dict[str, str]:
-    return {}
-
-
 @dataclass(frozen=True)
 class Stage:
     """One step of the chain for one pool. Its work is `build` of the module
@@ -66,10 +57,10 @@ class Stage:
     by_policy: bool = False
     checks: bool = False
     shown: Literal["", "always", "with estimates"] = ""
-    inputs_of: Callable[[ModelPool], tuple[str, ...]] = _none
-    settings_of: Callable[[ModelPool], tuple[str, ...]] = _none
-    code_of: Callable[[ModelPool], tuple[str, ...]] = _none
-    files: Callable[[PoolFile], dict[str, str]] = _no_files
+    inputs_of: Callable[[ModelPool], tuple[str, ...]] = lambda pool: ()
+    settings_of: Callable[[ModelPool], tuple[str, ...]] = lambda pool: ()
+    code_of: Callable[[ModelPool], tuple[str, ...]] = lambda pool: ()
+    files: Callable[[PoolFile], dict[str, str]] = lambda pool_file: {}
 
     @property
     def module(self) -> str:
@@ -135,7 +126,7 @@ POOL_STAGES: dict[str, Stage] = {
             goes_on=True,
             shown="always",
             settings_of=_verdict_settings,
-            files=lambda pool_file: pool_file.external_files(),
+            files=PoolFile.external_files,
         ),
         Stage(
             "scores",

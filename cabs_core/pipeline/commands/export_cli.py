@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +131,7 @@ def export(
         return
     if calls:
         raise click.UsageError("--call belongs to --table")
-    write, ready = (
+    make = (
         _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts, anyway=anyway)
     )
     if not cold and policy is None and rho is None:
@@ -145,12 +144,7 @@ def export(
         out.parent.mkdir(parents=True, exist_ok=True)
         beside = out.parent
     with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
-        candidate = Path(temporary) / "router"
-        ready_made = ready(choices)
-        if ready_made is not None:
-            candidate = ready_made
-        else:
-            write(candidate, **choices)
+        candidate = make(Path(temporary) / "router", choices)
         manifest = read_manifest(candidate)
         if isinstance(out, Path):
             promote(candidate, out)
@@ -265,10 +259,12 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
     return answer.policy, answer.rho
 
 
-def _measured(
-    pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool
-) -> tuple[Callable[..., object], Callable[[dict[str, Any]], Path | None]]:
-    """Of a pool whose chain has run: what writes a bundle, and what finds the one that the chain made."""
+#: (folder, options of the router) -> the bundle: written there, or one that was made before
+_Make = Callable[[Path, dict[str, Any]], Path]
+
+
+def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool) -> _Make:
+    """Of a pool whose chain has run: the bundle that the chain made, where that has these options."""
     from cabs_core.base.errors import ProvenanceError
     from cabs_core.router.build import BUNDLE, build_bundle
 
@@ -288,22 +284,28 @@ def _measured(
     status = chain.status(chain.stage("router"))
     defaults = {**chain.pool.router.model_dump(), "mode": "route"}
 
-    def ready(choices: dict[str, Any]) -> Path | None:
+    def make(candidate: Path, choices: dict[str, Any]) -> Path:
         folder = chain.store.folder(status.target.parts) / BUNDLE
         default = all(v is None or v == defaults[k] for k, v in choices.items()) and not free and prompts
-        return folder if default and status.state == "fresh" and folder.is_dir() else None
+        if default and status.state == "fresh" and folder.is_dir():
+            return folder
+        build_bundle(candidate, chain.pool, inputs, free=free, prompts=prompts, **choices)
+        return candidate
 
-    return partial(build_bundle, pool=chain.pool, inputs=inputs, free=free, prompts=prompts), ready
+    return make
 
 
-def _cold(
-    models: Path | None, name: str | None, encoder: str
-) -> tuple[Callable[..., object], Callable[[dict[str, Any]], Path | None]]:
-    """The same of models and prices alone; there is none that was made before."""
+def _cold(models: Path | None, name: str | None, encoder: str) -> _Make:
+    """The same of models and prices alone."""
     from cabs_core.data.endpoints.upstreams import load_upstreams
     from cabs_core.router.cold import build_cold
 
     if models is None:
         raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")
     upstreams = load_upstreams(models).models
-    return partial(build_cold, upstreams=upstreams, name=name or "cold", encoder=encoder), lambda _: None
+
+    def make(candidate: Path, choices: dict[str, Any]) -> Path:
+        build_cold(candidate, upstreams, name=name or "cold", encoder=encoder, **choices)
+        return candidate
+
+    return make

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -202,16 +202,12 @@ def _round_ticks(low: float, high: float) -> list[float]:
 
 def markdown(figures: Mapping[str, Any]) -> str:
     """The findings and their figures as Markdown."""
-    return "\n".join(_lines(figures))
-
-
-def _lines(figures: Mapping[str, Any]) -> Iterator[str]:
-    for heading, text in findings(figures):
-        yield f"\n### {heading}\n\n{text}"
+    lines = [f"\n### {heading}\n\n{text}" for heading, text in findings(figures)]
     for figure in charts(figures).values():
-        yield f"\n| {' | '.join(figure.table.headers)} |"
-        yield "|---" * len(figure.table.headers) + "|"
-        yield from (f"| {' | '.join(row)} |" for row in figure.table.rows)
+        headers = figure.table.headers
+        lines += [f"\n| {' | '.join(headers)} |", "|---" * len(headers) + "|"]
+        lines += [f"| {' | '.join(row)} |" for row in figure.table.rows]
+    return "\n".join(lines)
 
 
 def fill(figures: Mapping[str, Any], folder: Path) -> dict[str, bytes]:
