@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from tests_support import started
 from benchmarks.speed.servers import free_port
 from cabs_core.data.events.log import EventLog
 from cabs_server.app import make_app
-from tests.gauntlet.stage import wait
+from tests.gauntlet.stage import serve_command, wait
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
-MAIN = "from cabs_server.main import main; main()"
 JSON = {"content-type": "application/json"}
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "What is two plus two?"}]}
 
@@ -45,28 +43,20 @@ def settle(c: TestClient) -> None:
     c.app.state.forwarder.worker.submit(bool).result()
 
 
+def figure(c: TestClient, name: str) -> float:
+    """A figure of `/metrics`, summed over its labels."""
+    lines = c.get("/metrics").text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
+
+
 @contextmanager
 def serving(place: Path, *options: str, **variables: str):
     """(its process, its URL) of `cabs-router serve`."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-c",
-        MAIN,
-        "serve",
-        "--router",
-        str(place / "router"),
-        "--log",
-        str(place / "log.sqlite"),
-        "--upstreams",
-        str(place / "upstreams.yaml"),
-        "--port",
-        str(port),
-        *options,
-    ]
-    with started(
-        command, place / "said.txt", {**os.environ, "CABS_HOME": str(place / "home"), **variables}
-    ) as process:
+    command = serve_command(place / "router", place / "upstreams.yaml", port)
+    command += ["--log", str(place / "log.sqlite"), *options]
+    settings = {**os.environ, "CABS_HOME": str(place / "home"), **variables}
+    with started(command, place / "said.txt", settings) as process:
         url = f"http://127.0.0.1:{port}"
 
         def lives() -> bool:

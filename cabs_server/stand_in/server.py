@@ -63,8 +63,6 @@ MISREPORTS: dict[str, Any] = {
 TIMES: dict[str, Callable[[int], bool]] = {
     "flaps": lambda number: number % 2 == 1,
     "often": lambda number: number % 20 == 0,
-    # spread as if drawn, the same in every run
-    "seldom": lambda number: number * 2_654_435_761 % 2**32 < 0.02 * 2**32,
 }
 WORDS = {
     "slow": "waits a second",
@@ -86,7 +84,6 @@ WORDS = {
     "soon": "limited for .05 s, not for 7",
     "flaps": "the other words hold at every other request; alone: HTTP 500",
     "often": "they hold at every twentieth request",
-    "seldom": "they hold at 2 of 100 requests",
     **{word: f"HTTP {status}" for word, status in STATUSES.items()},
     **dict.fromkeys(USAGES, "special usage"),
     **dict.fromkeys(MISREPORTS, "odd usage"),

@@ -1,13 +1,10 @@
-"""Clients as people have them: OpenAI's and Anthropic's own packages, curl."""
+"""Clients as people have them: OpenAI's and Anthropic's own packages."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 from typing import Any
 
-from .play import Seen, Skip, behaviour
+from .play import Seen, behaviour
 from .stage import TEXT, Server, Stage, user
 
 TOOL = {
@@ -235,37 +232,3 @@ def anthropic_errors(stage: Stage) -> Seen:
             seen.append(f"{type(error).__name__} {error.status_code}")
     good = seen[:2] == ["AuthenticationError 401", "NotFoundError 404"] and seen[2].endswith(" 529")
     return good, seen
-
-
-# -- curl -------------------------------------------------------------------------------------------
-
-
-def _curl(server: Server, path: str, body: Any = None, *options: str) -> str:
-    if shutil.which("curl") is None:
-        raise Skip("needs curl")
-    command = ["curl", "-sS", "--noproxy", "*", "-m", "60", *options, f"{server.url}{path}"]
-    if body is not None:
-        command += ["-H", "content-type: application/json", "-d", json.dumps(body)]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-@behaviour(short=True)
-def curl_chat(stage: Stage) -> Seen:
-    """curl: a chat completion with its headers, then feedback -> 200, x-cabs-decision, recorded"""
-    server = stage.server()
-    out = _curl(server, "/v1/chat/completions", {"model": "cabs", "messages": user(TEXT)}, "-i")
-    name = out.partition("x-cabs-decision: ")[2].partition("\n")[0].strip()
-    said = _curl(server, "/v1/feedback", {"id": name, "score": 1.0})
-    return out.startswith("HTTP/1.1 200") and "recorded" in said, f"{out.splitlines()[0]}, {said}"
-
-
-@behaviour(short=True)
-def curl_stream(stage: Stage) -> Seen:
-    """curl -N: a stream -> events and [DONE]"""
-    out = _curl(
-        stage.server(),
-        "/v1/chat/completions",
-        {"model": "cabs", "stream": True, "messages": user(TEXT)},
-        "-N",
-    )
-    return out.startswith("data: {") and out.rstrip().endswith("[DONE]"), f"{out.count('data: ')} events"

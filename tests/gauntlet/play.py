@@ -11,7 +11,7 @@ from typing import Any
 
 from .stage import Stage
 
-THEMES = "traffic attacks state bundles clients".split()
+THEMES = "traffic attacks state clients".split()
 Seen = tuple[bool, Any]
 _ALL: list[Behaviour] = []
 

@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 PRICE = {"input": 100.0, "output": 200.0}
 USUAL = (10 * PRICE["input"] + 5 * PRICE["output"]) / 1e6
 TEXT = "What is two plus two?"
-_MAIN = "from cabs_server.main import main; main()"
 
 
 def wait(test: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -39,6 +38,12 @@ def wait(test: Callable[[], Any], seconds: float = 60.0) -> Any:
     while not (found := test()) and time.monotonic() < end:
         time.sleep(0.05)
     return found
+
+
+def serve_command(router: Path, upstreams: Path, port: int) -> list[str]:
+    """`cabs-router serve` by this interpreter."""
+    command = [sys.executable, "-c", "from cabs_server.main import main; main()", "serve"]
+    return [*command, "--router", str(router), "--upstreams", str(upstreams), "--port", str(port)]
 
 
 def near(value: float | None, expected: float) -> bool:
@@ -102,19 +107,7 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        command = [
-            sys.executable,
-            "-c",
-            _MAIN,
-            "serve",
-            "--router",
-            str(self.router),
-            "--port",
-            str(self.port),
-            "--upstreams",
-            str(self.folder / "upstreams.yaml"),
-            *self.options,
-        ]
+        command = serve_command(self.router, self.folder / "upstreams.yaml", self.port)
         keep = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
         more = {
             "PYTHONPATH": str(ROOT),
@@ -125,7 +118,7 @@ class Server:
         }
         with open(self.folder / "said.txt", "ab") as out:
             self.process = subprocess.Popen(
-                command,
+                [*command, *self.options],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,

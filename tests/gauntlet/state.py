@@ -89,27 +89,6 @@ def postgres_restarts(stage: Stage) -> Seen:
     )
 
 
-@behaviour("psycopg2")
-def postgres_is_away(stage: Stage) -> Seen:
-    """PostgreSQL is stopped -> the fallback answers, /readyz says so, feedback gets 503 without the URL;
-    --fail-closed: 503"""
-    database = _postgres(stage)
-    servers = [stage.fresh(log=database.url), stage.fresh(log=database.url, options=("--fail-closed",))]
-    names = [s.ask().headers["x-cabs-decision"] for s in servers]
-    database.stop("fast")
-    seen = [s.ask().status_code for s in servers]
-    said = [s.post("/v1/feedback", {"id": n, "score": 1.0}) for s, n in zip(servers, names, strict=True)]
-    ready = [s.get("/readyz").status_code for s in servers]
-    texts = " ".join(a.text for a in said) + servers[0].get("/readyz").text
-    database.start()
-    leak = PASSWORD in texts or "postgresql://" in texts
-    good = seen == [200, 503] and ready == [200, 503] and {a.status_code for a in said} == {503} and not leak
-    return (
-        good,
-        f"answers {seen}, /readyz {ready}, feedback {[a.status_code for a in said]}, URL told: {leak}",
-    )
-
-
 def _small_disk(stage: Stage) -> tuple[Path, Callable[[Server], None], Callable[[Server], None]] | None:
     """(folder on a disk of 8 MB, how it is filled, how space returns); None: this machine mounts nothing."""
     place = stage.folder / "small"
@@ -182,22 +161,6 @@ def asked_to_stop(stage: Stage) -> Seen:
     rest = [first, *lines]
     code = server.process.wait(60)
     return b"data: [DONE]" in rest, f"ended whole: {b'data: [DONE]' in rest}, exit code {code}"
-
-
-@behaviour()
-def workers(stage: Stage) -> Seen:
-    """Two workers under 8 requests at once -> no error, every decision once in the log"""
-    server = stage.fresh("hier_mix", options=("--workers", "2"))
-    loads = [Load(server) for _ in range(8)]
-    for load in loads:
-        load.start()
-    time.sleep(4.0)
-    for load in loads:
-        load.__exit__()
-    seen, decided = sum((load.seen for load in loads), Counter()), [n for load in loads for n in load.decided]
-    rows = [d.id for d in server.rows()]
-    good = set(seen) == {"200"} and sorted(rows) == sorted(decided)
-    return good, f"{dict(seen)}, {len(rows)} rows for {len(decided)} decisions"
 
 
 def _workers(server: Server) -> list[int]:

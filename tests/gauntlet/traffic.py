@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from cabs_core.data.events.log import EventLog
 
-from .clients import TOOL
 from .play import Seen, behaviour
 from .stage import PRICE, TEXT, USUAL, Server, Stage, user, wait
 
@@ -93,60 +92,6 @@ def the_bill_of_all_ways(stage: Stage) -> Seen:
         200,
         500,
     }, f"{len(rows)} calls, {logged:.6g} USD of {billed:.6g}, off by {off:.2g}"
-
-
-@behaviour(short=True)
-def a_long_context_moves_nobody(stage: Stage) -> Seen:
-    """One conversation of 40,000 tokens, scored 1.0, in a router that learns -> the models' shares of later
-    traffic stay"""
-    server = stage.fresh("hier_mix", options=("--epsilon", "0", "--sticky", "off"))
-
-    def shares() -> list[str]:
-        return [
-            server.ask(user(f"Question {i}: what is {i} plus two?")).headers["x-cabs-model"]
-            for i in range(25)
-        ]
-
-    before = shares()
-    favourite = max(set(before), key=before.count)
-    long = [*user("Remember this. " * 10_000), {"role": "assistant", "content": "Yes."}, *user(TEXT)]
-    for _ in range(2):
-        said = server.ask(long)
-        server.post("/v1/feedback", {"id": said.headers["x-cabs-decision"], "score": 1.0})
-    server.rows()
-    after = shares()
-    good = after.count(favourite) >= before.count(favourite) - 5
-    return good, f"{before.count(favourite)} of 25 before, {after.count(favourite)} after"
-
-
-@behaviour(short=True)
-def loops_with_failures(stage: Stage) -> Seen:
-    """A hundred tool loops of nine steps, 2 of 100 calls fail -> none changes its model for good"""
-    server = stage.fresh(options=("--epsilon", "0.9"))
-    server.behave(dict.fromkeys(range(4), "seldom"))
-
-    def loop(number: int) -> tuple[bool, bool]:
-        """Whether its model is another at the end than at the start, and whether another answered within."""
-        messages, models = user(f"What is the weather in loop {number}?"), []
-        for i in range(9):
-            answer = server.ask(messages, tools=[TOOL])
-            models.append(answer.headers["x-cabs-model"])
-            call = {"id": f"c{i}", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
-            messages = [
-                *messages,
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": f"c{i}", "content": "rain"},
-            ]
-        return models[0] != models[-1], len(set(models)) > 1
-
-    with ThreadPoolExecutor(4) as pool:
-        ends = list(pool.map(loop, range(100)))
-    failed = sum(d.status == "error" for d in server.rows())
-    changed, diverted = (sum(part) for part in zip(*ends, strict=True))
-    return (
-        changed == 0 and failed >= 10,
-        f"{failed} calls failed, {diverted} loops were helped out, {changed} changed",
-    )
 
 
 def _spent(server: Server) -> float:

@@ -3,38 +3,23 @@ answered."""
 
 from __future__ import annotations
 
+import itertools
 import json
-import sqlite3
 import threading
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server_support import ASK, MODELS, client, log, settle, wait
+from server_support import ASK, MODELS, client, figure, log, settle, wait
 
-from cabs_core.base.errors import LogError
 from cabs_core.data.endpoints.dialects import answer_of
 from cabs_core.router.router import Router
 from cabs_server.breaker import LONGEST, Breaker
 from cabs_server.streams import Events
 
-FAILS = (
-    "broken",
-    "limited",
-    "revoked",
-    "unpaid",
-    "forbidden",
-    "unknown",
-    "toolarge",
-    "toolong",
-    "redirects",
-    "empty",
-    "overloaded",
-    "html",
-    "cut",
-    "wrong",
-)
+#: one of each way that a reply is found to be none; what else means the same is in `replies.jsonl`
+FAILS = "broken limited revoked toolong redirects empty html cut wrong".split()
 
 
 @pytest.mark.parametrize("word", FAILS)
@@ -47,41 +32,36 @@ def test_whatever_a_model_answers_another_one_is_tried(place, write_upstreams, w
         settle(c)
         decisions = log(place).decisions()
         bad = [d for d in decisions if d.arm != MODELS[0]]
-        assert {d.status for d in bad} <= {"refused" if word in ("toolarge", "toolong") else "error"}
+        assert {d.status for d in bad} <= {"refused" if word == "toolong" else "error"}
         assert all(d.reason for d in bad)
         assert "decided" not in {d.status for d in decisions}
         text = c.get("/metrics").text
-        what = "refusals" if word in ("toolarge", "toolong") else "failures"
+        what = "refusals" if word == "toolong" else "failures"
         assert len(decisions) == 6 or f"cabs_upstream_{what}_total{{" in text
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [("early", "ended early"), ("falls", "overloaded"), ("together", "overloaded"), ("breaks", "broke off")],
-)
-def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, write_upstreams, word, message):
-    write_upstreams({m: {"model": word} for m in MODELS})
+def test_a_stream_that_fails_half_way_is_a_failure_and_costs_something(place, write_upstreams):
+    messages = {
+        "early": "ended early",
+        "falls": "overloaded",
+        "together": "overloaded",
+        "breaks": "broke off",
+    }
+    write_upstreams({m: {"model": word} for m, word in zip(MODELS, messages, strict=True)})
     with client(place) as c:
-        answer = c.post("/v1/chat/completions", json={"stream": True, **ASK})
-        settle(c)
-        row = log(place).decisions()[-1]
-        assert (
-            message in answer.text
-            and row.status == "error"
-            and row.estimated
-            and row.cost > 0
-            and (row.tokens_out > 0 or word == "breaks")  # the break may overtake what was sent before it
-        )
+        for model, (word, message) in zip(MODELS, messages.items(), strict=True):
+            answer = c.post("/v1/chat/completions", json={"model": model, "stream": True, **ASK})
+            settle(c)
+            row = log(place).decisions()[-1]
+            assert message in answer.text and row.arm == model
+            assert row.status == "error" and row.estimated and row.cost > 0
+            assert row.tokens_out > 0 or word == "breaks"  # the break may overtake what was sent before it
 
 
 @pytest.mark.parametrize(
     ("word", "status", "error", "attempts"),
     [
-        # the client's own key is good
-        *(
-            (word, 502, {"type": "upstream_error"}, ["error"] * 4)
-            for word in ("revoked", "unpaid", "forbidden", "unknown")
-        ),
+        ("revoked", 502, {"type": "upstream_error"}, ["error"] * 4),  # the client's own key is good
         ("toolong", 400, {"code": "context_length_exceeded"}, ["refused"] * 4),
         ("limited", 429, {}, ["error"] * 4),
         ("refuses", 400, {}, ["rejected"]),
@@ -134,25 +114,16 @@ def test_a_request_has_a_deadline(place, write_upstreams):
         assert [(d.status, d.estimated) for d in log(place).decisions()] == [("timeout", True)]
 
 
-@pytest.mark.parametrize(
-    "error", [sqlite3.OperationalError("disk full"), LogError("away"), RuntimeError("encoder")]
-)
-def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch, error):
+def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch):
     def fails(self, *a, **k):
-        raise error
+        raise RuntimeError("encoder")
 
     with client(place) as c:
         monkeypatch.setattr(Router, "route_many", fails)
         answers = [c.post("/v1/chat/completions", json=ASK) for _ in range(8)]
         best = c.app.state.keeper.router.manifest.fallback
-        assert {a.status_code for a in answers} == {200} and {a.headers["x-cabs-model"] for a in answers} == {
-            best
-        }
-        text = c.get("/metrics").text
-        assert (
-            sum(float(x.rsplit(" ", 1)[1]) for x in text.splitlines() if x.startswith("cabs_unrouted_total{"))
-            == 8
-        )
+        assert {(a.status_code, a.headers["x-cabs-model"]) for a in answers} == {(200, best)}
+        assert figure(c, "cabs_unrouted_total") == 8
         monkeypatch.undo()
         time.sleep(1.1)  # it is tried again after a second
         assert "x-cabs-decision" in c.post("/v1/chat/completions", json=ASK).headers
@@ -177,15 +148,16 @@ def test_a_policy_that_hangs_does_not_hold_a_request(place, monkeypatch):
         assert wait(lambda: {d.status for d in log(place).decisions()} == {"unused", "answered"})
 
 
-@pytest.mark.parametrize("word", ["negative", "nan", "digits", "uncounted"])
-@pytest.mark.parametrize("stream", [False, True])
-def test_odd_usage_breaks_nothing(place, write_upstreams, word, stream):
-    write_upstreams({m: {"model": word} for m in MODELS})
+def test_odd_usage_breaks_nothing(place, write_upstreams):
+    words = ("negative", "nan", "digits", "uncounted")
+    write_upstreams({m: {"model": word} for m, word in zip(MODELS, words, strict=True)})
     with client(place) as c:
-        assert c.post("/v1/chat/completions", json={"stream": stream, **ASK}).status_code == 200
-        settle(c)
-        row = log(place).decisions()[-1]
-        assert row.status == "answered" and row.estimated and 0 < row.cost < 0.01
+        for model, stream in itertools.product(MODELS, (False, True)):
+            body = {"model": model, "stream": stream, **ASK}
+            assert c.post("/v1/chat/completions", json=body).status_code == 200
+            settle(c)
+            row = log(place).decisions()[-1]
+            assert row.arm == model and row.status == "answered" and row.estimated and 0 < row.cost < 0.01
 
 
 # -- the breaker ---------------------------------------------------------------------------------------------
@@ -322,7 +294,6 @@ def test_the_pacer_sees_streams_and_a_restart(place):
     for name in ("cabs_cost_usd_total", "cabs_tokens_total", "cabs_upstream_seconds_bucket"):
         assert name not in text  # counters of a worker begin at its start
     assert "cabs_spent_usd_total 0.02" in text
-    assert json.dumps(text)
 
 
 def test_embeddings_are_passed_on_and_paid(place, upstream, write_upstreams):

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from server_support import ASK, MAIN, MODELS, client, log, serving, settle, wait
+from click.testing import CliRunner
+from server_support import ASK, MODELS, client, log, serving, settle, wait
 from tests_support import started
 
 from benchmarks.speed.servers import free_port
@@ -29,6 +29,7 @@ from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
 from cabs_server.lifetime import address_of
 from cabs_server.logs import TextFormatter
+from cabs_server.main import main
 from cabs_server.metrics import OTHER, Counters, label_of
 
 # -- the log -------------------------------------------------------------------------------------------------
@@ -226,11 +227,12 @@ def test_a_password_on_the_command_line_is_refused(place):
 
 def test_the_command_takes_a_password_from_the_environment_alone(make_bundle):
     url = "postgresql://u:hunter22@127.0.0.1:1/d"
-    command = [sys.executable, "-c", MAIN, "doctor", "--router", str(make_bundle("carrot"))]
-    result = subprocess.run([*command, "--log", url], capture_output=True, text=True)
-    assert result.returncode == 2 and "CABS_LOG" in result.stderr and "hunter22" not in result.stderr
-    by_variable = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "CABS_LOG": url})
-    assert "cannot be opened" in by_variable.stderr or "extra" in by_variable.stderr
+    command = ["doctor", "--router", str(make_bundle("carrot"))]
+    given = CliRunner().invoke(main, [*command, "--log", url])
+    assert given.exit_code == 2 and "CABS_LOG" in given.output and "hunter22" not in given.output
+    by_variable = CliRunner().invoke(main, command, env={"CABS_LOG": url})
+    assert "cannot be opened" in by_variable.output or "extra" in by_variable.output
+    assert "hunter22" not in by_variable.output
 
 
 # -- what is taken back --------------------------------------------------------------------------------------
@@ -308,15 +310,22 @@ def test_the_upstreams_file_is_read_again_and_a_model_without_endpoint_is_told(
 
 @pytest.mark.e2e
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_stream_is_cut_after_the_grace_and_what_was_learnt_is_kept(
+def test_figures_stand_apart_a_stream_is_cut_after_the_grace_and_what_was_learnt_is_kept(
     place, make_bundle, write_upstreams, workers
 ):
     promote(make_bundle("lin_ts", epsilon=0.1), place / "router")
     write_upstreams({model: {"model": "endless"} for model in MODELS})
-    with serving(place, "--grace", "2", "--workers", workers) as (process, url):
-        name = requests.post(f"{url}/v1/decision", json={"text": "a question"}).json()["id"]
-        assert requests.post(f"{url}/v1/feedback", json={"id": name, "score": 1.0}).status_code == 200
-        answer = requests.post(f"{url}/v1/chat/completions", json={**ASK, "stream": True}, stream=True)
+    figures = f"127.0.0.1:{free_port()}"
+    options = ["--metrics", figures, "--grace", "2", "--workers", workers]
+    with serving(place, *options, CABS_SERVER_KEYS="team=12345678") as (process, url):
+        assert "cabs_bundle" in requests.get(f"http://{figures}/metrics").text
+        assert requests.get(f"http://{figures}/v1/models").status_code == 404
+        assert requests.get(f"{url}/metrics").status_code == 401
+        http = requests.Session()
+        http.headers["authorization"] = "Bearer 12345678"
+        name = http.post(f"{url}/v1/decision", json={"text": "a question"}).json()["id"]
+        assert http.post(f"{url}/v1/feedback", json={"id": name, "score": 1.0}).status_code == 200
+        answer = http.post(f"{url}/v1/chat/completions", json={**ASK, "stream": True}, stream=True)
         lines = answer.iter_lines()
         next(lines)
         begin = time.monotonic()
@@ -396,16 +405,3 @@ def test_workers_end_with_their_parent(place):
 
         assert wait(free), "a worker is left on the port"
         assert len(children) >= 2 and wait(lambda: not any(Path(f"/proc/{p}/cwd").exists() for p in children))
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_figures_at_an_address_of_their_own(place, workers):
-    port = free_port()
-    with serving(
-        place, "--metrics", f"127.0.0.1:{port}", "--workers", workers, CABS_SERVER_KEYS="team=12345678"
-    ) as (_, url):
-        here = f"http://127.0.0.1:{port}"
-        assert "cabs_bundle" in requests.get(f"{here}/metrics").text
-        assert requests.get(f"{here}/v1/models").status_code == 404
-        assert requests.get(f"{url}/metrics").status_code == 401

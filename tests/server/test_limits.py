@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 import re
 import socket
@@ -18,7 +19,7 @@ import pytest
 import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server_support import ASK, client, log
+from server_support import ASK, JSON, client, log
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
@@ -36,6 +37,7 @@ from cabs_server.streams import Events, written_in
 
 ROOT = Path(__file__).parents[2]
 POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
+CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
@@ -89,28 +91,21 @@ def read(sock, end: bytes = b"") -> bytes:
     return got
 
 
-@pytest.mark.parametrize(
-    ("first", "more"),
-    [
-        (GET[:-2], b"a:\r\n" * 4096),
-        (GET[:-2] + b"a: ", b"x" * 16384),
-        (b"GET /", b"x" * 16384),
-        (b"", b"\r\n" * 8192),
-        (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n", b"a:\r\n" * 4096),
-        (POST + b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\na: ", b"x" * 16384),
-        (POST + b"transfer-encoding: chunked\r\n\r\n1;", b"x" * 16384),
-    ],
-    ids=[
-        "fields",
-        "a long field",
-        "a long path",
-        "empty lines",
-        "trailers",
-        "a long trailer",
-        "an extension of a chunk",
-    ],
-)
-def test_a_head_without_an_end_is_cut_off(port, first, more):
+#: what never ends -> (how it begins, what follows again and again)
+ENDLESS = {
+    "fields": (GET[:-2], b"a:\r\n" * 4096),
+    "a long field": (GET[:-2] + b"a: ", b"x" * 16384),
+    "a long path": (b"GET /", b"x" * 16384),
+    "empty lines": (b"", b"\r\n" * 8192),
+    "trailers": (CHUNKED + b"1\r\nx\r\n0\r\n", b"a:\r\n" * 4096),
+    "a long trailer": (CHUNKED + b"1\r\nx\r\n0\r\na: ", b"x" * 16384),
+    "an extension of a chunk": (CHUNKED + b"1;", b"x" * 16384),
+}
+
+
+@pytest.mark.parametrize("part", ENDLESS)
+def test_a_head_without_an_end_is_cut_off(port, part):
+    first, more = ENDLESS[part]
     with connected(port) as sock:
         sock.sendall(first)
         sent, _ = pour(sock, more)
@@ -253,24 +248,24 @@ def test_values_of_a_body_count_for_their_key():
     assert bodies.parsed_size(f'["{text}😀"]'.encode()) > 400_000
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 400])
-def test_numbers_that_no_double_holds_are_no_fault_of_the_server(place, number):
+def test_numbers_that_no_double_holds_are_no_fault_of_the_server(place):
     """Of JSON, rho, a budget, a score; a long integer in a body that goes on is the provider's to judge."""
+    paths = {
+        '{"text": "two?", "rho": %s}': "/v1/decision",
+        '{"text": "two?", "budget": %s}': "/v1/decision",
+        '{"id": "a", "score": %s}': "/v1/feedback",
+        '{"model": "cabs", "messages": [], "temperature": %s}': "/v1/chat/completions",
+    }
     with client(place) as c:
-        for path, body in (
-            ("/v1/decision", '{"text": "two?", "rho": %s}'),
-            ("/v1/decision", '{"text": "two?", "budget": %s}'),
-            ("/v1/feedback", '{"id": "a", "score": %s}'),
-            ("/v1/chat/completions", '{"model": "cabs", "messages": [], "temperature": %s}'),
-        ):
-            reply = c.post(path, content=body % number, headers={"content-type": "application/json"})
+        for number, body in itertools.product(("NaN", "-Infinity", "1e999", "9" * 400), paths):
+            reply = c.post(paths[body], content=body % number, headers=JSON)
             goes_on = "temperature" in body and number.isdecimal()
             assert reply.status_code == 200 if goes_on else 400 <= reply.status_code < 500, reply.text
 
 
 def test_a_packed_body_is_refused_in_words(place):
     with client(place) as c:
-        fields = {"content-type": "application/json", "content-encoding": "gzip"}
+        fields = {**JSON, "content-encoding": "gzip"}
         reply = c.post("/v1/decision", content=gzip.compress(b'{"text": "two?"}'), headers=fields)
     assert reply.status_code == 415 and "content-encoding" in reply.json()["error"]["message"]
 
