@@ -3,7 +3,7 @@ promises of SECURITY.md.
 
     make probes                                        every family, full counts, two at once
     python -m tests.probes pool_files outcome_tables --count 500
-    python -m tests.probes --quick --json summary.json    the part that the test suite runs
+    python -m tests.probes --quick                     the part that the test suite runs
     python -m tests.probes --probe pool_files:17 --seed 3   one probe again, in this process, for a debugger
 
 A family is a module of `families` (see `runner.Family` for what it defines); a new file there is found by

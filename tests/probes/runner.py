@@ -11,8 +11,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 import traceback
 import zlib
@@ -20,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -222,7 +219,6 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--limit", type=float, help="seconds a probe may take")
     parser.add_argument("--workers", type=int, default=1, help="families at once, each in its own process")
-    parser.add_argument("--json", type=Path, help="write the summary there")
     parser.add_argument("--probe", help="family:index: run this one in this process and show what happens")
     given = parser.parse_args(arguments)
     if given.probe:
@@ -238,12 +234,13 @@ def main(arguments: list[str] | None = None) -> int:
     wanted = given.families or (quick_names() if given.quick else names())
     if given.workers > 1 and len(wanted) > 1:
         return _side_by_side(given, wanted)
-    summary: dict[str, Any] = {}
+    failed = False
     for family in wanted:
         module = load(family)
         count = given.count or (module.QUICK if given.quick else module.COUNT)
-        summary[family] = found = run(family, module, seed=given.seed, count=count, limit=given.limit)
+        found = run(family, module, seed=given.seed, count=count, limit=given.limit)
         bad = len(found["failures"])
+        failed = failed or bad > 0
         calls = ", ".join(f"{n:,} {how}" for how, n in sorted(found["calls"].items()))
         print(
             f"{family}: seed {given.seed}, {count:,} probes ({calls}), {bad} failed, {found['seconds']} s",
@@ -254,9 +251,7 @@ def main(arguments: list[str] | None = None) -> int:
                 f"  {failure['outcome']} in --probe {failure['probe']}: {_ends(failure['text'].strip())}",
                 flush=True,
             )
-    if given.json:
-        given.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
-    return 1 if any(found["failures"] for found in summary.values()) else 0
+    return int(failed)
 
 
 def _ends(text: str) -> str:
@@ -267,35 +262,12 @@ def _ends(text: str) -> str:
 def _side_by_side(given: argparse.Namespace, wanted: Sequence[str]) -> int:
     """Several families at once, each in a process of its own, those of whole runs first; the exit code of
     `main`."""
-    lock = threading.Lock()
-
-    def one(family: str) -> tuple[str, dict[str, Any]]:
-        with tempfile.TemporaryDirectory(prefix="probe-summary-") as folder:
-            path = Path(folder) / "summary.json"
-            command = [
-                sys.executable,
-                "-m",
-                __package__,
-                family,
-                "--seed",
-                str(given.seed),
-                "--json",
-                str(path),
-            ]
-            command += ["--quick"] if given.quick else []
-            for option in ("count", "limit"):
-                value = getattr(given, option)
-                command += [] if value is None else [f"--{option}", str(value)]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            with lock:
-                print(done.stdout, end="", flush=True)
-            if not path.exists():
-                raise SystemExit(f"{family}: the harness itself ended with {done.returncode}")
-            return family, json.loads(path.read_text(encoding="utf-8"))[family]
-
+    command = [sys.executable, "-m", __package__, "--seed", str(given.seed)]
+    command += ["--quick"] if given.quick else []
+    for option in ("count", "limit"):
+        value = getattr(given, option)
+        command += [] if value is None else [f"--{option}", str(value)]
     first = sorted(wanted, key=lambda family: not getattr(load(family), "WHOLE_RUNS", False))
     with ThreadPoolExecutor(given.workers) as pool:
-        summary = dict(pool.map(one, first))
-    if given.json:
-        given.json.write_text(json.dumps(summary, indent=1), encoding="utf-8")
-    return 1 if any(found["failures"] for found in summary.values()) else 0
+        codes = list(pool.map(lambda family: subprocess.run([*command, family]).returncode, first))
+    return int(any(codes))
