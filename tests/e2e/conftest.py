@@ -29,13 +29,3 @@ def finished(_finished: Path, tmp_path: Path) -> Path:
 def finished_once(_finished: Path) -> Path:
     """The same, for tests that only read it."""
     return _finished
-
-
-@pytest.fixture(scope="session")
-def chromium() -> str:
-    """Path of a browser; skips without one."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no chromium on this machine: install it to run the browser tests")
-    pytest.importorskip("playwright", reason="playwright is not installed (extra [dev])")
-    return path

@@ -37,9 +37,9 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: floa
     meanwhile)."""
     begin = time.monotonic()
     while time.monotonic() - begin < seconds * patience():
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         time.sleep(step)
     raise AssertionError(f"waited {seconds:.0f} s (times {patience():.1f}) in vain for: {what}")
 
@@ -47,6 +47,9 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float, step: floa
 #: asks for a run
 LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
   __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
+#: asks for a run of each partition
+BACKFILL = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
+  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 _SENSOR = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor {
   sensorState { id } } } }"""
 
@@ -65,20 +68,19 @@ class Dev(DevServer):
     def switch_off(self, *sensors: str) -> None:
         """Stop sensors."""
         for sensor in sensors:
-            found = self.query(_SENSOR, s=sensor_selector(sensor))["sensorOrError"]
-            self._switch("stopSensor(id: $id)", id=found["sensorState"]["id"])
+            state = self.query(_SENSOR, s=sensor_selector(sensor))["sensorOrError"]["sensorState"]
+            self._switch("stopSensor(id: $id)", id=state["id"])
 
     def _switch(self, call: str, **variables: Any) -> None:
         kind = "$s: SensorSelector!" if "s" in variables else "$id: String!"
-        (found,) = self.query(f"mutation({kind}) {{ {call} {{ __typename }} }}", **variables).values()
-        assert found["__typename"] in ("Sensor", "StopSensorMutationResult"), found
+        (result,) = self.query(f"mutation({kind}) {{ {call} {{ __typename }} }}", **variables).values()
+        assert result["__typename"] in ("Sensor", "StopSensorMutationResult"), result
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, newest first."""
-        found = self.query(
+        runs = self.query(
             "{ runsOrError { ... on Runs { results { runId jobName status tags { key value } } } } }"
-        )
-        runs = found["runsOrError"]["results"]
+        )["runsOrError"]["results"]
         return [{**run, "tags": {t["key"]: t["value"] for t in run["tags"]}} for run in runs]
 
     def finished(self, pool: str, times: int = 1) -> bool:
@@ -95,33 +97,33 @@ def sensor_selector(name: str) -> dict[str, str]:
 
 def processes(home: Path) -> dict[int, str]:
     """{process id: command line} of everything alive that has this DAGSTER_HOME (Linux)."""
-    marker, found = f"DAGSTER_HOME={home / 'dagster'}".encode(), {}
+    marker, commands = f"DAGSTER_HOME={home / 'dagster'}".encode(), {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if marker in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                commands[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # it ended meanwhile
             continue
-    return found
+    return commands
 
 
 def listening(home: Path) -> set[str]:
     """Addresses on which these processes accept TCP connections (Linux)."""
-    ours = set()
+    sockets = set()
     for pid in processes(home):
         try:
-            ours |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+            sockets |= {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
         except OSError:
             continue
-    found = set()
+    addresses = set()
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in ours:
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
                 words = bytes.fromhex(fields[1].partition(":")[0])
                 address = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
-                found.add(socket.inet_ntop(family, address))
-    return found
+                addresses.add(socket.inet_ntop(family, address))
+    return addresses
 
 
 def cabs(home: Path, *arguments: str, expect: int = 0, **more: str) -> str:

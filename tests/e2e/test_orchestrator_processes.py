@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from e2e_support import ROOT, drop_pool, environment, patience, wait_for
+from e2e_support import BACKFILL, ROOT, drop_pool, environment, patience, wait_for
 from fresh_environments import call, environment_of_its_own, install
 from tests_support import started
 
@@ -28,8 +28,6 @@ from importlib.metadata import entry_points
 (found,) = entry_points(group="console_scripts", name="{name}")
 found.load()()
 """
-LAUNCH = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
-  __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 RUNS = "{ runsOrError { ... on Runs { results { status tags { key value } } } } }"
 LOCATIONS = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name } } } }"
 
@@ -117,11 +115,11 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
 
         wait_for("the webserver", loaded, 120)
         assert "__NEXT_DATA__" in requests.get(f"http://127.0.0.1:{web}/runs", timeout=120).text
-        wanted = {"assetSelection": [{"path": ["outcomes"]}], "partitionNames": ["team"]}
+        params = {"assetSelection": [{"path": ["outcomes"]}], "partitionNames": ["team"]}
         # the daemon's sensor registers the pool as a partition first
         wait_for(
             "the backfill to be taken",
-            lambda: "backfillId" in ask(LAUNCH, p=wanted)["launchPartitionBackfill"],
+            lambda: "backfillId" in ask(BACKFILL, p=params)["launchPartitionBackfill"],
             150,
             step=5,
         )
