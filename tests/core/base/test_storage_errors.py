@@ -5,58 +5,49 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from cabs_core.base.atomic import atomic_directory, atomic_path, write_text
+from cabs_core.base.atomic import atomic_directory, atomic_path, write_bytes, write_text
 from cabs_core.base.errors import StorageError
 
-FULL = """
-import resource, sys
-import numpy as np
-from cabs_core.base.atomic import atomic_directory, write_bytes
-from cabs_core.base.errors import StorageError
-folder, way = sys.argv[1:]
-write_bytes(folder + "/file", b"old")
-with atomic_directory(folder + "/dir", None) as d:
-    (d / "a").write_text("old")
-resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-try:
-    if way == "bytes":
-        write_bytes(folder + "/file", bytes(20_000))
-    else:
-        with atomic_directory(folder + "/dir", None) as d:
-            (d / "b").write_text("half")
-            a = np.zeros(5_000)
-            np.save(d / "a.npy", a) if way == "npy" else np.savez(d / "a.npz", a=a)
-except StorageError as error:
-    print(error)
-    sys.exit(7)
-"""
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """A limit on the size of files stands for it."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for a full disk")
 @pytest.mark.parametrize("way", ["bytes", "npy", "npz"])
 def test_a_full_disk(tmp_path, way):
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(tmp_path), way],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 7, done.stderr
-    target = tmp_path / ("file" if way == "bytes" else "dir")
-    assert (
-        f"{target} cannot be written" in done.stdout
-        and "bytes; " in done.stdout
-        and "CABS_HOME" in done.stdout
-    )
-    assert (tmp_path / "file").read_bytes() == b"old"
-    assert [p.name for p in (tmp_path / "dir").iterdir()] == ["a"] and not list(tmp_path.glob(".*"))
+    file, folder, array = tmp_path / "file", tmp_path / "dir", np.zeros(5_000)
+    write_bytes(file, b"old")
+    with atomic_directory(folder, None) as temporary:
+        (temporary / "a").write_text("old")
+    target = file if way == "bytes" else folder
+    words = f"{re.escape(str(target))} cannot be written.*bytes; .*CABS_HOME"
+    with pytest.raises(StorageError, match=words), full_disk():
+        if way == "bytes":
+            write_bytes(file, bytes(20_000))
+        with atomic_directory(folder, None) as temporary:
+            (temporary / "b").write_text("half")
+            if way == "npy":
+                np.save(temporary / "a.npy", array)
+            else:
+                np.savez(temporary / "a.npz", array)
+    assert file.read_bytes() == b"old"
+    assert [p.name for p in folder.iterdir()] == ["a"] and not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.EIO, errno.ENOSPC])

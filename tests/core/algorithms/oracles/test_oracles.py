@@ -31,7 +31,6 @@ def rows_of(data, name):
     )
 
 
-@pytest.mark.slow
 def test_auto_takes_the_least_validation_error_of_every_head(auto):
     errors = auto.metrics["validation"]
     for head in ("propagation", "cost"):
@@ -333,9 +332,6 @@ def test_corrupted_labels_mislead_offline_and_leave_test_alone(data):
 def test_shifted_splits_hold_out_tasks(data):
     split = split_under(data.outcomes, Split(test_tasks=("task1", "task4")), "severe_shift")
     assert set(data.outcomes.tasks[split == "test"]) == {"task1", "task4"}
-    half = split_under(data.outcomes, Split(split_seed=1), "task_shift")
-    tasks = data.outcomes.tasks
-    assert not set(tasks[half == "test"]) & set(tasks[half == "train"]) and (half == "validation").any()
     with pytest.raises(PoolError, match=r"needs split\.test_tasks"):
         split_under(data.outcomes, Split(), "severe_shift")
     with pytest.raises(PolicyError, match="unknown stress condition"):

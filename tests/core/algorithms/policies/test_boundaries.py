@@ -9,78 +9,39 @@ import json
 import os
 import pickle
 import threading
-from functools import lru_cache
 
 import numpy as np
 import pytest
+from small_policies import (
+    ARMS,
+    CLASSES,
+    DIM,
+    LEARNING,
+    ONE_OF_EACH,
+    ONLINE,
+    RHO,
+    feedback,
+    fresh,
+    learned,
+    problem,
+    small_networks,
+    stream,
+)
 
 from cabs_core.algorithms.policies import Decision, Offline, build_policy, load_policy, policy_class
-from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.requests import Reads
 from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
-from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.errors import CabsError, DataError, PolicyError
 from cabs_core.evaluation.replay import replay
-from cabs_core.evaluation.replay.engine import make_stream
-
-RHO, DIM, ARMS = 300.0, 5, 4
-ONLINE = [n for n in all_policies() if n != "oracle_best"]
-LEARNING = [n for n in ONLINE if policy_class(n).learns]
-READS_CONTEXT = [n for n in ONLINE if policy_class(n).needs_context]
-ONE_OF_EACH = [
-    "random",
-    "best_single",
-    "kernel_ridge",
-    "carrot",
-    "lin_ucb",
-    "lin_ucb_full",
-    "cabs_d_linear",
-    "hier_mix",
-    "neural_ucb",
-    "cabs_d_neural",
-]
-
-
-@lru_cache
-def problem(k: int = ARMS, d: int = DIM):
-    return synthetic_problem(n=60, K=k, d=d, seed=1, offline=40, latencies=True)
-
-
-@lru_cache
-def stream(k: int = ARMS, d: int = DIM):
-    return make_stream(problem(k, d), RHO)
-
-
-def fresh(name: str, k: int = ARMS, d: int = DIM) -> Policy:
-    options = {"hidden": 4, "batch": 2} if "neural" in name else {}
-    s = stream(k, d)
-    return build_policy(
-        name, arms=s.arms, dim=d, rho=RHO, offline=s.offline, horizon=60, binary_share=s.share, **options
-    )
-
-
-def feedback(policy: Policy, row: int, decision: Decision) -> dict:
-    s = stream(len(decision.arms), policy.algorithm.dim)
-    outcome = {"score": float(s.scores[row, decision.arm]), "cost": float(s.costs[row, decision.arm])}
-    outcome["deltas"] = s.deltas[row, decision.arm]
-    if policy.algorithm.full_feedback:
-        outcome |= {"all_scores": s.scores[row], "all_costs": s.costs[row]}
-    return outcome
-
-
-def learned(policy: Policy) -> dict[str, bytes]:
-    arrays, values = policy.algorithm.state()
-    return {name: np.asarray(a).tobytes() for name, a in arrays.items()} | {"values": json.dumps(values)}
-
 
 # -- decisions -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_decision_of_another_router_is_refused(name):
     """The same policy with more features, and a twin: neither reaches the model."""
     policy, wide, twin = fresh(name), fresh(name, ARMS, 7), fresh(name)
@@ -132,7 +93,7 @@ def test_a_forked_process_is_a_copy():
     assert os.read(read, 100).decode() != policy.instance
 
 
-@pytest.mark.parametrize("name", [n for n in LEARNING if not n.startswith("lin_ucb_full")])
+@pytest.mark.parametrize("name", [n for n in LEARNING if n != "lin_ucb_full"])
 def test_an_arm_that_came_back_is_another_arm(name):
     policy = fresh(name)
     first = policy.decide(stream().request(0, 0))
@@ -142,7 +103,7 @@ def test_an_arm_that_came_back_is_another_arm(name):
     assert policy.update(first, **feedback(policy, 0, first)) is False and learned(policy) == before
 
 
-@pytest.mark.parametrize("name", [n for n in ONLINE if not n.startswith("lin_ucb_full")])
+@pytest.mark.parametrize("name", [n for n in ONLINE if n != "lin_ucb_full"])
 def test_arms_change_between_decide_and_update(name, tmp_path):
     """Waiting decisions of every earlier set of arms, before and after a restart."""
     policy, rows = fresh(name), range(6)
@@ -193,7 +154,7 @@ def test_altered_decisions_are_refused(name):
     policy.update(decision, **outcome)
 
 
-@pytest.mark.parametrize("name", READS_CONTEXT)
+@pytest.mark.parametrize("name", [n for n in ONLINE if policy_class(n).needs_context])
 def test_altered_memory_is_refused(name):
     policy = fresh(name)
     decision = policy.decide(stream().request(0, 0))
@@ -281,7 +242,7 @@ WRONG_ARRAYS = [
 ]
 
 
-@pytest.mark.parametrize("name", ONLINE)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_broken_requests_are_refused(name):
     """A request with a broken part is an error or, where the policy does not read that part, changes
     nothing."""
@@ -291,7 +252,6 @@ def test_broken_requests_are_refused(name):
     for part in ("context", "predicted_scores", "predicted_costs", "static_costs"):
         for wrong in WRONG_ARRAYS:
             policy, twin = fresh(name), fresh(name)
-            twin.algorithm.keys[:] = policy.algorithm.keys
             broken = dataclasses.replace(sound, **{part: wrong(getattr(sound, part))})
             try:
                 decision = policy.decide(broken)
@@ -330,7 +290,6 @@ def test_broken_requests_are_refused(name):
 )
 def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
     policy, twin, sound = fresh(name), fresh(name), stream().request(0, 0)
-    twin.algorithm.keys[:] = policy.algorithm.keys
     parts = ("context", "predicted_scores", "predicted_costs", "static_costs")
     relaid = dataclasses.replace(sound, **{part: layout(getattr(sound, part)) for part in parts})
     assert policy.decide(relaid).arm == twin.decide(sound).arm
@@ -339,20 +298,14 @@ def test_the_memory_layout_of_a_request_changes_nothing(name, layout):
 def test_what_a_decision_remembers_is_its_own():
     """The caller may use its arrays for the next request."""
     policy, twin = fresh("cabs_c_linear"), fresh("cabs_c_linear")
-    twin.algorithm.keys[:] = policy.algorithm.keys
+    sound = stream().request(0, 0)
+    names = ("context", "predicted_scores", "predicted_costs", "surrogate")
     for router, reuse in ((policy, True), (twin, False)):
-        r = stream().request(0, 0)
-        r = dataclasses.replace(
-            r,
-            context=r.context.copy(),
-            predicted_scores=r.predicted_scores.copy(),
-            predicted_costs=r.predicted_costs.copy(),
-            surrogate=r.surrogate.copy(),
-        )
-        decision = router.decide(r)
+        parts = {name: getattr(sound, name).copy() for name in names}
+        decision = router.decide(dataclasses.replace(sound, **parts))
         if reuse:
-            for a in (r.context, r.predicted_scores, r.predicted_costs, r.surrogate):
-                a[...] = 0.25
+            for array in parts.values():
+                array[...] = 0.25
         router.update(decision, 1.0, 0.0)
     assert learned(policy) == learned(twin)
 
@@ -384,6 +337,9 @@ def test_policies_are_checked_when_built():
             build_policy("lin_ucb", **good | change)
     with pytest.raises(PolicyError, match="mu"):
         build_policy("square_cb", arms=["a", "b", "c"], dim=3, mu=2.0)
+    for experts, words in ((["lin_ts"], "two or more experts"), (["lin_ts", "magic"], "unknown expert")):
+        with pytest.raises(PolicyError, match=words):
+            build_policy("cabs_d_linear", arms=["a", "b"], dim=2, experts=experts)
     with pytest.raises(PolicyError, match="Offline"):
         Offline(np.full((2, 3), np.nan), np.zeros((2, 2)), np.zeros((2, 2)), 1.0)
 
@@ -416,7 +372,7 @@ def test_threads_take_turns():
 # -- replay --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", all_policies())
+@pytest.mark.parametrize("name", CLASSES)
 def test_lanes_are_checked(name):
     policy, s = fresh(name), stream()
     experts, order = policy.algorithm.experts, np.arange(60)
@@ -450,24 +406,18 @@ def test_lanes_are_checked(name):
     play_lanes([policy], s, [Lane.empty(order)], 0, 20)
 
 
-@pytest.mark.parametrize("name", all_policies())
+@pytest.mark.parametrize("name", CLASSES)
 def test_one_arm_and_one_query(name):
     """The smallest problems there are, under every condition."""
-    options = {"hidden": 4, "batch": 2} if "neural" in name else {}
+    options = small_networks(name)
     for n in (1, 9):
-        small = synthetic_problem(n=n, K=1, d=2, seed=0, offline=20)
+        one = synthetic_problem(n=n, K=1, d=2, seed=0, offline=20)
         for condition in ("none", *STREAM_CONDITIONS):
-            result = replay(small, name, rho=RHO, trials=1, condition=condition, options=options)
+            result = replay(one, name, rho=RHO, trials=1, condition=condition, options=options)
             assert not result.actions.any() and np.allclose(result.propensities, 1.0)
-    two = replay(
-        synthetic_problem(n=9, K=2, d=2, seed=0, offline=20),
-        name,
-        rho=RHO,
-        trials=1,
-        options=options,
-        condition="arms_arrive",
-    )
-    assert ((two.propensities > 0) & (two.propensities <= 1)).all()
+    two = synthetic_problem(n=9, K=2, d=2, seed=0, offline=20)
+    result = replay(two, name, rho=RHO, trials=1, condition="arms_arrive", options=options)
+    assert ((result.propensities > 0) & (result.propensities <= 1)).all()
 
 
 @pytest.mark.parametrize(
@@ -506,49 +456,26 @@ def test_replays_are_checked(wrong, words):
         replay(**{"problem": problem(), "policy": "lin_ucb", "rho": RHO, "trials": 1} | wrong)
 
 
+#: fields of a problem that hold any number, any text, or nothing
+FREE = """name pool costs offline_costs latencies embeddings offline_embeddings prompt_lengths
+    offline_prompt_lengths metadata query_ids tasks""".split()
+
+
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ReplayProblem)])
 def test_problems_are_checked(field):
     """Each part replaced by what it cannot be: an error that names the problem, or the same problem."""
-    it = problem()
-    sound = getattr(it, field)
+    sound = getattr(problem(), field)
     wrong = [object(), 7, "text", np.zeros((2, 2, 2, 2)), {"a": 1}, [[1], [2, 3]]]
     if isinstance(sound, np.ndarray) and sound.dtype.kind == "f":
-        wrong = [
-            *wrong,
-            np.full_like(sound, np.nan),
-            np.full_like(sound, np.inf),
-            np.full_like(sound, 1e9),
-            sound[:-1],
-            sound.T[:-1],
-            sound.astype(str),
-            sound + 1j,
-            np.ma.masked_array(sound, mask=True),
-        ]
+        wrong += [np.full_like(sound, value) for value in (np.nan, np.inf, 1e9)]
+        wrong += [sound[:-1], sound.T[:-1], sound.astype(str), sound + 1j]
+        wrong.append(np.ma.masked_array(sound, mask=True))
     for value in wrong:
-        changed = {f.name: getattr(it, f.name) for f in dataclasses.fields(it)} | {field: value}
         try:
-            changed_problem = ReplayProblem(**changed)
+            changed = dataclasses.replace(problem(), **{field: value})
         except DataError as error:
             assert len(str(error)) < 700
-        else:
-            allowed = (
-                "name",
-                "pool",
-                "costs",
-                "offline_costs",
-                "latencies",
-                "embeddings",
-                "offline_embeddings",
-                "prompt_lengths",
-                "offline_prompt_lengths",
-                "metadata",
-                "query_ids",
-                "tasks",
-            )
-            assert field in allowed, f"{field} = {str(value)[:60]}"
-            assert field in ("name", "pool") or replay(
-                changed_problem, "cabs_c_linear", trials=1
-            ).actions.shape == (
-                1,
-                60,
-            )
+            continue
+        assert field in FREE, f"{field} = {str(value)[:60]}"
+        if field not in ("name", "pool"):
+            assert replay(changed, "cabs_c_linear", trials=1).actions.shape == (1, 60)

@@ -12,6 +12,7 @@ from cabs_core.algorithms.solver.api import solve_exploration
 from cabs_core.algorithms.solver.program import objective
 from cabs_core.base.compiled.rng import GRAPH, uniform
 from cabs_core.base.errors import PolicyError
+from cabs_core.evaluation.replay.engine import make_stream
 
 RHO = 400.0
 K, D, ROUNDS = 5, 6, 500
@@ -22,13 +23,9 @@ def problem():
     return synthetic_problem(n=ROUNDS, K=K, d=D, seed=11)
 
 
-def request(problem, t):
-    return Request(
-        context=problem.contexts[t],
-        predicted_scores=problem.predicted_scores[t],
-        predicted_costs=problem.predicted_costs[t],
-        surrogate=problem.surrogate_deltas[t].astype(float),
-    )
+@pytest.fixture(scope="module")
+def stream(problem):
+    return make_stream(problem, RHO)
 
 
 def sigmoid(x):
@@ -78,14 +75,14 @@ def solves_line_8(p, f, W):
     return objective(p, 1 - f, W, 4.0) <= best + 2e-6
 
 
-def test_literal_is_algorithm_1_line_by_line(problem):
+def test_literal_is_algorithm_1_line_by_line(problem, stream):
     policy = build_policy("cabs_c_linear@literal", arms=problem.arms, dim=D, rho=RHO)
     printed = reference.PlainCabsC(K, D)
     for t in range(ROUNDS):
         x = problem.contexts[t]
         E = reference.expected_graph(reference.affinity(problem.predicted_scores[t]))
         A = drawn_graph(policy, t, E)
-        decision = policy.decide(request(problem, t))
+        decision = policy.decide(stream.request(t, t))
         if t < 5 or t % 25 == 0:
             f = policy.algorithm.model.theta[0] @ x
             np.testing.assert_allclose(f, printed.rs.theta @ x, atol=1e-9)
@@ -97,14 +94,14 @@ def test_literal_is_algorithm_1_line_by_line(problem):
 
 
 @pytest.mark.parametrize("name", ["cabs_c_linear@published", "cabs_d_linear@published"])
-def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem, name):
+def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem, stream, name):
     """The mixture, and with it the printed losses, stay those of the distribution; only the draw is
     replaced."""
     policy = build_policy(name, arms=problem.arms, dim=D, rho=RHO)
     twin = build_policy(name, arms=problem.arms, dim=D, rho=RHO, play="sampled")
     drawn = 0
     for t in range(150):
-        asked = request(problem, t)
+        asked = stream.request(t, t)
         decision, by_twin = policy.decide(asked), twin.decide(asked)
         q = decision.memory["mixture"]
         np.testing.assert_array_equal(q, by_twin.memory["mixture"])
@@ -121,13 +118,13 @@ def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem,
     assert drawn > 10, "sampling must differ from argmax for this test to say anything"
 
 
-def test_published_learns_plain_targets(problem):
+def test_published_learns_plain_targets(problem, stream):
     """No r / p, no IQR rule, no de-biasing: every neighbour's row is its surrogate utility as printed."""
     policy = build_policy("cabs_c_linear@published", arms=problem.arms, dim=D, rho=RHO)
     history = History()
     for t in range(200):
         x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
-        decision = policy.decide(request(problem, t))
+        decision = policy.decide(stream.request(t, t))
         i = decision.arm
         A = paper_graph(policy.algorithm.keys, t, ybar, sigmoid)
         r = np.clip(problem.scores[t, i] - RHO * problem.costs[t, i], 0, 1)
@@ -138,18 +135,6 @@ def test_published_learns_plain_targets(problem):
         policy.update(decision, float(problem.scores[t, i]), float(problem.costs[t, i]))
     theta = np.array([history.theta(j) for j in range(K)])
     np.testing.assert_allclose(policy.algorithm.model.theta[0], theta, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("name", "standard"), [("cabs_d_linear", "lin_ucb"), ("cabs_d_neural", "neural_ucb")]
-)
-def test_lin_ucb_expert_is_literal_but_for_the_standard_expert(problem, name, standard):
-    expert_preset, printed = (
-        build_policy(f"{name}@{preset}", arms=problem.arms, dim=D, rho=RHO).settings
-        for preset in ("lin_ucb_expert", "literal")
-    )
-    assert [e for e, _ in expert_preset.experts] == [standard, "cabs_c"]
-    assert expert_preset.model_copy(update={"experts": printed.experts}) == printed
 
 
 @pytest.mark.parametrize("name", ["cabs_d_linear", "cabs_d_neural"])
@@ -169,7 +154,7 @@ def test_an_expert_does_not_play(problem, name):
         ({"graph": "sigmoid_similarity", "importance": "weight"}, lambda g: sigmoid(1 - g)),
     ],
 )
-def test_practical_preset_equals_brute_force(problem, options, probability):
+def test_practical_preset_equals_brute_force(problem, stream, options, probability):
     policy = build_policy("cabs_c_linear", arms=problem.arms, dim=D, rho=RHO, **options)
     o = policy.settings
     history = History()
@@ -181,7 +166,7 @@ def test_practical_preset_equals_brute_force(problem, options, probability):
             theta = np.array([history.theta(j) for j in range(K)])
             np.testing.assert_allclose(policy.algorithm.model.theta[0] @ x, theta @ x, atol=1e-9)
         predicted = policy.algorithm.model.theta[0] @ x
-        decision = policy.decide(request(problem, t))
+        decision = policy.decide(stream.request(t, t))
         A = paper_graph(policy.algorithm.keys, t, ybar, probability)
         if t % 20 == 0:
             losses, gamma = 1 - np.clip(predicted, 0, 1), 4 * math.sqrt(t + 1)
@@ -245,7 +230,7 @@ def test_cabs_d_weights_by_hand(meta_loss, baseline, score, losses):
     np.testing.assert_allclose(second, weights / weights.sum(), atol=1e-12)
 
 
-def test_literal_cabs_d_is_algorithm_2_line_by_line(problem):
+def test_literal_cabs_d_is_algorithm_2_line_by_line(problem, stream):
     copies, horizon = 3, 500
     policy = build_policy(
         "cabs_d_linear@literal", arms=problem.arms, dim=D, rho=RHO, horizon=horizon, ix_copies=copies
@@ -255,7 +240,7 @@ def test_literal_cabs_d_is_algorithm_2_line_by_line(problem):
         x = problem.contexts[t]
         E = reference.expected_graph(reference.affinity(problem.predicted_scores[t]))
         A = drawn_graph(policy, t, E)
-        decision = policy.decide(request(problem, t))
+        decision = policy.decide(stream.request(t, t))
         p, i = decision.memory["pmfs"], decision.arm
         np.testing.assert_allclose(p[0], printed.experts[0].policy(x), atol=1e-12)
         if t % 25 == 0:

@@ -16,7 +16,7 @@ from cabs_core.algorithms.policies.pareto_bandit import log_costs
 from cabs_core.algorithms.policies.registry import build_policy, load_policy
 from cabs_core.algorithms.policies.requests import Request
 from cabs_core.algorithms.predictors.bilinear import FactorisationPredictor
-from cabs_core.algorithms.predictors.clusters import ClusterPredictor
+from cabs_core.algorithms.predictors.clusters import ClusterPredictor, unit_rows
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import clipped_utility
@@ -28,10 +28,6 @@ RULES = ("avengers_pro", "guarded_knn", "eagle")
 @pytest.fixture(scope="module")
 def problem():
     return synthetic_problem(n=120, K=4, d=6, offline=150, seed=2)
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def test_balance_and_votes_are_the_sources_formulas():
@@ -55,7 +51,10 @@ def test_balance_and_votes_are_the_sources_formulas():
 @pytest.mark.parametrize("weight", [0.7, None])
 def test_avengers_pro_step_by_step(problem, weight):
     policy, stream = built("avengers_pro", problem, clusters=5, weight=weight)
-    train, test = unit(problem.offline_embeddings.astype(float)), unit(problem.embeddings.astype(float))
+    train, test = (
+        unit_rows(problem.offline_embeddings.astype(float)),
+        unit_rows(problem.embeddings.astype(float)),
+    )
     labels = [int(np.argmin(((row - policy.algorithm.centers) ** 2).sum(axis=1))) for row in train]
     mean = lambda v: np.array([v[np.array(labels) == c].mean(axis=0) for c in range(5)])  # noqa: E731
     accuracy, cost = mean(problem.offline_scores), mean(problem.offline_costs)
@@ -87,7 +86,10 @@ def test_avengers_pro_step_by_step(problem, weight):
 
 def test_guarded_knn_leaves_the_fallback_only_for_a_clear_lead(problem):
     policy, stream = built("guarded_knn", problem, neighbours=15, z=1.0)
-    train, test = unit(problem.offline_embeddings.astype(float)), unit(problem.embeddings.astype(float))
+    train, test = (
+        unit_rows(problem.offline_embeddings.astype(float)),
+        unit_rows(problem.embeddings.astype(float)),
+    )
     utility = clipped_utility(problem.offline_scores, problem.offline_costs, 300.0)
     fallback, left = int(np.argmax(utility.mean(axis=0))), 0
     for i, row in enumerate(test):
@@ -106,7 +108,10 @@ def test_guarded_knn_leaves_the_fallback_only_for_a_clear_lead(problem):
 
 def test_eagle_is_half_global_half_local_elo(problem):
     policy, stream = built("eagle", problem, neighbours=6)
-    train, test = unit(problem.offline_embeddings.astype(float)), unit(problem.embeddings.astype(float))
+    train, test = (
+        unit_rows(problem.offline_embeddings.astype(float)),
+        unit_rows(problem.embeddings.astype(float)),
+    )
     utility = clipped_utility(problem.offline_scores, problem.offline_costs, 300.0)
 
     def play(ratings, rows):
@@ -158,7 +163,7 @@ def test_elo_of_one_game_by_hand():
 
 def test_nearest_rows_are_those_of_largest_cosine():
     rng = np.random.default_rng(1)
-    points, train = unit(rng.normal(size=(9, 5))), unit(rng.normal(size=(40, 5)))
+    points, train = unit_rows(rng.normal(size=(9, 5))), unit_rows(rng.normal(size=(40, 5)))
     np.testing.assert_array_equal(
         nearest_rows(points, train, 7), np.argsort(-points @ train.T, axis=1)[:, :7]
     )
@@ -335,16 +340,3 @@ def test_log_costs_are_the_packages_normalisation():
     np.testing.assert_allclose(log_costs(np.array([1e-4, 1e-3, 1e-2])), [0.0, 0.5, 1.0])
     np.testing.assert_array_equal(log_costs(np.array([2.0, 2.0])), [0.5, 0.5])
     np.testing.assert_array_equal(log_costs(np.array([0.0, 1.0, 10.0])), [0.0, 0.0, 1.0])
-
-
-def test_forgetting_follows_a_change():
-    problem = synthetic_problem(n=1500, K=4, d=6, offline=300, seed=6)
-    half = np.arange(1500) >= 750
-    scores = np.where(half[:, None], problem.scores[:, ::-1], problem.scores)
-    changed = with_changes(problem, scores=scores)
-    order = np.arange(1500)[None]
-    after = {
-        g: replay(changed, "pareto_bandit", 0.0, trials=1, order=order, gamma=g).rewards[0, 1000:].mean()
-        for g in (1.0, 0.99)
-    }
-    assert after[0.99] > after[1.0] + 0.03

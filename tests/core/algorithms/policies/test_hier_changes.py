@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests_support import built
 
-from cabs_core.algorithms.policies import Request, build_policy
 from cabs_core.algorithms.policies.hier_model import STEPS, information, learn_change, prior_chance
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.evaluation.replay import replay
-from cabs_core.evaluation.replay.engine import make_stream
 
 K, T = 18, 3000
 
@@ -41,38 +40,12 @@ def test_an_upgraded_arm_is_found():
     assert (end_shares(0.001) > 0.9).all()
 
 
-def requests(problem, rounds):
-    for t in range(rounds):
-        yield (
-            t,
-            Request(
-                context=problem.contexts[t],
-                predicted_scores=problem.predicted_scores[t],
-                predicted_costs=problem.predicted_costs[t],
-            ),
-        )
-
-
-def routed(problem, seed=0, **options):
-    offline = make_stream(problem, 0.0).offline
-    return build_policy(
-        "hier_mix",
-        arms=problem.arms,
-        dim=problem.dim,
-        rho=0.0,
-        offline=offline,
-        horizon=T,
-        seed=seed,
-        **options,
-    )
-
-
 def test_probes_are_paid_from_the_purse():
     problem, _ = upgraded(0, 0.95)
-    policy, spent = routed(problem, changes=0.005), 0.0
-    for t, request in requests(problem, 400):
+    (policy, stream), spent = built("hier_mix", problem, 0.0, changes=0.005), 0.0
+    for t in range(400):
         before = policy.algorithm.changes.purse[0]
-        decision = policy.decide(request)
+        decision = policy.decide(stream.request(t, t))
         after = policy.algorithm.changes.purse[0]
         assert after >= 0.0
         spent += before + 0.005 - after
@@ -83,10 +56,9 @@ def test_probes_are_paid_from_the_purse():
 
 def test_propensities_count_the_coin():
     problem, _ = upgraded(1, 0.95)
-    policy = routed(problem, changes=0.02)
-    stream = list(requests(problem, 60))
-    for t, request in stream[:50]:
-        decision = policy.decide(request)
+    policy, stream = built("hier_mix", problem, 0.0, changes=0.02)
+    for t in range(50):
+        decision = policy.decide(stream.request(t, t))
         policy.update(decision, float(problem.scores[t, decision.arm]), 0.0)
     arrays, values = policy.algorithm.state()
     before = {name: value.copy() for name, value in arrays.items()}
@@ -95,7 +67,7 @@ def test_propensities_count_the_coin():
     for n in range(draws):
         policy.algorithm.set_state({name: value.copy() for name, value in before.items()}, values)
         policy.algorithm.round = 50 + n  # other draws
-        choice = policy.algorithm.choose(stream[55][1])
+        choice = policy.algorithm.choose(stream.request(55, 55))
         counts[choice.arm] += 1
     pmf = choice.pmf
     assert 0.45 < np.sort(pmf)[-2] + np.sort(pmf)[-1], "a probe is in play"

@@ -39,7 +39,7 @@ CUTS = st.sets(st.integers(1, 199), min_size=1, max_size=3)
 
 @lru_cache
 def problem(dim: int):
-    return synthetic_problem(n=200, K=4 if dim < 8 else 7, d=dim, seed=3, offline=60)
+    return synthetic_problem(n=200, K=4 if dim < 8 else 5, d=dim, seed=3, offline=60)
 
 
 def plan(dim: int, condition: str):

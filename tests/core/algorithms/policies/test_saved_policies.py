@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from test_boundaries import DIM, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
+from small_policies import CLASSES, DIM, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
 
 from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.lanes import Lane
@@ -55,46 +55,30 @@ def test_layouts_are_those_of_the_states(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", all_policies())
+@pytest.mark.parametrize("name", CLASSES)
 def test_altered_arrays_are_refused(name, tmp_path):
     used(name).save(tmp_path / "sound")
-    with np.load(tmp_path / "sound" / "state.npz") as stored:
-        arrays = {k: stored[k] for k in stored.files}
-    keys = [k for k in arrays if not k.startswith("learnt_")]
-    for key in keys:
-        value = arrays[key]
-        wrong = [
-            value[:-1] if value.size else value[None],
-            value[None],
-            value.astype(str),
-            value.astype(complex),
-        ]
-        if value.size:
-            if value.dtype.kind == "f":
-                wrong.append(np.full_like(value, np.nan))
-                wrong.append(np.full_like(value, np.inf))
-            else:
-                wrong += [
-                    np.full_like(value, -1),
-                    np.full_like(value, 2**60) if key != "steps" else value[:0],
-                ]
-        for bad in wrong:
-            folder = tmp_path / "broken"
-            shutil.copytree(tmp_path / "sound", folder, dirs_exist_ok=True)
-            rewrite(folder, lambda a, key=key, bad=bad: a.update({key: bad}))
-            if key.startswith("history") and bad.shape == value[:-1].shape:
-                continue  # fewer rows in one of three arrays, refused below
-            with pytest.raises(ProvenanceError):
-                load_policy(folder)
-    for key in keys:
+
+    def check(change, words="") -> None:
         shutil.copytree(tmp_path / "sound", tmp_path / "broken", dirs_exist_ok=True)
-        rewrite(tmp_path / "broken", lambda a, key=key: a.pop(key))
-        with pytest.raises(ProvenanceError):
+        rewrite(tmp_path / "broken", change)
+        with pytest.raises(ProvenanceError, match=words):
             load_policy(tmp_path / "broken")
-    shutil.copytree(tmp_path / "sound", tmp_path / "broken", dirs_exist_ok=True)
-    rewrite(tmp_path / "broken", lambda a: a.update({"more": np.zeros(3)}))
-    with pytest.raises(ProvenanceError, match="more"):
-        load_policy(tmp_path / "broken")
+
+    with np.load(tmp_path / "sound" / "state.npz") as stored:
+        arrays = {k: stored[k] for k in stored.files if not k.startswith("learnt_")}
+    for key, value in arrays.items():
+        wrong = [value[None], value.astype(str), value.astype(complex)]
+        if not key.startswith("history"):  # their rows are counted by another array
+            wrong.append(value[:-1] if value.size else value[None])
+        if value.size and value.dtype.kind == "f":
+            wrong += [np.full_like(value, np.nan), np.full_like(value, np.inf)]
+        elif value.size:
+            wrong += [np.full_like(value, -1), np.full_like(value, 2**60) if key != "steps" else value[:0]]
+        for bad in wrong:
+            check(lambda a, key=key, bad=bad: a.update({key: bad}))
+        check(lambda a, key=key: a.pop(key))
+    check(lambda a: a.update({"more": np.zeros(3)}), "more")
     assert load_policy(tmp_path / "sound").round == 20
 
 

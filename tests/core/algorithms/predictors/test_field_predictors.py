@@ -22,13 +22,13 @@ from cabs_core.algorithms.predictors.tasks import TaskPredictor
 from cabs_core.base.errors import DataError, PolicyError
 
 
-def sample(n=400, e=10, arms=4, seed=0, graded=False):
+def sample(n=400, e=10, arms=4, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, e))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
     lengths = rng.integers(10, 4000, size=n)
     p = expit(3.0 * x[:, :1] + rng.normal(size=arms) * 0.5 + x[:, 1:3] @ rng.normal(size=(2, arms)) * 3.0)
-    return x, lengths, p if graded else (rng.random((n, arms)) < p).astype(float), p
+    return x, lengths, (rng.random((n, arms)) < p).astype(float), p
 
 
 def test_clusters_are_a_softmax_of_the_three_nearest():

@@ -108,21 +108,6 @@ def test_knn_with_another_k_is_the_one_fitted_with_it():
     assert one.k_ == 20 and one.with_k(1000).k_ == 60
 
 
-def test_knn_chooses_the_k_of_least_validation_error_of_contrasts():
-    x, lengths, y, _ = sample(n=600)
-    train, held = slice(0, 450), slice(450, 600)
-    chosen = KnnPredictor().fit(
-        x[train], lengths[train], y[train], validation=(x[held], lengths[held], y[held])
-    )
-    errors = {}
-    for k in chosen.grid:
-        fixed = KnnPredictor(k=k).fit(x[train], lengths[train], y[train])
-        gap = fixed.predict(x[held], lengths[held]) - y[held]
-        errors[k] = ((gap - gap.mean(axis=1, keepdims=True)) ** 2).sum()
-    assert errors[chosen.k_] == pytest.approx(min(errors.values()))
-    assert chosen.k_ > 3
-
-
 def test_kernel_fixed_half_is_kernel_ridge_when_every_prompt_is_a_landmark():
     x, lengths, y, _ = sample(n=150)
     fitted = make_score_predictor("kernel_ridge").fit(x, lengths, y)
