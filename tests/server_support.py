@@ -56,7 +56,7 @@ def serving(place: Path, *options: str, **variables: str):
     command = serve_command(place / "router", place / "upstreams.yaml", port)
     command += ["--log", str(place / "log.sqlite"), *options]
     settings = {**os.environ, "CABS_HOME": str(place / "home"), **variables}
-    with started(command, place / "said.txt", settings) as process:
+    with started(command, place / "output.txt", settings) as process:
         url = f"http://127.0.0.1:{port}"
 
         def lives() -> bool:
@@ -64,5 +64,5 @@ def serving(place: Path, *options: str, **variables: str):
                 return requests.get(f"{url}/healthz", timeout=2).status_code == 200
             return False
 
-        assert wait(lives, 240.0), (place / "said.txt").read_text()[-2000:]
+        assert wait(lives, 240.0), (place / "output.txt").read_text()[-2000:]
         yield process, url

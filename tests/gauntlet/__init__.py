@@ -2,7 +2,7 @@
 
 What one process can show is tested in `tests/server`.
 
-    python -m tests.gauntlet [--only WORD] [--short] [--json FILE]
+    python -m tests.gauntlet [--only WORD] [--short]
 
 A behaviour is a function with a docstring "what happens -> what is expected"; it returns whether that was
 seen, and what was seen (`play.behaviour`). Modules are themes. `environment` makes the virtual environment

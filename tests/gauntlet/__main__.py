@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -24,7 +23,6 @@ def main() -> int:
     parser.add_argument(
         "--short", action="store_true", help="the short one, by this Python, without the clients' environment"
     )
-    parser.add_argument("--json", type=Path, help="write the table here")
     parser.add_argument("--routers", type=Path, help=argparse.SUPPRESS)  # given by the run that made them
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gauntlet-") as name:
@@ -42,27 +40,14 @@ def main() -> int:
         stage = Stage(Path(name) / "stage", given.routers)
         print(HEAD)
         try:
-            found = play_all(stage, behaviours(short=given.short, only=given.only))
+            results = play_all(stage, behaviours(short=given.short, only=given.only))
         finally:
             stage.close()
-    counts = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("pass", "FAIL", "skip")}
+    counts = {verdict: sum(r.verdict == verdict for r in results) for verdict in ("pass", "FAIL", "skip")}
     print(
-        f"\n{len(found)} behaviours in {time.monotonic() - begin:.0f} s: {counts['pass']} seen as expected, "
-        f"{counts['FAIL']} not, {counts['skip']} not played"
+        f"\n{len(results)} behaviours in {time.monotonic() - begin:.0f} s: {counts['pass']} seen as "
+        f"expected, {counts['FAIL']} not, {counts['skip']} not played"
     )
-    if given.json:
-        rows = [
-            {
-                "theme": r.behaviour.theme,
-                "behaviour": r.behaviour.name,
-                "expected": r.behaviour.expected,
-                "seen": r.seen,
-                "verdict": r.verdict,
-                "seconds": r.seconds,
-            }
-            for r in found
-        ]
-        given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 1 if counts["FAIL"] or not counts["pass"] else 0
 
 

@@ -185,8 +185,8 @@ def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
     wait(lambda: min(clients.answers.values()) >= 2)
     before = most = _memory(clients.pid)
     command = [sys.executable, "-m", "tests.gauntlet.attacker", name, "20"]
-    for own, seconds in plan:
-        command += [str(seconds), str((server if own else decoy).port)]
+    for hit, seconds in plan:
+        command += [str(seconds), str((server if hit else decoy).port)]
     times, ended = [time.monotonic()], threading.Event()
     with subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE
@@ -203,10 +203,10 @@ def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
     spans = list(zip(times[1::2], times[2::2], strict=True))
     clients.stop()
     waits = {
-        own: statistics.median(
-            clients.slowest(*span) for (at, _), span in zip(plan, spans, strict=True) if at is own
+        hit: statistics.median(
+            clients.slowest(*span) for (at, _), span in zip(plan, spans, strict=True) if at is hit
         )
-        for own in (True, False)
+        for hit in (True, False)
     }
     time.sleep(1.0)
     since = server.rows()[rows:]

@@ -38,7 +38,6 @@ def _anthropic(server: Server, **options: Any) -> Any:
 
 
 # -- OpenAI's package
-# ---------------------------------------------------------------------------------------------------
 
 
 @behaviour("openai", short=True)
@@ -49,12 +48,12 @@ def openai_chat(stage: Stage) -> Seen:
     raw = _openai(server).chat.completions.with_raw_response.create(model="cabs", messages=user(TEXT))
     answer = raw.parse()
     server.rows()
-    said = server.post("/v1/feedback", {"response_id": answer.id, "score": 1.0}).json()["result"]
+    result = server.post("/v1/feedback", {"response_id": answer.id, "score": 1.0}).json()["result"]
     seen = (
         TEXT in answer.choices[0].message.content,
         answer.usage.total_tokens,
         "x-cabs-decision" in raw.headers,
-        said,
+        result,
     )
     return seen == (True, 15, True, "recorded"), seen
 
@@ -180,7 +179,6 @@ def openai_tools(stage: Stage) -> Seen:
 
 
 # -- Anthropic's package
-# ------------------------------------------------------------------------------------------------
 
 
 @behaviour("anthropic")

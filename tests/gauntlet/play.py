@@ -63,22 +63,22 @@ def behaviours(*, short: bool = False, only: str = "") -> list[Behaviour]:
     """All of them in the order of the themes. only: a word of theme or name."""
     for theme in THEMES:
         importlib.import_module(f"{__package__}.{theme}")
-    wanted = [b for b in _ALL if (b.short or not short) and only.lower() in f"{b.theme} {b.name}".lower()]
-    return sorted(wanted, key=lambda b: THEMES.index(b.theme))
+    chosen = [b for b in _ALL if (b.short or not short) and only.lower() in f"{b.theme} {b.name}".lower()]
+    return sorted(chosen, key=lambda b: THEMES.index(b.theme))
 
 
-def play_all(stage: Stage, wanted: Iterable[Behaviour]) -> list[Result]:
+def play_all(stage: Stage, chosen: Iterable[Behaviour]) -> list[Result]:
     """Play them one after the other; a theme's servers end with it. Rows are printed as they come."""
-    found: list[Result] = []
+    results: list[Result] = []
     theme = ""
-    for one in wanted:
+    for one in chosen:
         if one.theme != theme:
             stage.end_theme()
             theme = one.theme
-        found.append(play_one(stage, one))
-        print(row(found[-1]), flush=True)
+        results.append(play_one(stage, one))
+        print(row(results[-1]), flush=True)
     stage.end_theme()
-    return found
+    return results
 
 
 def play_one(stage: Stage, one: Behaviour) -> Result:

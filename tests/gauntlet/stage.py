@@ -35,9 +35,9 @@ def wait(test: Callable[[], Any], seconds: float = 60.0) -> Any:
     A minute: what takes a moment on an idle machine takes many on a busy one.
     """
     end = time.monotonic() + seconds
-    while not (found := test()) and time.monotonic() < end:
+    while not (value := test()) and time.monotonic() < end:
         time.sleep(0.05)
-    return found
+    return value
 
 
 def serve_command(router: Path, upstreams: Path, port: int) -> list[str]:
@@ -116,7 +116,7 @@ class Server:
             "CABS_LOG": self.log,  # a URL with a password is taken from here only
             **self.environment,
         }
-        with open(self.folder / "said.txt", "ab") as out:
+        with open(self.folder / "output.txt", "ab") as out:
             self.process = subprocess.Popen(
                 [*command, *self.options],
                 cwd=self.folder,
@@ -127,10 +127,10 @@ class Server:
                 start_new_session=True,
             )
         if not wait(self._lives, 120.0):
-            raise RuntimeError(f"it did not start: {self.said()[-1500:]}")
+            raise RuntimeError(f"it did not start: {self.output()[-1500:]}")
 
     def _lives(self) -> bool:
-        assert self.process is not None and self.process.poll() is None, self.said()[-1500:]
+        assert self.process is not None and self.process.poll() is None, self.output()[-1500:]
         with suppress(requests.RequestException):
             return self.http.get(f"{self.url}/healthz", timeout=5.0).status_code == 200
         return False
@@ -144,9 +144,9 @@ class Server:
                 self.process.send_signal(number)
             self.process.wait(60)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What it wrote to its standard streams."""
-        return (self.folder / "said.txt").read_text("utf-8", "replace")
+        return (self.folder / "output.txt").read_text("utf-8", "replace")
 
     def behave(self, words: Mapping[int, str]) -> None:
         """Have models behave as the words of the stand-in say; '' behaves well."""
@@ -157,7 +157,6 @@ class Server:
         return self.http.post(f"{self.url}{path}", json=body, timeout=90.0, **options)
 
     # -- the stand-in upstream
-    # ----------------------------------------------------------------------------------
 
     @contextmanager
     def behaving(self, words: str | Mapping[int, str], *, but: int | None = None) -> Iterator[None]:
@@ -181,7 +180,6 @@ class Server:
         return [(account["charged"], account["input"], account["output"]) for account in accounts]
 
     # -- asking
-    # -------------------------------------------------------------------------------------------------
 
     def ask(
         self, messages: Any = None, *, headers: Mapping[str, str] | None = None, **body: Any
@@ -196,36 +194,34 @@ class Server:
 
     def problems(self) -> list[str]:
         """What `/readyz` finds wrong."""
-        found: list[str] = self.get("/readyz").json()["problems"]
-        return found
+        return list(self.get("/readyz").json()["problems"])
 
     def metrics(self) -> dict[str, float]:
         """{name: its sum over labels} of the figures, and {'name{labels}': value} of each."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for line in self.get("/metrics").text.splitlines():
             if not line.startswith("#"):
                 name, _, value = line.rpartition(" ")
-                found[name] = float(value)
+                figures[name] = float(value)
                 if "{" in name:
-                    plain = name.partition("{")[0]
-                    found[plain] = found.get(plain, 0.0) + float(value)
-        return found
+                    family = name.partition("{")[0]
+                    figures[family] = figures.get(family, 0.0) + float(value)
+        return figures
 
     # -- its log
-    # ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[Logged]:
         """The log, once every call has ended."""
         events = EventLog(self.log, read_only=not self.log.startswith("postgres"))
-        found: list[Logged] = []
+        rows: list[Logged] = []
 
         def ended() -> bool:
-            found[:] = events.decisions()
-            return all(d.status != "decided" for d in found)
+            rows[:] = events.decisions()
+            return all(d.status != "decided" for d in rows)
 
         try:
             wait(ended)
-            return found
+            return rows
         finally:
             events.close()
 

@@ -22,11 +22,11 @@ from .stage import Server, Stage, user, wait
 
 
 class Load(threading.Thread):
-    """Requests one after the other until told to stop: statuses, and the decisions that were acknowledged."""
+    """Requests one after the other until `ended` is set: statuses, and decisions that were acknowledged."""
 
-    def __init__(self, server: Server, *, patient: bool = False):
+    def __init__(self, server: Server):
         super().__init__(daemon=True)
-        self.server, self.patient = server, patient
+        self.server = server
         self.seen, self.decided, self.ended = Counter[str](), list[str](), threading.Event()
 
     def run(self) -> None:
@@ -43,7 +43,7 @@ class Load(threading.Thread):
                 if name := answer.headers.get("x-cabs-decision"):
                     self.decided.append(name)
             except requests.RequestException as error:
-                self.seen["away" if self.patient else type(error).__name__] += 1
+                self.seen[type(error).__name__] += 1
                 time.sleep(0.05)
 
     def __enter__(self) -> Load:
@@ -80,7 +80,7 @@ def postgres_restarts(stage: Stage) -> Seen:
     back = wait(lambda: "x-cabs-decision" in server.ask().headers and not server.problems())
     seen, decided = one.seen + two.seen, one.decided + two.decided
     lost = set(decided) - {d.id for d in server.rows()}
-    leak = PASSWORD in server.said() or str(database.port) in server.said()
+    leak = PASSWORD in server.output() or str(database.port) in server.output()
     good = set(seen) == {"200"} and back and not lost and not leak
     return (
         good,
@@ -133,17 +133,17 @@ def full_disk(stage: Stage) -> Seen:
     fill(server)
     answers = [server.ask(user(f"While it is full, {i}: {'word ' * 500}")) for i in range(60)]
     seen = Counter(a.status_code for a in answers)
-    unrouted, told = server.metrics().get("cabs_unrouted_total", 0.0), wait(server.problems)
+    unrouted, problems = server.metrics().get("cabs_unrouted_total", 0.0), wait(server.problems)
     free(server)
     back = wait(lambda: server.ask().headers.get("x-cabs-decision"))
     kept = {d.id for d in server.rows()}
     decided += [a.headers["x-cabs-decision"] for a in answers if "x-cabs-decision" in a.headers]
     lost = set(decided) - kept
-    good = set(seen) == {200} and unrouted > 0 and back in kept and not lost and bool(told)
+    good = set(seen) == {200} and unrouted > 0 and back in kept and not lost and bool(problems)
     return (
         good,
         f"{how}: {dict(seen)}, {unrouted:.0f} by the fallback, {len(lost)} of {len(decided)} decisions lost, "
-        f"logged again: {back in kept}; told: {told[:1]}",
+        f"logged again: {back in kept}; problems: {problems[:1]}",
     )
 
 

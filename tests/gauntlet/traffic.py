@@ -55,21 +55,21 @@ def the_bill_of_all_ways(stage: Stage) -> Seen:
     fails -> log and bill differ by less than .1 %"""
     server = stage.fresh()
     server.behave({0: "often", 1: "beside", 2: "often", 3: "cached"})
-    paths = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions")
+    prompts = {
+        "/v1/chat/completions": {"messages": user(TEXT)},
+        "/v1/messages": {"messages": user(TEXT)},
+        "/v1/responses": {"input": TEXT},
+        "/v1/completions": {"prompt": TEXT},
+    }
+    paths = list(prompts)
 
     def ask(i: int) -> int:
         path = paths[i % 4]
-        said = (
-            {"prompt": TEXT}
-            if path.endswith("/completions") and "chat" not in path
-            else {"messages": user(TEXT)}
-        )
-        said = {"input": TEXT} if path.endswith("responses") else said
         body = {
             "model": "cabs" if i % 3 else server.arms[i % 4],
             "max_tokens": 50,
             "stream": i % 2 == 0,
-            **said,
+            **prompts[path],
         }
         return server.post(path, body).status_code
 
@@ -97,9 +97,9 @@ def the_bill_of_all_ways(stage: Stage) -> Seen:
 def _spent(server: Server) -> float:
     server.rows()
     events = EventLog(server.log, read_only=True)
-    found = events.spent()
+    spent = events.spent()
     events.close()
-    return found
+    return spent
 
 
 @behaviour(short=True)

@@ -75,8 +75,8 @@ class Process:
     def poll(self) -> int | None:
         """Its exit code once it has ended."""
         if self.code is None:
-            found, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if found else None
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if ended else None
         return self.code
 
     def end(self, number: int | None = None) -> Ended:
@@ -91,13 +91,13 @@ class Process:
                 if time.monotonic() - since > PATIENCE:
                     os.kill(self.pid, signal.SIGKILL)
                     os.waitpid(self.pid, 0)
-                    raise Nonsense(f"no end after {PATIENCE:g} s: {self.said()[-800:]}")
+                    raise Nonsense(f"no end after {PATIENCE:g} s: {self.output()[-800:]}")
                 time.sleep(0.005)
-            return Ended(code, self.said(), time.monotonic() - since)
+            return Ended(code, self.output(), time.monotonic() - since)
         finally:
             self.log.unlink(missing_ok=True)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Its output up to now."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
@@ -105,13 +105,13 @@ class Process:
 def settings(home: Path, **more: str) -> dict[str, str]:
     """Environment of a process with its own CABS_HOME."""
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("CABS_", "DAGSTER_"))}
-    own = {
+    variables = {
         "CABS_HOME": str(home),
         "DAGSTER_HOME": str(home / "dagster"),
         "DAGSTER_DISABLE_TELEMETRY": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    return keep | own | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | more
+    return keep | variables | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | more
 
 
 def anew(home: Path, **more: str) -> dict[str, str]:
@@ -178,19 +178,19 @@ def fingerprints(home: Path, *, marts: bool = True) -> dict[str, str]:
     """{file: hash} of all artifacts but records, pages and wall-clock measurements."""
     volatile = {name for stage in (*POOL_STAGES.values(), REPLAY) for name in stage.volatile}
     volatile |= {"provenance.json", "cabs.duckdb"}
-    found = {}
+    hashes = {}
     for stage in [*POOL_STAGES, "replay", *(["marts"] if marts else [])]:
         for name, entry in hash_folder(home / "artifacts" / stage).items():
             last = name.rsplit("/", 1)[-1]
             if last not in volatile and not last.startswith(TIMED) and "records/" not in name:
-                found[f"{stage}/{name}"] = entry["sha256"]
-    return found
+                hashes[f"{stage}/{name}"] = entry["sha256"]
+    return hashes
 
 
-def same(expected: dict[str, str], found: dict[str, str]) -> None:
+def same(expected: dict[str, str], hashes: dict[str, str]) -> None:
     """Nonsense where two homes hold other results."""
-    if expected != found:
-        different = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
+    if expected != hashes:
+        different = sorted(k for k in expected.keys() | hashes.keys() if expected.get(k) != hashes.get(k))
         raise Nonsense(f"{len(different)} files differ from an uninterrupted run: {different[:6]}")
 
 

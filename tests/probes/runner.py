@@ -131,13 +131,13 @@ def run(family: str, module: Family, *, seed: int, count: int, limit: float | No
     ready = module.prepare() if hasattr(module, "prepare") else None
     while index < count:
         # one child plays probes until it is done, or until one of them kills it
-        for found, outcome, text, made in _child(module, ready, seed, family, index, count, limit):
-            index = found + 1
+        for played, outcome, text, made in _child(module, ready, seed, family, index, count, limit):
+            index = played + 1
             outcomes[outcome] += 1
             calls.update(made)
             if outcome in FAILURES:
                 failures.append(
-                    {"probe": f"{family}:{found}", "seed": seed, "outcome": outcome, "text": text}
+                    {"probe": f"{family}:{played}", "seed": seed, "outcome": outcome, "text": text}
                 )
     return {
         "seed": seed,
@@ -178,9 +178,9 @@ def _child(module, ready, seed, family, first, count, limit):
                 break
             *whole, buffer = (buffer + part).split(b"\n")
             for line in whole:
-                found, outcome, text, calls = json.loads(line)
-                index = found + 1
-                yield found, outcome, text, calls
+                played, outcome, text, calls = json.loads(line)
+                index = played + 1
+                yield played, outcome, text, calls
         if hung:
             try:
                 os.killpg(child, signal.SIGKILL)
@@ -231,22 +231,22 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(given.families) - set(names()))
     if unknown:
         parser.error(f"unknown families {unknown}; known: {', '.join(names())}")
-    wanted = given.families or (quick_names() if given.quick else names())
-    if given.workers > 1 and len(wanted) > 1:
-        return _side_by_side(given, wanted)
+    chosen = given.families or (quick_names() if given.quick else names())
+    if given.workers > 1 and len(chosen) > 1:
+        return _side_by_side(given, chosen)
     failed = False
-    for family in wanted:
+    for family in chosen:
         module = load(family)
         count = given.count or (module.QUICK if given.quick else module.COUNT)
-        found = run(family, module, seed=given.seed, count=count, limit=given.limit)
-        bad = len(found["failures"])
+        summary = run(family, module, seed=given.seed, count=count, limit=given.limit)
+        bad = len(summary["failures"])
         failed = failed or bad > 0
-        calls = ", ".join(f"{n:,} {how}" for how, n in sorted(found["calls"].items()))
+        calls = ", ".join(f"{n:,} {how}" for how, n in sorted(summary["calls"].items()))
         print(
-            f"{family}: seed {given.seed}, {count:,} probes ({calls}), {bad} failed, {found['seconds']} s",
+            f"{family}: seed {given.seed}, {count:,} probes ({calls}), {bad} failed, {summary['seconds']} s",
             flush=True,
         )
-        for failure in found["failures"][:SHOWN]:
+        for failure in summary["failures"][:SHOWN]:
             print(
                 f"  {failure['outcome']} in --probe {failure['probe']}: {_ends(failure['text'].strip())}",
                 flush=True,
@@ -259,7 +259,7 @@ def _ends(text: str) -> str:
     return text if len(text) <= 900 else f"{text[:300]}\n  ...\n{text[-600:]}"
 
 
-def _side_by_side(given: argparse.Namespace, wanted: Sequence[str]) -> int:
+def _side_by_side(given: argparse.Namespace, chosen: Sequence[str]) -> int:
     """Several families at once, each in a process of its own, those of whole runs first; the exit code of
     `main`."""
     command = [sys.executable, "-m", __package__, "--seed", str(given.seed)]
@@ -267,7 +267,7 @@ def _side_by_side(given: argparse.Namespace, wanted: Sequence[str]) -> int:
     for option in ("count", "limit"):
         value = getattr(given, option)
         command += [] if value is None else [f"--{option}", str(value)]
-    first = sorted(wanted, key=lambda family: not getattr(load(family), "WHOLE_RUNS", False))
+    first = sorted(chosen, key=lambda family: not getattr(load(family), "WHOLE_RUNS", False))
     with ThreadPoolExecutor(given.workers) as pool:
         codes = list(pool.map(lambda family: subprocess.run([*command, family]).returncode, first))
     return int(any(codes))

@@ -57,16 +57,16 @@ def test_every_kind_of_failure_is_found():
         (refused, "nonsense"),
         (leaves, "traceback"),
     ):
-        found = runner.run(
+        summary = runner.run(
             "fake", types.SimpleNamespace(probe=lambda t, r, x, s=step: s(t)), seed=0, count=2, limit=1.0
         )
-        assert found["outcomes"] == {expected: 2} and len(found["failures"]) == 2, found
-        assert found["failures"][1]["probe"] == "fake:1"
-    found = runner.run("fake", types.SimpleNamespace(probe=lambda t, r, x: fine(t)), seed=0, count=3)
+        assert summary["outcomes"] == {expected: 2} and len(summary["failures"]) == 2, summary
+        assert summary["failures"][1]["probe"] == "fake:1"
+    summary = runner.run("fake", types.SimpleNamespace(probe=lambda t, r, x: fine(t)), seed=0, count=3)
     assert (
-        found["failures"] == []
-        and found["calls"] == {"refused": 3, "ok": 3}
-        and found["outcomes"] == {"fine": 3}
+        summary["failures"] == []
+        and summary["calls"] == {"refused": 3, "ok": 3}
+        and summary["outcomes"] == {"fine": 3}
     )
 
 

@@ -240,10 +240,8 @@ def test_a_breaker_never_stays_shut_for_ever(steps):
 def test_a_stream_is_counted_and_the_client_sees_what_it_asked_for(place):
     """The stand-in reports usage in streams only when asked."""
     with client(place) as c:
-        plain = c.post("/v1/chat/completions", json={"stream": True, **ASK})
-        asked = c.post(
-            "/v1/chat/completions", json={"stream": True, "stream_options": {"include_usage": True}, **ASK}
-        )
+        body, options = {"stream": True, **ASK}, {"stream_options": {"include_usage": True}}
+        plain, asked = (c.post("/v1/chat/completions", json=body | more) for more in ({}, options))
         settle(c)
         assert '"usage"' not in plain.text and '"prompt_tokens": 10' in asked.text
         for row in log(place).decisions():

@@ -143,12 +143,8 @@ def test_figures_are_for_admins_or_have_an_address(place):
     ) as c:  # the test client says that it came in at port 80
         assert c.get("/metrics").status_code == 200 and c.get("/readyz").status_code == 200
         assert c.get("/metrics", headers={"host": "evil.example"}).status_code == 403
-        assert (
-            c.post(
-                "/v1/decision", json={"text": "x"}, headers={"authorization": "Bearer key-of-app"}
-            ).status_code
-            == 404
-        )
+        decided = c.post("/v1/decision", json={"text": "x"}, headers={"authorization": "Bearer key-of-app"})
+        assert decided.status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -358,7 +354,7 @@ if __name__ == "__main__":
 @pytest.mark.e2e
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_server_that_compiles_does_not_listen_and_ends_at_once(place, workers):
-    script, out, port = place / "endless.py", place / "said.txt", free_port()
+    script, out, port = place / "endless.py", place / "output.txt", free_port()
     script.write_text(ENDLESS)
     router = ["--router", place / "router", "--log", place / "log.sqlite"]
     command = [sys.executable, script, "serve", *router, "--port", port, "--workers", workers]

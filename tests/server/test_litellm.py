@@ -19,7 +19,6 @@ from cabs_core.base.paths import default_log  # noqa: E402
 from cabs_core.router.promotion import promote  # noqa: E402
 from cabs_core.router.router import Router  # noqa: E402
 from cabs_server.litellm import CabsLogger  # noqa: E402
-from cabs_server.litellm.logger import Attempt  # noqa: E402
 
 ASK = [{"role": "user", "content": "What is two plus two?"}]
 
@@ -189,20 +188,14 @@ def test_an_error_inside_never_stops_a_call(plugin, monkeypatch):
     assert plugin.errors == 1
 
 
-def test_answers_say_which_decision_they_are(plugin):
+def test_a_call_that_is_not_remembered_has_the_decision_of_its_metadata(plugin):
     async def work():
-        plugin._remember(None, "call-1", Attempt("decision-1", MODELS[0], "[]", marked=False))
         return [
-            await plugin.async_post_call_response_headers_hook({"litellm_call_id": "call-1"}, None, None),
-            await plugin.async_post_call_response_headers_hook({"metadata": {"cabs": "mine"}}, None, None),
-            await plugin.async_post_call_response_headers_hook({}, None, None),
+            await plugin.async_post_call_response_headers_hook(data, None, None)
+            for data in ({"metadata": {"cabs": "mine"}}, {})
         ]
 
-    assert run(work()) == [
-        {"x-cabs-decision": "decision-1", "x-cabs-why": "[]"},
-        {"x-cabs-decision": "mine"},
-        None,
-    ]
+    assert run(work()) == [{"x-cabs-decision": "mine"}, None]
 
 
 def test_the_bill_is_that_of_the_server(plugin):
@@ -223,6 +216,7 @@ def test_terms_of_a_call(plugin):
         keywords = {"litellm_call_id": "one", **fields}
         picked = run(plugin.async_filter_deployments("cabs", offered, ASK, keywords))[0]["model_info"]["id"]
         headers = run(plugin.async_post_call_response_headers_hook({"litellm_call_id": "one"}, None, None))
+        assert headers["x-cabs-decision"] == plugin.router.log.decisions()[-1].id
         assert json.loads(headers["x-cabs-why"])[0]["model"] == picked
         plugin.attempts.clear()
         return picked

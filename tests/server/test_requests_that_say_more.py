@@ -12,23 +12,18 @@ from server_support import ASK, MODELS, client, log, settle
 def test_models_that_may_answer(place):
     allowed = MODELS[1:3]
     with client(place) as c:
-        for _ in range(30):
+        for _ in range(10):
             answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-models": ", ".join(allowed)})
             assert answer.headers["x-cabs-model"] in allowed
-            why = json.loads(answer.headers["x-cabs-why"])
-            assert why[0]["model"] == answer.headers["x-cabs-model"] and {w["model"] for w in why} == set(
-                allowed
-            )
+            models = [why["model"] for why in json.loads(answer.headers["x-cabs-why"])]
+            assert models[0] == answer.headers["x-cabs-model"] and set(models) == set(allowed)
         assert {tuple(d.available) for d in log(place).decisions()} == {(False, True, True, False)}
         twice = [("x-cabs-models", MODELS[1]), ("x-cabs-models", MODELS[2])]
         for path, body in (("/v1/chat/completions", ASK), ("/v1/decision", {"text": "why?"})):
-            may = {
-                w["model"] for w in json.loads(c.post(path, json=body, headers=twice).headers["x-cabs-why"])
-            }
-            assert may == set(allowed)
-        for models, words in (("gpt-9", "unknown model 'gpt-9'"), (",", "names no model")):
-            answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-models": models})
-            assert answer.status_code == 400 and words in answer.json()["error"]["message"]
+            reasons = json.loads(c.post(path, json=body, headers=twice).headers["x-cabs-why"])
+            assert {why["model"] for why in reasons} == set(allowed)
+        answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-models": "gpt-9"})
+        assert answer.status_code == 400 and "unknown model 'gpt-9'" in answer.json()["error"]["message"]
         named = {"model": MODELS[0], **ASK}
         refused = c.post("/v1/chat/completions", json=named, headers={"x-cabs-models": MODELS[1]})
         assert refused.status_code == 400 and "leaves it out" in refused.json()["error"]["message"]
@@ -57,15 +52,9 @@ def test_what_a_right_answer_is_worth(place):
     with client(place) as c:
         answer = c.post("/v1/chat/completions", json=ASK, headers={"x-cabs-value": "0.002"})
         assert log(place).decision(id=answer.headers["x-cabs-decision"]).rho == pytest.approx(500.0)
-        for model, value, words in (
-            ("cabs", "0", "USD from"),
-            ("cabs", "lots", "USD from"),
-            ("cabs", "0.002, 0.004", "USD from"),
-            ("cabs-rho-300", "0.002", "give one"),
-        ):
-            answer = c.post(
-                "/v1/chat/completions", json={"model": model, **ASK}, headers={"x-cabs-value": value}
-            )
+        for model, value, words in (("cabs", "lots", "USD from"), ("cabs-rho-300", "0.002", "give one")):
+            body, headers = {"model": model, **ASK}, {"x-cabs-value": value}
+            answer = c.post("/v1/chat/completions", json=body, headers=headers)
             assert answer.status_code == 400 and words in answer.json()["error"]["message"]
 
 

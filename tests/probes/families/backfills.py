@@ -52,14 +52,14 @@ def probe(tally, rng, ready) -> None:
         missing = sorted({pick(rng, PARTS) for _ in range(3)})
         for part in missing:
             shutil.rmtree(home / "artifacts" / part, ignore_errors=True)
-        wanted = [stage for stage in POOL_STAGES if rng.random() < 0.4]
+        stages = [stage for stage in POOL_STAGES if rng.random() < 0.4]
         beside = pick(rng, BESIDE)
-        said = f"without {missing}, backfills of replay and {wanted}, `cabs run` with {beside}"
+        setting = f"without {missing}, backfills of replay and {stages}, `cabs run` with {beside}"
         server = DevServer(home, homes.anew(home))
         try:
             _wait(server.ready, "dagster dev", server)
             backfills = [server.backfill("replay", PARTITIONS)]
-            backfills += [server.backfill(stage, [MINE]) for stage in wanted]
+            backfills += [server.backfill(stage, [MINE]) for stage in stages]
             if rng.random() < 0.7:  # until the daemon has found them
                 _wait(lambda: _by_backfill(server), "the first run", server)
             time.sleep(3.0 * rng.random())
@@ -76,7 +76,7 @@ def probe(tally, rng, ready) -> None:
             homes.in_words(homes.cabs(home, "run", "--pool", MINE), codes=(0,))
             homes.same(expected, homes.fingerprints(home))
         except Nonsense as error:
-            raise Nonsense(f"{said}: {error}") from None
+            raise Nonsense(f"{setting}: {error}") from None
     tally.calls["runs of backfills"] += count
     for one, arguments in zip(ended, beside, strict=True):
         tally.calls[f"cabs run {' '.join(arguments)}".strip() + f": exit {one.code}"] += 1

@@ -81,9 +81,9 @@ def probe(tally, rng, ready) -> None:
         )
         (home / "p.yaml").write_text(text + ("missing: error\n" if rng.random() < 0.2 else ""))
         pool = load_pool_file(home / "p.yaml")
-        found = tally.tried(lambda: load_outcomes(pool), must_fail=wrong or "")
-        if found is not None:
-            _makes_sense(found, None if _replaced(changed, frame) else frame, home)
+        outcomes = tally.tried(lambda: load_outcomes(pool), must_fail=wrong or "")
+        if outcomes is not None:
+            _makes_sense(outcomes, None if _replaced(changed, frame) else frame, home)
 
 
 def _changed(rng, frame: pd.DataFrame) -> tuple[pd.DataFrame, str | None]:

@@ -75,13 +75,13 @@ def probe(tally, rng, ready) -> None:
         text, never = _changed(rng, SOUND[int(rng.integers(len(SOUND)))])
         path = home / "bad.yaml"
         path.write_bytes(text)
-        found = tally.tried(lambda: load_pool_file(path), must_fail=f"{text[:300]!r}" if never else "")
+        pool_file = tally.tried(lambda: load_pool_file(path), must_fail=f"{text[:300]!r}" if never else "")
         pools, errors = list_pools()
         names = [p.pool.name for p in pools]
         assert "good" in names and "demo" in names, "a bad file hides others"
         assert all(len(str(e)) <= 500 for e in errors), "a long message"
-        if found is not None:
-            _makes_sense(tally, found)
+        if pool_file is not None:
+            _makes_sense(tally, pool_file)
 
 
 def _changed(rng, text: str) -> tuple[bytes, bool]:

@@ -38,7 +38,7 @@ def probe(tally, rng, ready) -> None:
                         path.unlink()
         first = _ignoring if background else (lambda: None)
         process = homes.start(home, "run", "--pool", MINE, first=first)
-        while process.poll() is None and not process.said():
+        while process.poll() is None and not process.output():
             time.sleep(0.002)  # until the command itself has begun, and not only our copy of this process
         until = time.monotonic() + float(rng.choice([0.0, 0.1, 2.0, 20.0]) * rng.random())
         while process.poll() is None and time.monotonic() < until and not set(home.glob(MOMENTS[moment])):

@@ -34,10 +34,10 @@ def probe(tally, rng, ready) -> None:
     """One of the surroundings."""
     surrounding = pick(rng, SURROUNDINGS)
     try:
-        said = surrounding(rng, *ready)
+        how = surrounding(rng, *ready)
     except Nonsense as error:
         raise Nonsense(f"{surrounding.__name__}: {error}") from None
-    tally.calls[f"{surrounding.__name__.replace('_', ' ')}{': ' + said if said else ''}"] += 1
+    tally.calls[f"{surrounding.__name__.replace('_', ' ')}{': ' + how if how else ''}"] += 1
 
 
 def _forget(rng, home: Path) -> None:

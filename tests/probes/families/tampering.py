@@ -63,12 +63,12 @@ def probe(tally, rng, ready) -> None:
             if kind in READERS:
                 shutil.rmtree(home / READERS[kind], ignore_errors=True)  # or it is deleted already
         wrong = {path: _hash(path) for path in altered}
-        said = [f"{way} {path.relative_to(home)}" for path, (_, way) in altered.items()]
+        alterations = [f"{way} {path.relative_to(home)}" for path, (_, way) in altered.items()]
         try:
             ended = homes.in_words(homes.cabs(home, "run", "--pool", MINE))
             _results(home, expected, original, wrong, altered, ended)
         except Nonsense as error:
-            raise Nonsense(f"after {said}: {error}") from None
+            raise Nonsense(f"after {alterations}: {error}") from None
         tally.calls["made again" if ended.code == 0 else "refused in words"] += 1
 
 
@@ -105,11 +105,11 @@ def _alter(rng, home: Path, path: Path, way: str) -> None:
             data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1 :] if data else b"x"
         )
     else:
-        other = Path(str(path).replace(f"/{MINE}/", f"/{OTHER}/"))
-        if other == path or not other.is_file():  # no file of one pool: another of the same kind
+        swapped = Path(str(path).replace(f"/{MINE}/", f"/{OTHER}/"))
+        if swapped == path or not swapped.is_file():  # no file of one pool: another of the same kind
             beside = sorted(p for p in path.parent.iterdir() if p.is_file() and p != path)
-            other = pick(rng, beside) if beside else path
-        path.write_bytes(other.read_bytes() if other != path else data[::-1])
+            swapped = pick(rng, beside) if beside else path
+        path.write_bytes(swapped.read_bytes() if swapped != path else data[::-1])
 
 
 def _hash(path: Path) -> str:
