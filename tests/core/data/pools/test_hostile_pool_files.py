@@ -20,30 +20,20 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 #: name: (text, line that the message names, what it says)
 HOSTILE = {
-    "impossible integer": (FINE + "title: !!int abc\n", 2, "tag 'tag:yaml.org,2002:int'"),
     "integer of 5,000 digits": (FINE + f"tuning_budget: {'9' * 5000}\n", 2, "tuning_budget"),
-    "rho of 5,000 digits": (FINE + f"replay: {{rhos: [{'9' * 5000}]}}\n", 2, "replay.rhos.0"),
     "bomb of aliases": (BOMB, 1, "anchor or alias"),
-    "endless alias": ("a: &a [*a]\n", 1, "anchor or alias"),
-    "3,000 nested brackets": (FINE + "models: " + "[" * 3000 + "]" * 3000, 2, "brackets are open"),
     "a million nested brackets": ("[" * 1_000_000, 1, "brackets are open"),
-    "nested mappings": (FINE + "models: " + "{a: " * 150 + "1" + "}" * 150, 2, "12 deep"),
     "nested dashes": ("- " * 500_000, 1, "12 deep"),
     "too many entries": ("models:\n" + "- a\n" * 30_000, None, "more than 20,000 entries"),
     "long text": (FINE + f"title: {'x' * 100_000}\n", 2, "100,000 characters"),
     "key twice": ("title: a\n" + FINE + "title: b\n", 3, "key 'title' stands twice"),
-    "nested key twice": ("source:\n  kind: synthetic\n  kind: file\n", 3, "key 'kind' stands twice"),
     "two documents": (FINE + "---\n" + FINE, 2, "second document"),
     "list as a key": (FINE + "? [a]\n: b\n", 2, "as a key"),
-    "null byte": (FINE + 'title: "a\\0b"\n', 2, "control character"),
     "escape sequence": (FINE + 'title: "\\e[2J"\n', 2, "control character"),
     "half a surrogate": (FINE + 'title: "\\ud800"\n', 2, ""),
-    "not a number": (FINE + "prices: {a: {input: .nan, output: 1}}\n", 2, "prices.a.input"),
     "nan": (FINE + "prices: {a: {input: nan, output: 1}}\n", 2, "prices.a.input: Input should be a finite"),
-    "infinite": (FINE + "rescale_mean_cost: {a: inf}\n", 2, "rescale_mean_cost.a: Input should be a finite"),
     "infinite rho": (FINE + "replay:\n  rhos: [0,\n    inf]\n", 4, "replay.rhos.1: Input should be a finite"),
     "price beyond all prices": (FINE + "cost_per_call: {a: 1e300}\n", 2, "cost_per_call.a"),
-    "long name": (f"name: {'n' * 20_000}\n" + FINE, 1, "cannot be used"),
     "many unknown fields": (
         FINE + "".join(f"field{i}: 1\n" for i in range(3000)),
         2,
@@ -81,13 +71,14 @@ def test_a_path_that_is_no_file_is_a_pool_error(tmp_path: Path, name: str) -> No
     assert len(str(caught.value)) <= 500 and str(path) in str(caught.value)
 
 
-@pytest.mark.slow
 def test_bad_files_leave_the_others_alone(cabs_home: Path) -> None:
     folder = cabs_home / "pools"
     folder.mkdir()
-    (folder / "good.yaml").write_text(FINE + "title: 2020-13-45\nsynthetic: yes\n")
-    for number, (text, _, _) in enumerate(HOSTILE.values()):
-        (folder / f"bad{number}.yaml").write_text(text, encoding="utf-8")
+    for name in ("good", "demo"):  # a shipped pool has the second name
+        (folder / f"{name}.yaml").write_text(FINE + "title: 2020-13-45\nsynthetic: yes\n")
+    (folder / ".hidden.yaml").write_text("nonsense")
+    (folder / "notes.txt").write_text("nonsense")
+    (folder / "bad.yaml").write_text("source: [")
     (folder / "a folder.yaml").mkdir()
     os.mkfifo(folder / "pipe.yaml")
     (folder / "loop.yaml").symlink_to(folder / "loop.yaml")
@@ -96,14 +87,17 @@ def test_bad_files_leave_the_others_alone(cabs_home: Path) -> None:
     (folder / os.fsdecode(b"\xff.yaml")).write_text("title: [")
     pools, errors = list_pools()
     assert {"good", "demo"} <= {p.pool.name for p in pools}
-    assert len(errors) == len(HOSTILE) + 6
+    assert len(errors) == 8
     for error in errors:
         assert isinstance(error, PoolError) and len(str(error)) <= 500
         str(error).encode("utf-8")
-    good = find_pool("good").pool
-    assert (good.title, good.synthetic) == ("2020-13-45", True)
-    with pytest.raises(PoolError, match="anchor or alias"):
-        find_pool(f"bad{list(HOSTILE).index('bomb of aliases')}")
+    good = find_pool("good")
+    assert (good.pool.title, good.pool.synthetic, good.shipped) == ("2020-13-45", True, False)
+    assert find_pool("demo").shipped
+    with pytest.raises(PoolError, match="not plain YAML"):
+        find_pool("bad")
+    with pytest.raises(PoolError, match=r"no pool called 'nope'. Known pools: demo, .*good"):
+        find_pool("nope")
 
 
 def test_a_scalar_is_what_it_looks_like() -> None:

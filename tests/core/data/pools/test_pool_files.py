@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cabs_core.base.errors import PoolError
 from cabs_core.base.paths import safe_name
@@ -33,20 +32,6 @@ ON_THEIR_OWN_GRID = ("zeroeval", "paretobandit_k4", "llmdrift", "llmrouter_dcrou
 def test_shipped_pools() -> None:
     pools, errors = list_pools()
     assert errors == []
-    names = {p.pool.name for p in pools if p.shipped}
-    assert names == {
-        "demo",
-        "openllm_lb_v2_carrot",
-        "mmlu_pro_tiger",
-        "routerbench_sub3",
-        "routerbench",
-        "sprout",
-        "openllm_v2",
-        "demo_tfidf",
-        "openllm_lb_v2_carrot_tfidf",
-        "llmdrift_june",
-        *ON_THEIR_OWN_GRID,
-    }
     for pool_file in pools:
         assert pool_file.pool.title and pool_file.pool.description
         assert (pool_file.pool.replay.rhos == PAPER_GRID) == (
@@ -133,37 +118,6 @@ def test_published_table_against_the_file_beside_the_checkout(data_dir: Path) ->
         assert ours[key].cost == pytest.approx(float(row["cost_usd"]), rel=1e-12)
 
 
-def test_a_pool_of_ten_lines(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        "prompt,model,score,cost\n" + "".join(f"p{i},{m},{i % 2},0.01\n" for i in range(40) for m in "ab"),
-        "t.csv",
-    )
-    pool_file = load_pool_file(write(tmp_path, "source:\n  kind: file\n  path: t.csv\n"))
-    assert pool_file.pool.name == "mine"
-    outcomes = load_outcomes(pool_file)
-    assert (outcomes.arms, len(outcomes)) == (["a", "b"], 40)
-    assert (make_splits(outcomes, pool_file.pool.split) == "train").sum() == 28
-
-
-def test_users_folder_is_found_and_a_broken_file_hides_nothing(cabs_home: Path) -> None:
-    folder = cabs_home / "pools"
-    folder.mkdir()
-    (folder / "good.yaml").write_text(yaml.safe_dump(MINIMAL))
-    (folder / "bad.yaml").write_text("source: [")
-    (folder / "demo.yaml").write_text(yaml.safe_dump(MINIMAL))
-    (folder / ".hidden.yaml").write_text("nonsense")
-    (folder / "notes.txt").write_text("nonsense")
-    pools, errors = list_pools()
-    assert "good" in {p.pool.name for p in pools}
-    assert not find_pool("good").shipped and find_pool("demo").shipped
-    assert len(errors) == 2
-    with pytest.raises(PoolError, match="not plain YAML"):
-        find_pool("bad")
-    with pytest.raises(PoolError, match=r"no pool called 'nope'. Known pools: demo, .*good"):
-        find_pool("nope")
-
-
 FINE = "source: {kind: synthetic}\n"
 LOG = "source: {kind: logs, path: log.csv}\n"
 BAD_POOLS = {
@@ -171,7 +125,6 @@ BAD_POOLS = {
     "list": ("- a\n", "found a list"),
     "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
     "no source": ("title: a\n", "source: Field required"),
-    "unknown field": (FINE + "model: [a, b]\n", "model: unknown field"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
     "a log under a condition": (
         LOG + "replay: {condition: drift}\n",
@@ -186,7 +139,6 @@ BAD_POOLS = {
         "source: {kind: logs, path: log.csv, columns: {query_id: id}}\n",
         "every row of a log is a decision of its own",
     ),
-    "a log without path": ("source: {kind: logs}\n", "source.kind 'logs' needs source.path"),
     "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
     "one model": (FINE + "models: [a]\n", "fewer than two models"),
@@ -208,7 +160,6 @@ BAD_POOLS = {
     ),
     "two rescalings": (FINE + "rescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n", "not both"),
     "fractions": (FINE + "split: {fractions: [0.5, 0.5, 0.5]}\n", "three positive numbers with sum 1"),
-    "unknown policy": (FINE + "policies: [lin_ubc]\n", r"policies: .*Did you mean 'lin_ucb'"),
     "unknown preset": (FINE + "policies: [cabs_d_linear@best]\n", "has no preset 'best'"),
     "no policy": (FINE + "policies: []\n", "policies is empty"),
     "policy twice": (FINE + "policies: [random, random]\n", "more than once"),
