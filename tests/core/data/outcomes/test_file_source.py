@@ -62,16 +62,14 @@ def test_tidy_tables_in_every_format(tmp_path: Path, pool_file, suffix: str) -> 
     assert outcomes.arms == list(MODELS)
     assert outcomes.prompts[2] == 'Prompt 2, with a comma and a "quote"\nand a second line'
     assert outcomes.tasks.tolist() == ["code", "math"] * 3
-    for i in range(6):
-        for j in range(3):
-            assert outcomes.scores[i, j] == ((i + j) % 3) / 2
-            assert outcomes.costs[i, j] == pytest.approx(0.001 * (j + 1) + 1e-5 * i)
-            assert outcomes.input_tokens[i, j] == 100 + i
-            assert outcomes.latencies[i, j] == 0.5 + j
+    i, j = np.indices((6, 3))
+    np.testing.assert_array_equal(outcomes.scores, ((i + j) % 3) / 2)
+    np.testing.assert_allclose(outcomes.costs, 0.001 * (j + 1) + 1e-5 * i)
+    np.testing.assert_array_equal(outcomes.input_tokens, 100 + i)
+    np.testing.assert_array_equal(outcomes.latencies, 0.5 + j)
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
-def test_wide_tables_in_every_format(tmp_path: Path, pool_file, suffix: str) -> None:
+def test_a_wide_table(tmp_path: Path, pool_file) -> None:
     frame = pd.DataFrame(
         {
             "text": ["a", "b", "a"],
@@ -82,10 +80,9 @@ def test_wide_tables_in_every_format(tmp_path: Path, pool_file, suffix: str) -> 
             "remark|ok": ["x", "y", "z"],
         }
     )
-    write(frame, tmp_path / f"t{suffix}")
+    write(frame, tmp_path / "t.csv")
     columns = {"prompt": "text", "score": "{model}|ok", "cost": "{model}|usd"}
-    pool = pool_file(source={"kind": "file", "path": f"t{suffix}", "layout": "wide", "columns": columns})
-    outcomes = load_outcomes(pool)
+    outcomes = load_outcomes(pool_file(source=CSV | {"layout": "wide", "columns": columns}))
     assert outcomes.arms == ["a", "b"], "a column without its cost is no model"
     np.testing.assert_array_equal(outcomes.scores, [[0, 1], [1, 1], [0.5, 0]])
     np.testing.assert_array_equal(outcomes.costs, [[1, 0.1], [2, 0.2], [3, 0.3]])
@@ -159,20 +156,22 @@ def test_rescaled_costs(tmp_path: Path, pool_file) -> None:
 
 def test_missing_cells(tmp_path: Path, pool_file) -> None:
     frame = tidy()
+    frame.loc[(frame["query_id"] == "q1") & (frame["model"] == "large"), "cost"] = None
     frame.loc[(frame["query_id"] == "q2") & (frame["model"] == "large"), "score"] = None
     frame = frame[~((frame["query_id"] == "q3") & (frame["model"] == "small"))]
     write(frame, tmp_path / "t.parquet")
     outcomes = load_outcomes(pool_file(source=PARQUET))
-    assert sorted(outcomes.query_ids.tolist()) == ["q0", "q1", "q4", "q5"]
-    assert outcomes.report["queries_dropped"] == 2
+    assert sorted(outcomes.query_ids.tolist()) == ["q0", "q4", "q5"]
+    assert outcomes.report["queries_dropped"] == 3
     assert outcomes.report["missing_cells"] == {"small": 1, "large": 1}
+    assert outcomes.report["missing_costs"] == {"large": 1}
     assert outcomes.report["dropped_by_task"] == {
         "code": {"read": 3, "dropped": 1},
-        "math": {"read": 3, "dropped": 1},
+        "math": {"read": 3, "dropped": 2},
     }
-    with pytest.raises(DataError, match=r"has no score for model .*2 of 6 queries"):
+    with pytest.raises(DataError, match=r"query 'q2' has no score for model 'large' \(3 of 6 queries"):
         load_outcomes(pool_file(source=PARQUET, missing="error"))
-    chosen = load_outcomes(pool_file(source=PARQUET, models=["large", "odd/../name"]))
+    chosen = load_outcomes(pool_file(source=PARQUET, models=["small", "odd/../name"]))
     assert len(chosen) == 5, "queries count as complete for the chosen models only"
 
 
@@ -194,31 +193,21 @@ def put(row: int, column: str, value: object):
 
 BAD_CELLS = {
     "score above 1": (put(4, "score", 1.5), r"row 6: score is 1.5; expected a number in \[0, 1\]"),
-    "score below 0": (put(4, "score", -0.25), r"row 6: score is -0.25; expected"),
     "score is text": (put(4, "score", "so so"), r"row 6: score is 'so so'; expected"),
     "score is a formula": (put(4, "score", "=1+1"), r"row 6: score is '=1\+1'; expected"),
-    "score infinite": (put(4, "score", "inf"), r"row 6: score is inf; expected"),
     "negative cost": (put(4, "cost", -1), r"row 6: cost is -1; expected USD >= 0"),
-    "infinite cost": (put(4, "cost", "Infinity"), r"row 6: cost is inf; expected USD >= 0"),
     "cost in euros": (
         put(4, "cost", "€0.1"),
         r"row 6: cost is '€0.1'; .* Write costs as plain numbers of USD",
     ),
     "cost with a comma": (put(4, "cost", "0,002"), r"row 6: cost is '0,002'; .* with a decimal point"),
-    "cost is true": (put(4, "cost", True), r"row 6: cost is 'True'"),
-    "cost beyond all costs": (put(4, "cost", "1e300"), r"row 6: cost is 1e\+300; expected USD >= 0, at most"),
     "an integer of 400 digits": (put(4, "cost", "1" + "0" * 400), r"row 6: cost is inf; expected"),
-    "score of words": (
-        put(4, "score", "87 of 100"),
-        r"row 6: score is '87 of 100'; expected a number in \[0, 1\]",
-    ),
     "score of 100": (
         put(4, "score", 87),
         r"row 6: score is 87; .*Scores run from 0 to 87 here; .*set score_range: \[0, 100\]",
     ),
     "score of 5": (put(4, "score", 4), r"row 6: score is 4; .* set score_range: \[0, 5\]"),
     "score with an underscore": (put(4, "score", "1_0"), r"row 6: score is '1_0'"),
-    "control character": (put(4, "model", "a\x1bb"), "row 6: model holds a control character"),
     "null byte": (put(4, "prompt", "a\0b"), "row 6: prompt holds a control character"),
     "negative tokens": (put(4, "n_input_tokens", -3), r"row 6: n_input_tokens is -3; expected a token count"),
     "no prompt": (put(4, "prompt", ""), r"row 6: prompt is empty; expected a text"),
@@ -227,7 +216,6 @@ BAD_CELLS = {
         put(4, "prompt", "another"),
         r"row 6: query 'q1' has prompt 'another', but in row 5 it has",
     ),
-    "two tasks": (put(4, "task", "poetry"), r"row 6: query 'q1' has task 'poetry', but in row 5"),
     "duplicate pair": (
         lambda f: pd.concat([f, f.iloc[[4]]]),
         r"row 20: duplicate \(query, model\): query 'q1', model 'odd/../name' stands already in row 6",
@@ -236,7 +224,6 @@ BAD_CELLS = {
         put(4, "prompt", "x" * 1_000_001),
         r"row 6: prompt has 1,000,001 characters; expected at most",
     ),
-    "huge model name": (put(4, "model", "m" * 501), r"row 6: model has 501 characters"),
     "no score column": (
         lambda f: f.drop(columns="score"),
         r"no column 'score', which source.columns.score names",
@@ -296,8 +283,6 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
         ("t.parquet", b"PAR1 but not really", "cannot be read"),
         ("t.xlsx", b"PK", "cannot read .xlsx .a spreadsheet: save it as CSV"),
         ("t.json", b"[]", "holds no records"),
-        ("t.parquet", b"", "is empty .0 bytes."),
-        ("t.jsonl", b"", "is empty .0 bytes."),
         ("t", b"a,b", "a file without suffix"),
         ("t.csv", b"", "is empty .0 bytes."),
         ("t.csv", b"\n", "no column 'prompt'"),
@@ -306,7 +291,6 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
             b"prompt;model;score;cost\na;m;1;1\n",
             "separated by semicolons: .*Save the table with commas",
         ),
-        ("t.csv", b"prompt;score\na;0,5\n", "separated by semicolons"),
         (
             "t.jsonl",
             b'{"prompt": "a"}\n{"prompt": "a", "score": 1, "score": 0}\n',
@@ -318,35 +302,19 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
             "prompt,model,score,cost\né,m,1,1\n".encode("latin-1"),
             "not UTF-8 text, line 2 .*may be Latin-1",
         ),
-        ("t.csv", "prompt,model,score,cost\na,m,1,1\n".encode("utf-16"), "is UTF-16 text"),
         ("t.csv", b"promt,model,score,cost\na,m,1,1\n", "no column 'prompt', .* Did you mean 'promt'"),
         ("t.csv", b"prompt,model,score\na,m,1\n", "no column 'cost', .*give prices .* or cost_per_call"),
         ("t.csv", b"prompt,model,score,cost\na,m,1,1,9\n", "Expected 4 columns, got 5"),
-        ("t.csv", b"prompt,model,score,cost\na,m,1,1\na,n,1", "Expected 4 columns, got 3"),
-        ("t.csv", b"prompt,model,score,score,cost\na,m,1,1,1\n", "two columns are called 'score'"),
-        ("t.csv", b"prompt,model,score,cost\n\xff\xfe,m,1,1\n", "not UTF-8 text"),
         ("t.jsonl", b'{"prompt": "a"\n', "cannot be read|not JSON"),
         ("t.jsonl", b'{"a":' * 5000, "cannot be read|not JSON"),
-        (
-            "t.jsonl",
-            b'{"prompt":"a","model":"m","score":' + b"9" * 5000 + b',"cost":1}\n',
-            "cannot be read|not JSON",
-        ),
         (
             "t.jsonl",
             b'{"prompt":"a\\ud800","model":"m","score":1,"cost":1}\n',
             "row 1: prompt holds half a surrogate",
         ),
-        ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":true}\n', "row 1: cost is True"),
-        (
-            "t.jsonl",
-            b'{"prompt":5,"model":"m","score":1,"cost":1}\n',
-            "row 1: prompt is a int: 5; expected a text",
-        ),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\nnot json\n', "row 2: not JSON"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n[1]\n', "row 2: expected a JSON object"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n\n{}\n', "row 2: prompt is missing"),
-        ("t.jsonl", b'{"prompt":"a","model":"m","score":{"a":1},"cost":1}\n', "row 1: score is {'a': 1}"),
     ],
 )
 def test_unreadable_files(tmp_path: Path, pool_file, name: str, content: bytes, expected: str) -> None:
@@ -397,9 +365,7 @@ def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "expected"),
     [
-        ("quality", 2, r"row 2: score \(column 'quality'\) is 2"),
         ("usd", -1, r"row 2: cost \(column 'usd'\) is -1"),
-        ("question", "", r"row 2: prompt \(column 'question'\) is empty"),
         ("llm", "a\x01", r"row 2: model \(column 'llm'\) holds a control character"),
         ("kind", "other", r"has task \(column 'kind'\)"),
     ],
