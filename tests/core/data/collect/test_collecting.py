@@ -83,12 +83,14 @@ def test_the_plan_asks_for_money_first(provider: Running, tmp_path, cabs_home):
         found = collect_answers(collection, store)
         assert low <= found.spent <= high and before > 0
         assert [line.known for line in plan_of(collection, store)][:4] == [40] * 4
-        folder = tmp_path / "answers"
-        folder.mkdir()
-        write_answers(collection, found, store, folder)
-        score_cells(collection, cells_of(folder), store)
+        cells = cells_in(collection, store, tmp_path / "answers")
+        scored = score_cells(collection, cells, store)
         after = plan_of(collection, store)[4]  # the judge's questions that were asked are due no more
         assert (after.calls, after.known, after.usd) == (160, 160, 0.0)
+        again = score_cells(collection, cells, store)
+        assert scored.spent > 0 == again.spent and np.array_equal(scored.score, again.score)
+    truth = np.array([is_right(cell.model, cell.prompt) for cell in cells])
+    assert 0.7 < (scored.score == truth).mean() < 0.95
     assert "USD" in "\n".join(described(lines, collection, 0.0))
 
 
@@ -178,18 +180,6 @@ def test_nothing_is_sent_anywhere_else(provider: Running, tmp_path, cabs_home, m
     with AnswerStore() as store:
         score_cells(collection, cells_in(collection, store, tmp_path / "a"), store)
     assert met == {("127.0.0.1", provider.port)}
-
-
-def test_a_judge_sees_no_model_names_and_is_asked_once(provider: Running, tmp_path, cabs_home):
-    collection = collection_of(write_pool(tmp_path, provider.port, scores=[JUDGE]))
-    with AnswerStore() as store:
-        cells = cells_in(collection, store, tmp_path / "a")
-        one = score_cells(collection, cells, store)
-        two = score_cells(collection, cells, store)
-    assert two.spent == 0 and one.spent > 0
-    assert np.array_equal(one.score, two.score)
-    truth = np.array([is_right(c.model, c.prompt) for c in cells])
-    assert 0.7 < (one.score == truth).mean() < 0.95
 
 
 def test_hashes_instead_of_texts(provider: Running, tmp_path, cabs_home):

@@ -33,7 +33,6 @@ def cosine(first: np.ndarray, second: np.ndarray) -> float:
     return float(((first * second).sum(axis=1) / norms).min())
 
 
-@pytest.mark.slow
 def test_order_and_repetition_do_not_matter(encoder, tmp_path):
     vectors, report = embed_prompts(PROMPTS, encoder, store=tmp_path / "a")
     rng = np.random.default_rng(1)

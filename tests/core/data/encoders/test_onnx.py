@@ -31,7 +31,6 @@ def both(request, tmp_path_factory):
     return encoder, out
 
 
-@pytest.mark.slow
 def test_vectors_and_tokens_are_those_of_torch(both) -> None:
     encoder, folder = both
     found = OnnxEncoder(folder)

@@ -107,21 +107,6 @@ def test_different_prompts_have_different_embeddings_in_every_script(script, fit
     np.testing.assert_array_equal(np.vstack([copy.encode([m])[0] for m in made[:50]]), vectors[:50])
 
 
-def test_a_run_takes_a_byte_a_component_and_its_vectors_are_those_of_the_svd(monkeypatch):
-    from sklearn import decomposition
-
-    svd: list[decomposition.TruncatedSVD] = []
-    fit = decomposition.TruncatedSVD.fit
-    monkeypatch.setattr(decomposition.TruncatedSVD, "fit", lambda self, x: svd.append(fit(self, x)) or svd[0])
-    encoder = TfidfEncoder(TRAIN)
-    arrays, _ = encoder.state()
-    assert sum(a.nbytes for a in arrays.values()) == len(encoder.keys) * (encoder.dim + 16)
-    rounded, _ = encoder.encode(TRAIN)
-    encoder.components, encoder.scale = svd[0].components_.T, np.ones(len(encoder.keys), dtype=np.float32)
-    exact, _ = encoder.encode(TRAIN)
-    assert 0 < np.linalg.norm(rounded - exact, axis=1).max() < 0.02
-
-
 def test_other_train_prompts_are_another_encoder(tmp_path):
     first = embed_prompts(TRAIN[:2], ENCODER, store=tmp_path, fit_prompts=TRAIN)[1]
     second = embed_prompts(TRAIN[:2], ENCODER, store=tmp_path, fit_prompts=TRAIN[:60])[1]

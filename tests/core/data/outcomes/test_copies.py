@@ -80,15 +80,6 @@ def test_a_draw_keeps_copies_together_and_moves_nothing_else(kind: str) -> None:
     assert found.passed
 
 
-def test_no_copy_no_change() -> None:
-    outcomes = outcomes_of(texts(400), tasks=["a", "b", "c", "d"] * 100)
-    _, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
-    assert (outcomes.copies == group).all()  # then every rule of a split is that of whole prompts
-    assert (
-        np.sort(np.unique(split_under(outcomes, Split(), "task_shift"))) == ["test", "train", "validation"]
-    ).all()
-
-
 def test_a_recorded_split_is_kept() -> None:
     prompts = [*texts(60), "One question", "one question!"]
     recorded = ["train", "test", "validation"] * 20 + ["train", "test"]

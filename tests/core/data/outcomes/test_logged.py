@@ -15,6 +15,7 @@ from cabs_core.base.errors import DataError, RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.outcomes.logged import predicted_cells, prompt_features
+from cabs_core.data.pool_files.sections import Split
 from cabs_core.data.validation.run import run_checks
 
 MODELS = ["large", "medium", "small"]
@@ -78,7 +79,7 @@ def test_predictions_know_nothing_of_validation_and_test(outcomes_of_log) -> Non
     """With every held-out outcome changed, no other cell changes."""
     frame = calls()
     found = outcomes_of_log(frame, models=MODELS)
-    held = make_splits(found, found_split()) != "train"
+    held = make_splits(found, Split()) != "train"
     assert 0.2 < held.mean() < 0.4
     changed = frame.assign(
         score=np.where(held, 1.0 - frame["score"], frame["score"]), cost=np.where(held, 0.5, frame["cost"])
@@ -87,23 +88,6 @@ def test_predictions_know_nothing_of_validation_and_test(outcomes_of_log) -> Non
     same = (found.answered == 0) | ~held[:, None]
     assert (found.scores[same] == again.scores[same]).all() and (found.costs[same] == again.costs[same]).all()
     assert (found.scores[~same] != again.scores[~same]).all()
-
-
-def found_split():
-    from cabs_core.data.pool_files.sections import Split
-
-    return Split()
-
-
-def test_saved_and_loaded_it_is_the_same(outcomes_of_log, tmp_path: Path) -> None:
-    found = outcomes_of_log(calls())
-    found.save(tmp_path / "saved")
-    again = Outcomes.load(tmp_path / "saved")
-    assert (again.answered == found.answered).all()
-    assert np.array_equal(again.propensities, found.propensities, equal_nan=True)
-    assert again.content_hash() == found.content_hash()
-    some = found.take(np.array([3, 1]))
-    assert (some.answered == found.answered[[3, 1]]).all()
 
 
 def test_what_is_left_out_is_counted(outcomes_of_log) -> None:
@@ -135,7 +119,6 @@ def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -
             {},
             r"calls.csv, row 2: the propensity is 0; .*\(400 such rows\)",
         ),
-        (lambda f: f.assign(propensity=1.5), {}, "expected a probability in"),
         (
             lambda f: f.assign(propensity=f["propensity"].where(f.index != 7)),
             {},
@@ -146,16 +129,13 @@ def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -
             {},
             r"'small' has \d scored decisions on train prompts; 5",
         ),
-        (lambda f: f.assign(score=2.0), {}, "row 2: score"),
         (lambda f: f.drop(columns="score"), {}, "no call has a score"),
         (lambda f: f.drop(columns="cost"), {}, "no decision has a score and a cost"),
-        (lambda f: f.assign(score=np.nan), {}, "no call has a score"),
         (
             lambda f: f.assign(cost=f["cost"].where(f.index != 3)),
             {"missing": "error"},
             r"row 5: no cost \(1 such row\)",
         ),
-        (lambda f: f.assign(model="large"), {}, "holds one model"),
         (
             lambda f: f,
             {"source": {"columns": {"propensity": "p"}}},

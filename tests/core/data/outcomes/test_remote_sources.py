@@ -19,7 +19,6 @@ from published_files import openllm_files, put_openllm, routerbench_table, sprou
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.data.outcomes.sources import openllm_v2, routerbench, sprout
-from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.sections import Source
 from cabs_core.data.pools.find import find_pool
 
@@ -44,18 +43,11 @@ def test_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, cabs_home:
         np.testing.assert_allclose(raw.scores[:, j], table[model].astype(float))
         np.testing.assert_allclose(raw.costs[:, j], 1e-4 * (1 + j))
     assert raw.report["files"][0]["revision"] == COMMIT
+    assert load_outcomes(find_pool("routerbench")).arms == [row.name for row in PUBLISHED["routerbench"]]
     (converted,) = (cabs_home / "converted").iterdir()
     written = converted.stat().st_mtime_ns
     assert routerbench.read(Source(kind="routerbench")).prompts == raw.prompts
     assert converted.stat().st_mtime_ns == written, "the pickle is read once"
-
-
-def test_routerbench_pool_uses_the_papers_names(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_routerbench(hub, monkeypatch, routerbench_table(60))
-    outcomes = load_outcomes(find_pool("routerbench"))
-    assert outcomes.arms == [row.name for row in PUBLISHED["routerbench"]]
-    j = outcomes.arms.index("meta_code-llama-instruct-34b-chat")
-    np.testing.assert_allclose(outcomes.costs[:, j], 1e-4 * (1 + j))
 
 
 def test_pickle_is_not_touched_before_its_checksum(hub: HubServer) -> None:
@@ -216,13 +208,3 @@ def test_undoing_the_real_matrix(data_dir: Path) -> None:
             rows["score_as_published"].to_numpy(), openllm_v2.RUNS[model][0]
         )
         np.testing.assert_array_equal(undone, rows["score"].to_numpy(), err_msg=f"{task} {model}")
-
-
-def test_pool_options_apply_to_remote_sources(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_openllm(hub, monkeypatch, *openllm_files(document_scores()))
-    shipped = find_pool("openllm_v2")
-    pool = shipped.pool.model_copy(
-        update={"models": {"A": ("01-ai/Yi-34B-Chat",), "B": ("google/gemma-2b-it",)}, "tasks": ("mmlu_pro",)}
-    )
-    outcomes = load_outcomes(PoolFile(pool, shipped.path, True))
-    assert outcomes.arms == ["A", "B"] and len(outcomes) == 97

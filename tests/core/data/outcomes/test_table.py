@@ -37,7 +37,8 @@ def same(a: Outcomes, b: Outcomes) -> None:
     assert a.arms == b.arms and a.prompts == b.prompts
     for name in ("query_ids", "tasks"):
         assert getattr(a, name).tolist() == getattr(b, name).tolist()
-    for name in ("scores", "costs", "input_tokens", "output_tokens", "latencies"):
+    cells = ("scores", "costs", "input_tokens", "output_tokens", "latencies", "answered", "propensities")
+    for name in cells:
         x, y = getattr(a, name), getattr(b, name)
         assert (x is None) == (y is None), name
         if x is not None:
@@ -75,7 +76,10 @@ def test_a_tidy_table_in_any_order(n: int, k: int, seed: int) -> None:
 
 
 def test_save_and_load(tmp_path: Path) -> None:
-    outcomes = make(latencies=np.full((5, 3), 0.5))
+    played = np.eye(5, 3)
+    outcomes = make(
+        latencies=np.full((5, 3), 0.5), answered=played, propensities=np.where(played, 0.25, np.nan)
+    )
     outcomes.save(tmp_path / "o")
     back = Outcomes.load(tmp_path / "o")
     same(outcomes, back)

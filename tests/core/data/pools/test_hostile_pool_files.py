@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cabs_core.base.errors import CabsError, PoolError
-from cabs_core.data.pool_files.plain_yaml import NotPlain, read
+from cabs_core.data.pool_files.plain_yaml import read
 from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 
 FINE = "source: {kind: synthetic}\n"
@@ -122,17 +122,6 @@ def test_numbers_are_read_where_the_schema_wants_them(tmp_path: Path) -> None:
     )
     pool = load_pool_file(path).pool
     assert (pool.source.queries, pool.rescale_grand_mean_cost, pool.models) == (60, 1e-4, ("1", "2.0"))
-
-
-def test_lines_of_nested_entries() -> None:
-    document = read("a:\n  b:\n    - c\n    - {d: 1,\n       e: 2}\nf: 3\n")
-    assert document.line(("a", "b", 1, "e")) == 5
-    assert document.line(("a", "b", 0)) == 3
-    assert document.line(("a", "b", 7, "x")) == 2
-    assert document.line(("nowhere",)) == 1
-    with pytest.raises(NotPlain) as caught:
-        read("a: 1\nb: [\n")
-    assert caught.value.line == 3
 
 
 @pytest.mark.parametrize(

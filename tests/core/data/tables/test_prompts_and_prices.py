@@ -20,7 +20,6 @@ from cabs_core.data.endpoints.upstreams import load_upstreams
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pool_files import PoolFile, read_pool_file
 from cabs_core.data.tables.cells import Place, prompt_column
-from cabs_core.data.validation.overview import overview
 from cabs_server.stand_in.models import upstreams_text
 from cabs_server.upstreams import remarks
 
@@ -39,6 +38,20 @@ def pool_of(folder: Path, **fields) -> PoolFile:
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump({"replay": {"rhos": [1.0]}, **fields}), encoding="utf-8")
     return read_pool_file(path)
+
+
+def asking_pool(folder: Path, table: str, prompt: str) -> PoolFile:
+    """A pool that asks two models the prompts of a table."""
+    return pool_of(
+        folder,
+        models=["a", "b"],
+        source={"kind": "collect", "path": table, "columns": {"prompt": prompt}},
+        collect={
+            "upstreams": "upstreams.yaml",
+            "max_usd": 1,
+            "scores": [{"kind": "regex", "pattern": "x"}],
+        },
+    )
 
 
 def rows(chats: list) -> list[dict]:
@@ -68,17 +81,7 @@ def test_prompts_that_are_chats(tmp_path: Path, name: str, column: str) -> None:
     outcomes = load_outcomes(pool_of(tmp_path, source=source))
     assert outcomes.prompts == expected and outcomes.arms == ["a", "b"] and outcomes.scores[:, 0].all()
     (tmp_path / "upstreams.yaml").write_text(upstreams_text(1, ("a", "b")), encoding="utf-8")
-    asked = pool_of(
-        tmp_path,
-        models=["a", "b"],
-        source={"kind": "collect", "path": name, "columns": {"prompt": column}},
-        collect={
-            "upstreams": "upstreams.yaml",
-            "max_usd": 1,
-            "scores": [{"kind": "contains", "column": "llm"}],
-        },
-    )
-    assert read_prompts(asked).texts == expected
+    assert read_prompts(asking_pool(tmp_path, name, column)).texts == expected
 
 
 def test_texts_that_only_look_like_chats_stay() -> None:
@@ -141,51 +144,16 @@ def test_labels_of_a_packed_table(tmp_path: Path) -> None:
 
 
 def test_prices_of_a_token_are_asked_about(tmp_path: Path) -> None:
-    """2.5e-06 is the price of one token; 0 is free and .02 is a small model's."""
-    words = "sea sun law art ice cup oak fox bee map jar key pen tie owl ant elk hat rug tea".split()
-    frame = pd.DataFrame(
-        [
-            {
-                "prompt": f"{w} {v} {u}",
-                "llm": m,
-                "score": i % 2,
-                "n_input_tokens": 1000,
-                "n_output_tokens": 100,
-            }
-            for i, w in enumerate(words)
-            for v, u in zip(words[:9], words[9:])
-            for m in "ab"
-        ]
-    )
-    frame.to_json(tmp_path / "t.jsonl", orient="records", lines=True)
-    prices = {"a": {"input": 2.5e-6, "output": 1e-5}, "b": {"input": 0.02, "output": 0}}
-    columns = {"model": "llm"}
-    pool = pool_of(tmp_path, source={"kind": "file", "path": "t.jsonl", "columns": columns}, prices=prices)
-    questions = [w for w in overview(pool).warnings if "one token?" in w]
-    assert len(questions) == 1 and "prices.a is input 2.5e-06, output 1e-05" in questions[0]
-    assert "write input: 2.5, output: 10" in questions[0]
-    text = upstreams_text(1, ("a", "b"))
-    made = yaml.safe_load(text)
-    for model in "ab":
-        made["models"][model]["price"] = {"input": 1, "output": 2, "cached": 2e-7 if model == "a" else 0.1}
+    """2e-7 is the price of one token, .1 that of a million."""
+    made = yaml.safe_load(upstreams_text(1, ("a", "b")))
+    for model, cached in (("a", 2e-7), ("b", 0.1)):
+        made["models"][model]["price"] = {"input": 1, "output": 2, "cached": cached}
         made["models"][model].pop("free", None)
     (tmp_path / "upstreams.yaml").write_text(yaml.safe_dump(made), encoding="utf-8")
-    said = [
-        line
-        for line in remarks(load_upstreams(tmp_path / "upstreams.yaml"), ["a", "b"])
-        if "one token?" in line
-    ]
-    assert said == [line for line in said if "models.a.price is cached 2e-07" in line] and len(said) == 1
-    asked = pool_of(
-        tmp_path,
-        models=["a", "b"],
-        source={"kind": "collect", "path": "t.jsonl"},
-        collect={
-            "upstreams": "upstreams.yaml",
-            "max_usd": 1,
-            "scores": [{"kind": "contains", "column": "llm"}],
-        },
-    )
-    collection = collection_of(asked)
+    lines = remarks(load_upstreams(tmp_path / "upstreams.yaml"), ["a", "b"])
+    (question,) = [line for line in lines if "one token?" in line]
+    assert "models.a.price is cached 2e-07" in question
+    (tmp_path / "t.csv").write_text("prompt,answer\nq,x\n", encoding="utf-8")
+    collection = collection_of(asking_pool(tmp_path, "t.csv", "prompt"))
     with AnswerStore() as store:
-        assert f"note: {said[0]}" in described(plan_of(collection, store), collection, 0.0)
+        assert f"note: {question}" in described(plan_of(collection, store), collection, 0.0)

@@ -15,7 +15,6 @@ from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pools.find import find_pool
 from cabs_core.data.validation.alignment import (
     WORD,
-    centre_by_task,
     correlation_blocks,
     predictability,
     text_features,
@@ -137,11 +136,6 @@ def test_constant_models_are_left_out() -> None:
     assert found.blocks == [[0, 2]] and np.isnan(found.correlations[1]).all()
     nothing = correlation_blocks(np.ones((50, 2)), np.zeros(50))
     assert nothing.blocks == [] and not nothing.conclusive
-
-
-def test_centring_within_tasks() -> None:
-    values = np.array([[1.0, 5], [3, 7], [10, 0]])
-    np.testing.assert_allclose(centre_by_task(values, np.array([0, 0, 1])), [[-1, -1], [1, 1], [0, 0]])
 
 
 def test_features_of_odd_texts() -> None:

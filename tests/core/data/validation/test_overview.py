@@ -63,6 +63,17 @@ def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Pat
     assert "nothing can be saved" in free.text
 
 
+def test_prices_of_a_token_are_asked_about(cabs_home: Path, tmp_path: Path) -> None:
+    """2.5e-06 is the price of one token; 0 is free and .02 is a small model's."""
+    frame = support_table().assign(n_input_tokens=1000, n_output_tokens=100)
+    prices = "prices: {small: {input: 2.5e-6, output: 1e-5}, medium: {input: 0.02, output: 0}}\n"
+    pool_file = load_pool_file(given(tmp_path, frame, "missing: price\n" + prices))
+    warnings = overview(pool_file).warnings
+    (question,) = [warning for warning in warnings if "one token?" in warning]
+    assert "prices.small is input 2.5e-06, output 1e-05" in question
+    assert "write input: 2.5, output: 10" in question
+
+
 def test_a_check_that_would_stop_a_run_refuses_the_table(cabs_home: Path, tmp_path: Path) -> None:
     frame = support_table()
     frame = frame[~((frame["model"] == "large") & (frame["query_id"].str.len() < 4))]
