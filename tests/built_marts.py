@@ -15,6 +15,18 @@ def build_all(artifacts, *, database=True, root=None) -> dict[str, ModelRun]:
     return runs
 
 
+def build_models(artifacts, *names) -> None:
+    """These models and all that they read."""
+    models = load_project().models
+    needed = set(names)
+    for name in reversed(models):
+        if name in needed:
+            needed.update(models[name].depends_on)
+    for name in models:
+        if name in needed:
+            run_model(name, artifacts)
+
+
 def read_model(name, artifacts, where="true") -> pd.DataFrame:
     """Rows of a model's parquet; where: a condition in SQL."""
     with duckdb.connect() as connection:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
+from tests_support import made_once
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import asset_name
@@ -148,6 +150,32 @@ def build_artifacts(artifacts):
     write_times(artifacts, "one", ["lin_ucb", "hier_mix"])
     write_estimates(artifacts, "one")
     return problems, build_all(artifacts)
+
+
+def artifacts_of_two_pools(factory):
+    """(folder, {pool: problem}, {model: ModelRun}) of `build_artifacts`, made once for all processes, to be
+    read only."""
+
+    def make(folder):
+        made = build_artifacts(folder / "artifacts")
+        (folder / "made.pickle").write_bytes(pickle.dumps(made))
+
+    folder = made_once(factory, "two_pools", make)
+    problems, runs = pickle.loads((folder / "made.pickle").read_bytes())
+    return folder / "artifacts", problems, runs
+
+
+def rewrite_run(folder, **values) -> None:
+    """Change values of a stored replay's `run.parquet`, such as when it was made."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / "run.parquet"
+    table = pq.read_table(path)
+    for name, value in values.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, pa.array([value]))
+    pq.write_table(table, path, store_schema=False)
 
 
 def write_estimates(artifacts, pool: str) -> None:

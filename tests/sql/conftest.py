@@ -1,12 +1,13 @@
-"""Marts over fake replays, built once."""
+"""Marts over fake replays."""
+
+import shutil
 
 import pytest
-from fake_replays import build_artifacts
+from fake_replays import artifacts_of_two_pools
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
     """(artifacts folder, {pool: problem}, {model: ModelRun})."""
-    artifacts = tmp_path_factory.mktemp("artifacts")
-    problems, runs = build_artifacts(artifacts)
-    return artifacts, problems, runs
+    folder, problems, runs = artifacts_of_two_pools(tmp_path_factory)
+    return shutil.copytree(folder, tmp_path_factory.mktemp("built") / "artifacts"), problems, runs

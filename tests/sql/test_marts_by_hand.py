@@ -2,33 +2,35 @@
 cabs_core.evaluation.metrics."""
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
-from built_marts import read_model
-from fake_replays import SKILL, fake_result
+from built_marts import build_all, read_model
+from fake_replays import SKILL, fake_pool, fake_problem, fake_result, rewrite_run, write_pool
 
 from cabs_core.base import statistics
 from cabs_core.base.catalog.policies import asset_name
 from cabs_core.base.catalog.regimes import regime_of
 from cabs_core.evaluation.metrics import frontier, routing
-from cabs_core.evaluation.replay.storage import load_replay_result
+from cabs_core.evaluation.replay.storage import load_replay_result, save_replay_result
+from dbt_like_sql.execute import run_tests
+from dbt_like_sql.project import list_models
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 
 
 def utilities(artifacts, problem, pool, policy):
     """{rho: [trials, T] clipped utilities} from the raw actions alone."""
-    found = {}
+    by_rho = {}
     for rho in RHOS:
         raw = load_replay_result(artifacts / "replay" / pool / f"{int(rho):04d}" / asset_name(policy))
         value = np.empty(raw.actions.shape)
         for i, t in np.ndindex(*raw.actions.shape):
             row, arm = raw.order[i, t], raw.actions[i, t]
             value[i, t] = min(1.0, max(0.0, problem.scores[row, arm] - rho * problem.costs[row, arm]))
-        found[rho] = value
-    return found
+        by_rho[rho] = value
+    return by_rho
 
 
-@pytest.mark.slow
 def test_overall_utility_from_raw_actions(built):
     artifacts, problems, _ = built
     raw = utilities(artifacts, problems["one"], "one", "hier_mix")
@@ -130,13 +132,13 @@ def test_paired_differences_are_those_of_the_metrics_room(built):
 def test_aiq_hull_and_savings_are_those_of_the_metrics_room(built):
     artifacts, _, _ = built
     points = read_model("mart_pareto_frontier", artifacts, "pool = 'one'")
-    own = points[points["policy"] == "cabs_c_linear"]
-    cost, score = own["cost_per_1000_calls"].to_numpy() / 1000, own["score"].to_numpy()
+    sweep = points[points["policy"] == "cabs_c_linear"]
+    cost, score = sweep["cost_per_1000_calls"].to_numpy() / 1000, sweep["score"].to_numpy()
     real = points[points["kind"] != "upper bound"]["cost_per_1000_calls"] / 1000
     aiq = read_model("mart_aiq", artifacts, "pool = 'one' AND policy = 'cabs_c_linear'").iloc[0]
     assert aiq["aiq"] == pytest.approx(frontier.aiq(cost, score, real.min(), real.max()))
     hull = frontier.non_decreasing_hull(cost, score)
-    assert sorted(own[own["on_own_hull"]]["score"]) == pytest.approx(sorted(hull[1]))
+    assert sorted(sweep[sweep["on_own_hull"]]["score"]) == pytest.approx(sorted(hull[1]))
     routers = points[points["kind"] != "upper bound"]
     mask = frontier.pareto_mask(routers["cost_per_1000_calls"], routers["score"])
     assert (routers["on_pool_frontier"].to_numpy() == mask).all()
@@ -211,19 +213,17 @@ def test_paper_figures_stand_beside_ours_only_where_the_benchmark_is_the_same(bu
 
 def test_latency_percentiles_are_over_single_decisions_and_throughput_over_replays(built):
     """Recomputed from the stored calls: percentiles never over trials, throughput from rounds and seconds."""
-    import pyarrow.parquet as pq
-
     artifacts, _, _ = built
     calls = pq.read_table(artifacts / "router/one/decisions.parquet").to_pandas()
     mart = read_model("mart_decision_latency", artifacts, "pool = 'one'").set_index("policy")
     for policy in ("lin_ucb", "hier_mix"):
-        own, row = calls[calls["policy"] == policy], mart.loc[policy]
-        assert row["decisions"] == len(own) == 40 and row["rho"] == 500
+        timed, row = calls[calls["policy"] == policy], mart.loc[policy]
+        assert row["decisions"] == len(timed) == 40 and row["rho"] == 500
         for call in ("decide", "update"):
-            expected = routing.latency_percentiles(own[f"{call}_us"])
+            expected = routing.latency_percentiles(timed[f"{call}_us"])
             assert {p: row[f"{call}_{p}_us"] for p in expected} == pytest.approx(expected)
-            assert row[f"{call}_cpu_us"] == pytest.approx(own[f"{call}_cpu_us"].mean())
-            assert row[f"{call}_cpu_p99_us"] == pytest.approx(np.percentile(own[f"{call}_cpu_us"], 99))
+            assert row[f"{call}_cpu_us"] == pytest.approx(timed[f"{call}_cpu_us"].mean())
+            assert row[f"{call}_cpu_p99_us"] == pytest.approx(np.percentile(timed[f"{call}_cpu_us"], 99))
     assert mart.loc["random", ["decisions", "decide_p50_us"]].isna().all()  # replayed, but never timed
     trials = pq.read_table(artifacts / "replay/one/0500/random/trials.parquet").to_pandas()
     assert trials["seconds"].iloc[0] == pytest.approx(60 * 3e-5)  # as fake_result says, in every replay
@@ -270,121 +270,76 @@ def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(built):
     twice = pairs[~has_upper].set_index(["policy", "baseline"])["p_adjusted"]
     for (policy, baseline), value in twice.items():
         assert value == twice[baseline, policy]
-    found = pairs[pairs["significant_adjusted"].eq(True)]
-    assert found["significant"].all() and len(found) < pairs["significant"].sum()
+    adjusted = pairs[pairs["significant_adjusted"].eq(True)]
+    assert adjusted["significant"].all() and len(adjusted) < pairs["significant"].sum()
 
 
-def _uneven(tmp_path, more=()):
-    """`lin_ucb` (good at rho 0 and 300 here) and `random` at four rhos, `hier_mix` at two of them, as after
-    --rho."""
-    from fake_replays import fake_pool, write_pool
-
-    pool = fake_pool()
-    write_pool(tmp_path, pool, n=40, policies=["random", "lin_ucb"])
-    write_pool(tmp_path, pool, n=40, rhos=(500.0, 900.0, *more), policies=["hier_mix"])
+@pytest.fixture(scope="module")
+def incomplete(tmp_path_factory):
+    """Pool `uneven`, in which hier_mix has two of four rhos, as after --rho, and pool `outdated`, in which
+    one policy has one of two rhos and another was replayed on an older problem."""
+    artifacts = tmp_path_factory.mktemp("incomplete")
+    write_pool(artifacts, fake_pool("uneven"), n=40, policies=["random", "lin_ucb"])
+    write_pool(artifacts, fake_pool("uneven"), n=40, rhos=(500.0, 900.0), policies=["hier_mix"])
+    pool, folder = fake_pool("outdated"), artifacts / "replay/outdated/0000"
+    problem = write_pool(artifacts, pool, n=20, rhos=(0.0, 900.0), policies=["random", "lin_ucb"])
+    older = fake_problem(n=20, seed=5)
+    for policy, of in (("lin_ts", problem), ("ridge", older)):
+        save_replay_result(fake_result(of, policy, 0.0, pool="outdated"), of, folder / policy, pool=pool)
+    rewrite_run(folder / "ridge", created_at="2001-01-01T00:00:00+00:00")
+    build_all(artifacts, database=False)
+    return artifacts
 
 
 @pytest.mark.slow
-def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(tmp_path):
+def test_policies_are_ranked_over_the_rhos_that_all_of_them_have(incomplete):
     """A policy that was replayed at fewer rhos is neither left out of the ranking nor compared over other
     rhos."""
-    from built_marts import build_all
 
-    from dbt_like_sql.execute import run_tests
+    def mart(name, where="true"):
+        return read_model(name, incomplete, f"pool = 'uneven' AND {where}")
 
-    _uneven(tmp_path)
-    build_all(tmp_path)
-    board = read_model("mart_policy_leaderboard", tmp_path).set_index("policy")
-    alone = read_model("mart_utility_by_rho", tmp_path).set_index(["policy", "rho"])["utility"]
+    board = mart("mart_policy_leaderboard").set_index("policy")
+    alone = mart("mart_utility_by_rho").set_index(["policy", "rho"])["utility"]
     for policy in ("random", "lin_ucb", "hier_mix"):
-        assert board.loc[policy, "utility"] == pytest.approx(
-            (alone[policy, 500.0] + alone[policy, 900.0]) / 2
-        )
-        assert board.loc[policy, "rhos"] == 2
+        both = (alone[policy, 500.0] + alone[policy, 900.0]) / 2
+        assert board.loc[policy, "utility"] == pytest.approx(both) and board.loc[policy, "rhos"] == 2
     assert board.loc["hier_mix", "rank"] == 1 and board.loc["lin_ucb", "rank"] == 2
     assert board.loc["lin_ucb", "complete"] and not board.loc["hier_mix", "complete"]
     # the one that won before, over the rhos it alone has, earns more there than the best at the shared ones
     assert alone["lin_ucb", 0.0] > board.loc["lin_ucb", "utility"]
-    missing = read_model("mart_missing_rhos", tmp_path)
-    assert missing[["policy", "rho", "regime"]].to_numpy().tolist() == [
-        ["hier_mix", 0.0, "low"],
-        ["hier_mix", 300.0, "low"],
-    ]
-    pairs = read_model("mart_pairwise_differences", tmp_path, "regime = 'overall'")
+    missing = mart("mart_missing_rhos").sort_values("rho")[["policy", "rho", "regime"]]
+    assert missing.to_numpy().tolist() == [["hier_mix", 0.0, "low"], ["hier_mix", 300.0, "low"]]
+    pairs = mart("mart_pairwise_differences", "regime = 'overall'")
     assert len(pairs) == 6 and set(pairs["policy"]) == {"random", "lin_ucb", "hier_mix"}
-    for mart in ("mart_aiq", "mart_pareto_frontier"):
-        counted = read_model(mart, tmp_path).groupby("policy")
-        assert (counted["points"].first() if mart == "mart_aiq" else counted.size()).eq(2).all()
-    failed = [t.name for t in run_tests("mart_utility_by_regime", tmp_path) if not t.passed]
-    assert not failed
-    _uneven(tmp_path, more=(0.0, 300.0))
-    build_all(tmp_path)
-    assert read_model("mart_missing_rhos", tmp_path).empty
-    assert read_model("mart_policy_leaderboard", tmp_path)["rhos"].eq(4).all()
+    assert mart("mart_aiq")["points"].eq(2).all()
+    assert mart("mart_pareto_frontier").groupby("policy").size().eq(2).all()
+    assert [t.name for t in run_tests("mart_utility_by_regime", incomplete) if not t.passed] == []
 
 
 @pytest.mark.slow
-def test_incomplete_and_outdated_replays(tmp_path):
+def test_incomplete_and_outdated_replays(incomplete):
     """A policy without all rhos narrows what is compared; replays of an older problem are set aside and
     counted."""
-    from built_marts import build_all
-    from fake_replays import fake_pool, fake_problem, write_pool
-
-    from cabs_core.evaluation.replay.storage import save_replay_result
-    from dbt_like_sql.execute import run_tests
-
-    pool = fake_pool()
-    problem = write_pool(tmp_path, pool, n=20, rhos=(0.0, 900.0), policies=["random", "lin_ucb"])
-    save_replay_result(
-        fake_result(problem, "lin_ts", 0.0, pool="fake"),
-        problem,
-        tmp_path / "replay/fake/0000/lin_ts",
-        pool=pool,
-    )
-    other = fake_problem(n=20, seed=5)
-    old = tmp_path / "replay/fake/0000/ridge"
-    save_replay_result(fake_result(other, "ridge", 0.0, pool="fake"), other, old, pool=pool)
-    _rewrite(old / "run.parquet", created_at="2001-01-01T00:00:00+00:00")
-    build_all(tmp_path)
-    board = read_model("mart_policy_leaderboard", tmp_path).set_index("policy")
+    where = "pool = 'outdated'"
+    board = read_model("mart_policy_leaderboard", incomplete, where).set_index("policy")
     assert "ridge" not in board.index and not board.loc["lin_ts", "complete"]
     assert board["rhos"].eq(1).all() and board["rank"].notna().all() and board.loc["lin_ucb", "complete"]
-    assert read_model("mart_provenance", tmp_path)["outdated_runs"].item() == 1
-    failed = {
-        t.name: t.severity
-        for m in ("mart_provenance", "mart_policy_leaderboard")
-        for t in run_tests(m, tmp_path)
-        if not t.passed
-    }
-    assert len(failed) == 2 and set(failed.values()) == {"warn"}
+    assert read_model("mart_provenance", incomplete, where)["outdated_runs"].item() == 1
+    for name in ("mart_provenance", "mart_policy_leaderboard"):
+        (failed,) = [t for t in run_tests(name, incomplete) if not t.passed]
+        assert failed.severity == "warn"
 
 
 @pytest.mark.slow
 def test_a_policy_that_is_not_installed_stays_out_of_all_marts(tmp_path):
     """Its package was removed: no row of it, no failed test, and the others are compared at all of their
     rhos."""
-    from built_marts import build_all
-    from fake_replays import fake_pool, write_pool
-
-    from dbt_like_sql.execute import run_tests
-    from dbt_like_sql.project import list_models
-
     write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0, 500.0, 900.0), policies=["random", "lin_ucb"])
     write_pool(tmp_path, fake_pool(), n=20, rhos=(0.0,), policies=["ridge"])
-    _rewrite(tmp_path / "replay/fake/0000/ridge/run.parquet", policy="gone", base_policy="gone")
-    build_all(tmp_path)
+    rewrite_run(tmp_path / "replay/fake/0000/ridge", policy="gone", base_policy="gone")
+    build_all(tmp_path, database=False)
     assert not [t.name for m in list_models() for t in run_tests(m.name, tmp_path) if not t.passed]
     board = read_model("mart_policy_leaderboard", tmp_path)
     assert set(board["policy"]) == {"random", "lin_ucb"} and board["rhos"].eq(3).all()
     assert read_model("mart_missing_rhos", tmp_path).empty
-
-
-def _rewrite(path, **values):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
-    for name, value in values.items():
-        place = table.schema.get_field_index(name)
-        table = table.set_column(place, name, pa.array([value]))
-    pq.write_table(table, path, store_schema=False)

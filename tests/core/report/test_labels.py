@@ -8,24 +8,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from verdicts_by_hand import verdict_at
 
 from benchmarks.labels import TABLE_USD, WORLDS, Drawn, gap_of, next_prompts
 from benchmarks.labels import earned as coverage
-from cabs_core.base.statistics import Error
 from cabs_core.report import build_report
 from cabs_core.report.forecast import Labels, Outlook, outlook
-from cabs_core.report.gap import Bounded, decide, estimate
+from cabs_core.report.gap import Bounded, decide
 from cabs_core.report.labels import TableCost, earned_back, month_text, next_ones, table_cost, with_labels
-from cabs_core.report.verdict import Verdict
 
 GAIN = Bounded(2.0, 1.0, 4.0)
 TABLE = TableCost(100.0, 0.02, 1_000_000, True)
 
 
 def verdict(decision="deploy", gain=GAIN, **changed):
-    near = estimate(0.05, Error(0.01, 30.0), 1)
-    figures = (near, near, Bounded(0.2, 0.1, 0.3), 100, 100, None, 0.8, 0.7, 0.9, 1.0, 0.7, 1.25)
-    return replace(Verdict(50.0, 0.02, decision, "ridge", 3, "big", *figures), gain=gain, **changed)
+    return verdict_at(0.02, decision, gain=gain, **changed)
 
 
 @pytest.mark.parametrize(
@@ -115,24 +112,27 @@ def test_nothing_new_decides_nothing_and_much_decides():
     assert one < 0.02 and one < more < most and most > 0.7
 
 
-def test_report_and_verdict_say_it(pages, tmp_path):
-    report = build_report("one", pages[0], tmp_path, paid=12.5, requests_a_month=50_000)
+def test_report_and_verdict_say_it(pages, small, tmp_path):
+    report = build_report("unreferenced", small, tmp_path, paid=12.5, requests_a_month=50_000)
     cases = json.loads((tmp_path / "verdict.json").read_text())["by_value"]
+    bounded = [case for case in cases if case["gain"] is not None and case["gain"]["low"] is not None]
+    assert bounded
+    for case in bounded:
+        after = case["labels"]["requests_until_earned_back_low"]
+        assert after == pytest.approx(12_500 / case["gain"]["high"])
     for case in cases:
-        x = case["labels"]
-        assert x["table_cost_usd"] == 12.5 and x["requests_a_month"] == 50_000
-        if case["gain"] is not None and case["gain"]["low"] is not None:
-            assert x["requests_until_earned_back_low"] == pytest.approx(12_500 / case["gain"]["high"])
-        saved, month = case["saved"], x["cost_ratio_at_a_month"]
+        labels = case["labels"]
+        assert labels["table_cost_usd"] == 12.5 and labels["requests_a_month"] == 50_000
         added = 12.5 / 50_000 / (case["model_cost"] / 1000)
-        assert month["value"] == pytest.approx(1 - saved["value"] + added, rel=1e-6)
-    assert any(x["labels"]["next_decides"] for x in cases if x["decision"] == "unsure")
+        left = 1 - case["saved"]["value"]
+        assert labels["cost_ratio_at_a_month"]["value"] == pytest.approx(left + added, rel=1e-6)
+    assert any(case["labels"]["next_decides"] for case in cases if case["decision"] == "unsure")
     page = report.path.read_text(encoding="utf-8").replace("\u00a0", " ")
     assert 'value="50000"' in page and "The table cost $12.50" in page
     assert "The table cost $12.50" in report.markdown
     silent = json.loads((pages[1].path.parent / "verdict.json").read_text())
-    assert all(x["labels"]["table_cost_usd"] is None for x in silent["by_value"])
-    assert not any("table cost" in x["labels"]["text"] for x in silent["by_value"])
+    assert all(case["labels"]["table_cost_usd"] is None for case in silent["by_value"])
+    assert not any("table cost" in case["labels"]["text"] for case in silent["by_value"])
 
 
 def test_without_replays_there_are_no_labels():

@@ -3,11 +3,9 @@ form of message."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from benchmarks.faults import every_form, provoked, terms
+from benchmarks.faults import provoked, terms
 
 #: {mistake: what the text must name: the place, the value, what to do}
 NAMED = {
@@ -65,26 +63,3 @@ def test_nothing_breaks_and_no_term_of_the_field_is_unexplained(said: list[tuple
         assert "(1 such rows" not in text, text
         if heading.startswith("pool add, missing"):
             assert not terms(text), (mistake, terms(text), text)
-
-
-def test_forms_are_counted_and_shown_once(tmp_path: Path) -> None:
-    text = every_form(
-        [
-            ("a", "", "model_1 costs -0.5 more\n\nhow many"),
-            ("a", "", "model_12 costs +1,200.25 more"),
-            ("b", "a mistake: ", "row 7 is wrong"),
-            ("b", "", "column 7 is wrong"),
-        ]
-    )
-    assert text.splitlines() == [
-        "## a",
-        "",
-        "    2x  model_1 costs -0.5 more",
-        "    1x  how many",
-        "",
-        "## b",
-        "",
-        "    1x  a mistake: row 7 is wrong",
-        "    1x  column 7 is wrong",
-        "",
-    ]

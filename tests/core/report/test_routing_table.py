@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from fake_replays import fake_pool, fake_problem, fake_result
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from cabs_core.base.errors import DataError, ResultError
 from cabs_core.data.outcomes import Outcomes
@@ -75,17 +75,15 @@ def test_a_task_gets_another_model_only_where_the_train_prompts_show_it(world):
     assert better.over_default.low > 0.0 and better.others[0] != "model-1" and len(better.others) == 2
     assert better.score.low < better.score.value < better.score.high
     assert 0.1 * 0.96 < better.cost.low < better.cost.value == pytest.approx(0.1)  # USD per 1,000
-    dear = replace(
-        world[0].problem, offline_costs=world[0].problem.offline_costs + 1.0
-    )  # USD a call, in train
-    unseen = made((Evidence(dear, world[0].folders, {}), *world[1:])).rows
-    assert all(
-        row.cost.high == pytest.approx(1000 * (1 - 0.05 ** (1 / row.queries)), rel=0.01) for row in unseen
-    )
     assert all("of task 1" in text for text in better.examples) and len(better.examples) == 8
-    few = world[2].copy()
+    evidence, whole, split, embeddings = world
+    dear = replace(
+        evidence.problem, offline_costs=evidence.problem.offline_costs + 1.0
+    )  # USD a call, in train
+    for row in made((Evidence(dear, evidence.folders, {}), whole, split, embeddings)).rows:
+        assert row.cost.high == pytest.approx(1000 * (1 - 0.05 ** (1 / row.queries)), rel=0.01)
+    few = split.copy()
     few[30:600] = "test"  # ten train prompts a task show nothing
-    evidence, whole, _, embeddings = world
     assert len({row.model for row in made((evidence, whole, few, embeddings)).rows}) == 1
     assert {row.model for row in made(world, "keep").rows} == {"model-0"}
     assert "keep the single model" in " ".join(about(made(world, "keep")))
@@ -96,8 +94,8 @@ def test_what_is_lost_is_the_router_minus_the_table_on_the_rounds(world):
     table, trace = made(world), evidence.trace("hier_mix", RHO)
     utility = np.clip(whole.scores[split == "test"] - RHO * whole.costs[split == "test"], 0, 1)
     played = utility[trace.order, trace.actions].mean()
-    own = np.array([{"task 1": 1}.get(task, 0) for task in evidence.problem.tasks])
-    assert table.utility == pytest.approx(utility[np.arange(TEST), own][trace.order].mean())
+    arms = np.where(evidence.problem.tasks == "task 1", 1, 0)
+    assert table.utility == pytest.approx(utility[np.arange(TEST), arms][trace.order].mean())
     assert table.lost.value == pytest.approx(played - table.utility)
     assert table.lost.low < table.lost.value < table.lost.high
     assert table.lost_guessed.value == pytest.approx(table.lost.value)  # the centres are far apart
@@ -118,11 +116,10 @@ def test_a_task_of_test_prompts_alone_gets_the_default(world):
     evidence, whole, split, embeddings = world
     new = np.where((whole.tasks == "task 1") & (split == "test"), "new", whole.tasks)
     table = made((evidence, replace(whole, tasks=new), split, embeddings))
-    row = next(row for row in table.rows if row.group == "task 1")
-    assert row.queries == 0 and "new" not in {row.group for row in table.rows}
-    assert (
-        json.loads(FORMATS["json"](table, {m: m for m in whole.arms}))["rows"][-1]["score"]["value"] is None
-    )
+    queries = {row.group: row.queries for row in table.rows}
+    assert queries["task 1"] == 0 and "new" not in queries
+    rows = json.loads(FORMATS["json"](table, {m: m for m in whole.arms}))["rows"]
+    assert rows[-1]["score"]["value"] is None
 
 
 def test_a_table_of_cells_has_the_rows_of_the_full_one_in_wider_intervals(world):
@@ -165,66 +162,25 @@ def with_cells(world, drawn, asked):
     return replace(evidence, problem=problem), table, split, embeddings
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Condition(_Strict):
-    """Fields of vLLM Semantic Router's configuration v0.3, config/config.yaml."""
-
-    type: str
-    name: str
-
-
-class Rules(_Strict):
-    operator: str
-    conditions: list[Condition]
-
-
-class ModelRef(_Strict):
-    model: str
-    use_reasoning: bool
-
-
-class SemanticDecision(_Strict):
-    name: str
-    description: str
-    priority: int
-    rules: Rules
-    modelRefs: list[ModelRef]
-
-
-class Signal(_Strict):
-    name: str
-    threshold: float
-    aggregation_method: str
-    candidates: list[str]
-
-
-class Signals(_Strict):
-    embeddings: list[Signal]
-
-
-class Routing(_Strict):
-    strategy: str
-    signals: Signals
-    decisions: list[SemanticDecision]
-
-
-class SemanticConfig(_Strict):
-    version: str
-    providers: dict[str, dict[str, str]]
-    routing: Routing
-
-
 def test_vllm_semantic_router(world):
+    """Fields of its configuration v0.3, config/config.yaml."""
     table = made(world)
-    text = FORMATS["vllm_sr"](table, {m: f"our-{m}" for m in world[1].arms})
-    config = SemanticConfig.model_validate(yaml.safe_load(text))
-    assert config.providers == {"defaults": {"model": "our-model-0"}}
-    (decision,), (signal,) = config.routing.decisions, config.routing.signals.embeddings
-    assert decision.rules.conditions == [Condition(type="embedding", name=signal.name)]
-    assert decision.modelRefs[0].model == "our-model-1" and len(signal.candidates) == 8
+    config = yaml.safe_load(FORMATS["vllm_sr"](table, {m: f"our-{m}" for m in world[1].arms}))
+    row = next(row for row in table.rows if row.model != table.default)
+    (signal,) = config["routing"]["signals"]["embeddings"]
+    assert 0.0 < signal.pop("threshold") < 1.0
+    name, examples = signal["name"], list(row.examples)
+    assert signal == {"name": name, "aggregation_method": "max", "candidates": examples}
+    (decision,) = config["routing"]["decisions"]
+    assert isinstance(decision.pop("description"), str) and isinstance(decision.pop("priority"), int)
+    assert decision == {
+        "name": name,
+        "rules": {"operator": "AND", "conditions": [{"type": "embedding", "name": name}]},
+        "modelRefs": [{"model": "our-model-1", "use_reasoning": False}],
+    }
+    assert set(config["routing"]) == {"strategy", "signals", "decisions"}
+    assert config["version"] == "v0.3"
+    assert config["providers"] == {"defaults": {"model": "our-model-0"}}
     alone = yaml.safe_load(FORMATS["vllm_sr"](made(world, "keep"), {m: m for m in world[1].arms}))
     assert alone["routing"] == {"strategy": "priority"}
     with pytest.raises(ResultError, match="leave --no-prompts out"):
@@ -270,8 +226,8 @@ def test_litellm_reads_its_routes(world, monkeypatch):
         for name in ("our-model-0", "our-model-1", "embedding")
     ]
     router = litellm.Router(model_list=[*groups, *config["model_list"]])
-    ((found,),) = router.auto_routers.values()
-    strategy = getattr(found, "strategy", found)
+    ((auto_router,),) = router.auto_routers.values()
+    strategy = getattr(auto_router, "strategy", auto_router)
     assert strategy.default_model == "our-model-0" and strategy.embedding_model == "embedding"
     assert {route.name: len(route.utterances) for route in strategy.loaded_routes} == {
         "our-model-0": 16,

@@ -10,16 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from built_marts import build_all
 from click.testing import CliRunner
-from fake_replays import SKILL, fake_pool, fake_problem, write_pool
+from fake_replays import SKILL, fake_problem
 
-from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import project_root
-from cabs_core.evaluation.replay.storage import save_replay_result
 from cabs_core.pipeline.commands.trace_cli import trace
-from cabs_core.pipeline.stages.replay import play
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS
@@ -66,25 +62,23 @@ def test_what_was_not_replayed_is_named(traced):
         rows_of(evidence, "nobody", 300.0)
 
 
-def test_the_command_prints_the_rows_and_the_figure_twice(tmp_path, monkeypatch):
+def test_the_command_prints_the_rows_and_the_figure_twice(pages, tmp_path, monkeypatch):
     monkeypatch.setenv("CABS_HOME", str(tmp_path))
     monkeypatch.setenv("CABS_POOLS_DIR", str(tmp_path / "pools"))
     (tmp_path / "pools").mkdir()
-    pool = "name: fake\nsource: {kind: synthetic}\npolicies: [hier_mix, best_single]\n"
-    (tmp_path / "pools/fake.yaml").write_text(pool)
-    write_pool(tmp_path / "artifacts", fake_pool("fake"), policies=["hier_mix", "best_single"])
-    build_all(tmp_path / "artifacts", database=False)
-    words = ["fake", "--policy", "hier_mix", "--rho", "300", "--figure", "cost"]
-    done = CliRunner().invoke(trace, words)
+    pool = "name: one\nsource: {kind: synthetic}\npolicies: [hier_mix, best_single]\n"
+    (tmp_path / "pools/one.yaml").write_text(pool)
+    (tmp_path / "artifacts").symlink_to(pages[0])
+    arguments = ["one", "--policy", "hier_mix", "--rho", "300", "--figure", "cost"]
+    done = CliRunner().invoke(trace, arguments)
     assert done.exit_code == 0, done.output
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     mean = 1000 * np.mean([float(row["cost"]) for row in rows])
     again, in_mart = (float(x) for x in re.findall(r": (\d[\d.e-]*)(?: \(USD|$)", done.stderr, re.MULTILINE))
     assert again == pytest.approx(mean, rel=1e-5) and in_mart == pytest.approx(mean, rel=1e-5)
     out = tmp_path / "rows.csv"
-    assert (
-        CliRunner().invoke(trace, [*words, "--out", str(out)]).stdout == "" and out.read_text() == done.stdout
-    )
+    assert CliRunner().invoke(trace, [*arguments, "--out", str(out)]).stdout == ""
+    assert out.read_text() == done.stdout
 
 
 def test_the_sql_of_the_page_gives_the_figure(pages, traced, tmp_path, monkeypatch):
@@ -102,10 +96,9 @@ def test_the_sql_of_the_page_gives_the_figure(pages, traced, tmp_path, monkeypat
     }
     (tmp_path / ".cabs").mkdir()
     (tmp_path / ".cabs/artifacts").symlink_to(artifacts)
-    query = query.replace("demo/0300/ridge", "one/0300/hier_mix").replace(
-        "outcomes/demo/outcomes", "outcomes_of_one"
-    )
-    pq.write_table(pa.table(table), artifacts / "outcomes_of_one.parquet")
+    query = query.replace("demo/0300/ridge", "one/0300/hier_mix")
+    query = query.replace(".cabs/artifacts/outcomes/demo/outcomes.parquet", "outcomes_of_one.parquet")
+    pq.write_table(pa.table(table), tmp_path / "outcomes_of_one.parquet")
     monkeypatch.chdir(tmp_path)
     ((quality, usd, rounds),) = duckdb.sql(query).fetchall()
     rows = rows_of(traced[1], "hier_mix", 300.0)
@@ -142,19 +135,7 @@ def test_every_table_and_figure_names_the_sql_that_it_is_made_from(pages):
             assert files and all((project_root() / file).is_file() for file in files), key
 
 
-def test_replays_of_an_earlier_pool_file_are_no_evidence(tmp_path):
+def test_replays_of_an_earlier_pool_file_are_no_evidence(small):
     """They lie on disk at other rhos and with other trials, and belong to the same problem."""
-    problem = synthetic_problem(n=30, K=3, d=4, pool="talk")
-    problem.save(tmp_path / "replay_problem" / "talk" / "test")
-    for rhos, trials in (([0, 300], 1), ([300, 900], 2)):
-        pool = fake_pool("talk", replay={"rhos": rhos, "trials": trials})
-        for rho in rhos:
-            for policy in ("best_single", "ridge"):
-                folder = tmp_path / "replay" / "talk" / f"{rho:04d}" / policy
-                save_replay_result(play(pool, problem, {}, rho, policy, trials), problem, folder, pool=pool)
-                run = pq.read_table(folder / "run.parquet")
-                at, when = run.schema.get_field_index("created_at"), f"200{trials}-01-01T00:00:00+00:00"
-                pq.write_table(run.set_column(at, run.schema.field(at), [[when]]), folder / "run.parquet")
-    build_all(tmp_path, database=False)
-    found = load_evidence(PoolData("talk", tmp_path))
-    assert found.played("best_single").rhos.tolist() == [300.0, 900.0]
+    evidence = load_evidence(PoolData("earlier", small))
+    assert evidence.played("best_single").rhos.tolist() == [300.0, 900.0]

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from verdicts_by_hand import verdict_at
 
 from benchmarks.faults import terms
 from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
-from cabs_core.base.statistics import Error
 from cabs_core.report import logged
-from cabs_core.report.gap import Bounded, estimate
+from cabs_core.report.verdict import Verdict
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
 SEEDS = (1, 3, 4, 11, 12, 13)
@@ -25,15 +25,13 @@ def judged() -> list[Judged]:
 
 @pytest.mark.slow
 def test_small_tables_are_judged_right(judged: list[Judged]) -> None:
-    found = summary(judged)
-    assert found["refused"] == 0, [row.refused for row in judged]
-    assert found["verdicts"] == 2 * len(SEEDS) and found["wrong"] == 0
+    counts = summary(judged)
+    assert counts["refused"] == 0, [row.refused for row in judged]
+    assert counts["verdicts"] == 2 * len(SEEDS) and counts["wrong"] == 0
     worlds = [row.world for row in judged]
     assert {w.gaps for w in worlds} == {"none", "random", "hard"}
-    assert {w.kind for w in worlds} == {"right", "graded", "stars"} and {w.pays for w in worlds} == {
-        True,
-        False,
-    }
+    assert {w.kind for w in worlds} == {"right", "graded", "stars"}
+    assert {w.pays for w in worlds} == {True, False}
 
 
 @pytest.mark.slow
@@ -49,30 +47,8 @@ def test_the_same_seed_is_the_same_table() -> None:
 
 
 def test_a_wrong_decision_is_called_wrong() -> None:
-    from cabs_core.report.verdict import Verdict
-
     def decided(decision: str) -> Verdict:
-        near = estimate(0.05, Error(0.01, 30.0), 1)
-        return Verdict(
-            1.0,
-            1.0,
-            decision,
-            "ridge",
-            3,
-            "m",
-            near,
-            near,
-            Bounded(0.0),
-            100,
-            100,
-            None,
-            0.8,
-            0.7,
-            0.9,
-            1.0,
-            0.7,
-            1.0,
-        )
+        return verdict_at(1.0, decision, router="ridge")
 
     nothing = dict.fromkeys(ROUTERS, (-0.01, -0.02, 0.0))
     cheaper = dict.fromkeys(ROUTERS, (-0.001, -0.005, 0.3))

@@ -9,6 +9,20 @@ from hypothesis import strategies as st
 
 from cabs_core.base.catalog.regimes import REGIMES, is_paper_grid, regime_of, regime_table
 from cabs_core.data.pool_files.rhos import PAPER_GRID
+from cabs_core.evaluation.replay.tuning import search_rhos
+
+
+@pytest.mark.parametrize(
+    ("rho", "name"), [(0, "low"), (300, "low"), (300.5, "medium"), (799, "medium"), (800, "high")]
+)
+def test_borders_of_the_papers_regimes(rho, name) -> None:
+    assert regime_of(rho) == name
+
+
+@pytest.mark.parametrize("rho", [-1, float("nan"), float("inf")])
+def test_nonsense_has_no_regime(rho) -> None:
+    with pytest.raises(ValueError):
+        regime_of(rho)
 
 
 @pytest.mark.parametrize("grid", [PAPER_GRID, (0, 300, 900), (750.0,), (0, 250, 500, 750, 1000)])
@@ -36,8 +50,6 @@ def test_a_rho_beside_the_grid_has_no_regime() -> None:
 
 
 def test_the_search_looks_at_every_regime() -> None:
-    from cabs_core.evaluation.replay.tuning import search_rhos
-
     assert search_rhos(PAPER_GRID) == [150, 550, 900]
     assert search_rhos((0, 500)) == [0, 500]
     assert search_rhos((0, 0.5, 1, 2, 5, 10, 20, 50, 100)) == [0.5, 5, 50]

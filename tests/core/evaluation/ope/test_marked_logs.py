@@ -60,15 +60,14 @@ def test_intervals_hold_the_truth(by_context):
         data = marked_log(rng, share, x, means, mu)
         truth, logged = ((p * means).sum(axis=1).mean() for p in (target, mu))
         pi = target[data.groups.astype(int)]
-        found = evaluate(data, pi, rho=0.0)
+        evaluation = evaluate(data, pi, rho=0.0)
         held.append([])
-        for name in ("dr", "snips"):
-            row = found.row(name, "score")
+        for name in ("snips", "dr"):
+            row = evaluation.row(name, "score")
             held[-1] += [
                 row.low <= truth <= row.high,
                 row.difference_low <= truth - logged <= row.difference_high,
             ]
-        row = found.row("dr", "score")
         errors.append([row.value - truth, row.difference - (truth - logged)])
         naive.append(data.scores.mean() - logged)
         pair = compare_policies(data, data.behaviour, pi, 0.0)

@@ -20,6 +20,8 @@ from cabs_core.base.errors import DataError
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.pool_files.sections import LogFile
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.replay import replay
 from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.commands.cli import evaluate as command
 from cabs_core.pipeline.stages.off_policy import ESTIMATES
@@ -66,17 +68,21 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         yield home, problem
 
 
+def decisions(home: Path) -> LoggedData:
+    """The scored decisions of the router's log."""
+    return read_decisions(default_log(deployed_folder("tiny")), home / "artifacts/router/tiny/bundle")
+
+
 def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
     home, problem = world
     assert "off_policy" not in chain_of().stages  # made on request: the pool's source is a table
     artifact = make_artifact(chain_of(), chain_of().stage("off_policy"))
     rows = pq.read_table(artifact.folder / ESTIMATES).to_pylist()
+    by_name = {(row["policy"], row["rho"], row["outcome"], row["estimator"]): row for row in rows}
     assert len(rows) == artifact.record.summary["rows"] and set(artifact.record.inputs) >= {"log", "router"}
     assert not artifact.record.summary["refused"]
     inputs = chain_of().require(chain_of().stage("router"))
-    data = read_decisions(
-        default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle"
-    )
+    data = decisions(home)
     assert len(data) == 4 * problem.n
     for rho in (0.0, 500.0):
         utilities = np.clip(problem.scores - rho * problem.costs, 0, 1)
@@ -84,25 +90,16 @@ def test_estimates_of_the_log_cover_the_truth_of_the_full_table(world) -> None:
             target = probabilities(chain_of().pool, inputs, data, policy, rho)
             assert target.shape == (len(data), len(problem.arms)) and np.allclose(target.sum(axis=1), 1)
             truth = float((target * np.tile(utilities, (4, 1))).sum(axis=1).mean())
-            (row,) = [
-                r
-                for r in rows
-                if (r["policy"], r["rho"], r["outcome"], r["estimator"]) == (policy, rho, "utility", "dr")
-            ]
+            row = by_name[policy, rho, "utility", "dr"]
             wide = row["high"] - row["low"]
             assert row["low"] - wide / 2 < truth < row["high"] + wide / 2, (policy, rho)
 
 
 def test_what_a_policy_would_play_is_what_its_replay_plays_first(world) -> None:
     """Probabilities of a static policy are those of the arm that it plays in the replay."""
-    from cabs_core.evaluation.replay import replay
-
     home, problem = world
     inputs = chain_of().require(chain_of().stage("router"))
-    data = read_decisions(
-        default_log(deployed_folder("tiny")), home / "artifacts" / "router" / "tiny" / "bundle"
-    )
-    target = probabilities(chain_of().pool, inputs, data, "ridge", 500.0)
+    target = probabilities(chain_of().pool, inputs, decisions(home), "ridge", 500.0)
     played = replay(problem, "ridge", 500.0, [0], order=np.arange(problem.n)[None])
     assert (target[: problem.n].argmax(axis=1) == played.actions[0]).all() and target.max() == 1.0
 
@@ -111,7 +108,7 @@ def test_embeddings_of_another_encoder_are_left_out(world, tmp_path) -> None:
     """A log outlives bundles: vectors of an earlier encoder may be as wide and mean something else."""
     home, problem = world
     log = Path(shutil.copy(default_log(deployed_folder("tiny")), tmp_path))
-    bundle = home / "artifacts" / "router" / "tiny" / "bundle"
+    bundle = home / "artifacts/router/tiny/bundle"
     events = EventLog(log)
     events.add_bundle("earlier", "another", [])
     events.close()
@@ -132,9 +129,8 @@ def test_a_table_of_the_users_gives_the_same_estimates(world) -> None:
         # the models behind the others are fitted on other folds
         close = 1e-9 if a["estimator"] == "snips" else 0.05
         assert b["value"] == pytest.approx(a["value"], abs=close)
-        assert b["n_eff"] == pytest.approx(
-            a["n_eff"], rel=0.3
-        )  # the table has no probabilities of the other models
+        # the table has no probabilities of the other models
+        assert b["n_eff"] == pytest.approx(a["n_eff"], rel=0.3)
     frame = pd.read_csv(home / "log.csv").drop(columns="propensity")
     frame.to_csv(home / "plain.csv", index=False)
     assert all(r["assumed"] for r in estimates(home / "plain.csv"))
@@ -158,17 +154,10 @@ def test_the_log_of_another_tool_gives_the_estimates_of_the_table(world) -> None
     ]
     calls += [calls[0] | {"status": "failure"}, calls[1] | {"cache_hit": "True"}]
     (home / "lite.jsonl").write_text("\n".join(map(json.dumps, calls)))
-    options = [
-        "--format",
-        "litellm",
-        "--column",
-        "score=metadata.stars",
-        "--column",
-        "propensity=metadata.p",
-        "--score-range",
-        "1",
-        "5",
-    ]
+    options = (
+        "--format litellm --column score=metadata.stars --column propensity=metadata.p --score-range 1 5"
+    )
+    options = options.split()
     common = ["--pool", "tiny", "--policies", "ridge", "--rho", "500"]
     ours = CliRunner().invoke(command, [*common, "--json", "--log", str(home / "lite.jsonl"), *options])
     table = CliRunner().invoke(command, [*common, "--json", "--log", str(home / "log.csv")])
@@ -186,9 +175,6 @@ def test_the_log_of_another_tool_gives_the_estimates_of_the_table(world) -> None
 def test_refusals_and_mistakes_are_said(world) -> None:
     home, _ = world
     frame = pd.read_csv(home / "log.csv")
-    frame.assign(propensity=1.0).to_csv(home / "certain.csv", index=False)
-    rows = estimates(home / "certain.csv")
-    assert [r["refused"][:24] for r in rows] == ["the log is deterministic"] and rows[0]["value"] is None
     frame.rename(columns={"cost": "price"}).to_csv(home / "no_cost.csv", index=False)
     with pytest.raises(DataError, match="no call has a cost"):
         estimates(home / "no_cost.csv")
@@ -202,13 +188,12 @@ def test_refusals_and_mistakes_are_said(world) -> None:
 def test_the_command(world) -> None:
     home, _ = world
     pd.read_csv(home / "log.csv").assign(propensity=1.0).to_csv(home / "certain.csv", index=False)
-    arguments = ["--pool", "tiny", "--log", str(home / "log.csv"), "--policies", "ridge", "--rho", "500"]
-    result = CliRunner().invoke(command, arguments)
+    arguments = ["--pool", "tiny", "--policies", "ridge", "--rho"]
+    log = ["--log", str(home / "log.csv")]
+    result = CliRunner().invoke(command, [*arguments, "500", *log])
     assert result.exit_code == 0 and "ridge" in result.output and "n_eff" in result.output, result.output
-    estimates_ = json.loads(CliRunner().invoke(command, [*arguments, "--json"]).output)
-    assert {r["estimator"] for r in estimates_} == {"snips", "dr", "switch_dr", "dm"}
-    refused = CliRunner().invoke(
-        command, [*arguments[:2], "--log", str(home / "certain.csv"), *arguments[4:]]
-    )
+    rows = json.loads(CliRunner().invoke(command, [*arguments, "500", *log, "--json"]).output)
+    assert {row["estimator"] for row in rows} == {"snips", "dr", "switch_dr", "dm"}
+    refused = CliRunner().invoke(command, [*arguments, "500", "--log", str(home / "certain.csv")])
     assert refused.exit_code == 1 and "refused: the log is deterministic" in refused.output
-    assert CliRunner().invoke(command, [*arguments[:-1], "many"]).exit_code == 2
+    assert CliRunner().invoke(command, [*arguments, "many", *log]).exit_code == 2

@@ -15,6 +15,8 @@ from benchmarks.study_plan import Plan, Setup, cell_path
 from benchmarks.study_tables import table
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import CabsError, PoolError
+from cabs_core.data.outcomes import load_outcomes, make_splits
+from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay import ReplayProblem, replay
 from cabs_core.evaluation.replay.engine import make_stream
 
@@ -85,9 +87,6 @@ def test_every_script_reads_its_own_options_and_is_listed(module, capsys):
 
 def test_tfidf_never_sees_the_test_prompts(tmp_path, cabs_home, monkeypatch):
     """The study's features are fitted on the train split alone, as those of a pool's chain are."""
-    from cabs_core.data.outcomes import load_outcomes, make_splits
-    from cabs_core.data.pools.find import find_pool
-
     asked = {}
 
     class Enough(Exception):
@@ -138,34 +137,14 @@ def test_an_upgrade_is_a_better_middling_model_that_no_offline_label_knows_of(wo
 def test_conditions_on_the_stream_use_the_clean_problem(work, capsys):
     """Replayed under the condition on the clean problem; the cost of it is clean minus stressed."""
     conditions = ["clean", "drift", "arms_arrive", "arms_disappear", "delayed_rewards"]
-    figures = main(
-        argv=[
-            "--pool",
-            "toy",
-            "--work",
-            str(work),
-            "--protocol",
-            "short",
-            "--split-seeds",
-            "0",
-            "--policies",
-            "best_single",
-            "lin_ts",
-            "--conditions",
-            *conditions,
-        ]
-    )
+    arguments = ["--pool", "toy", "--work", str(work), "--protocol", "short", "--split-seeds", "0"]
+    arguments += ["--policies", "best_single", "lin_ts", "--conditions", *conditions]
+    figures = main(argv=arguments)
     assert not (work / "problems" / "toy" / "drift").exists()
     values = {c: v["lin_ts"]["mean"] for c, v in figures["values"]["toy"].items()}
     assert list(values) == conditions and len(set(values.values())) == 5
-    by_hand = replay(
-        ReplayProblem.load(work / "problems/toy/clean/seed0/test"),
-        "lin_ts",
-        550.0,
-        5,
-        condition="arms_arrive",
-        propensity="sampled",
-    )
+    problem = ReplayProblem.load(work / "problems/toy/clean/seed0/test")
+    by_hand = replay(problem, "lin_ts", 550.0, 5, condition="arms_arrive", propensity="sampled")
     with np.load(cell_path(work, "toy", "arms_arrive", 0, "lin_ts", 550.0)) as cell:
         np.testing.assert_array_equal(cell["utilities"], by_hand.rewards.mean(axis=1))
     costs = {(c["condition"], c["policy"]): c for c in figures["costs"]}
@@ -205,9 +184,8 @@ def test_ranking_is_that_of_the_means(work):
             assert row["tied"] or policy != order[0]
             assert 0.0 <= row["unseen"] <= 0.98
             assert summary["value"] == pytest.approx(means[policy]) and summary["value_se"] > 0
-    assert study_ranking.ranking(plan, work, simple=("stack",), reference="ridge")["cells"] == [], (
-        "no rival, no cell"
-    )
+    without_rival = study_ranking.ranking(plan, work, simple=("stack",), reference="ridge")
+    assert without_rival["cells"] == []
     text = "\n".join(study_ranking.lines(ranks))
     assert "#### clean" in text and "#### corrupted" in text
     assert "| toy, clean | 2 |" in text

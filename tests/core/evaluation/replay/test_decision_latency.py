@@ -41,10 +41,8 @@ def watch(monkeypatch, clock=None):
 def test_every_timed_call_is_one_decide_and_one_update_after_learning(problem, monkeypatch) -> None:
     seen = watch(monkeypatch)
     times = latency.time_decisions(problem, "lin_ucb", 300.0, decisions=25, warmup=5, learned=20)
-    assert [kind for kind, _, _ in seen] == [
-        "decide",
-        "update",
-    ] * 30  # the 20 learned ones ran in replay's loop
+    # the 20 learned ones ran in replay's loop
+    assert [kind for kind, _, _ in seen] == ["decide", "update"] * 30
     assert seen[0][1] == 20 and times.learned == 20
     order = latency.query_order(0, problem.pool, 0, problem.n)
     rows = [int(order[(20 + i) % 90]) for i in range(30)]
@@ -70,12 +68,11 @@ def test_a_decision_is_timed_apart_from_its_update_and_from_warming_up(problem, 
     assert times.decide_cpu_us.tolist() == [14.0] * 4 and times.update_cpu_us.tolist() == [6.0] * 4
 
 
-@pytest.mark.parametrize("policy", ["best_single", "carrot", "lin_ucb_full", "cabs_d_linear", "hier_mix"])
+@pytest.mark.parametrize("policy", ["best_single", "lin_ucb_full", "cabs_d_linear"])
 def test_every_family_is_timed_on_its_online_path(problem, policy) -> None:
     times = latency.time_decisions(problem, policy, 300.0, decisions=120, warmup=2, learned=1000)
-    assert (
-        len(times.decide_us) == 120 and times.learned == 30
-    )  # a third of the problem; queries come round again
+    # a third of the problem; queries come round again
+    assert len(times.decide_us) == 120 and times.learned == 30
 
 
 def test_what_cannot_be_timed_is_refused(problem) -> None:
@@ -92,9 +89,8 @@ def test_files_hold_one_row_a_decision(problem, tmp_path) -> None:
         for p in ("random", "lin_ts")
     ]
     table = pq.read_table(latency.save_times(times, "mine", tmp_path / "decisions.parquet")).to_pandas()
-    assert (
-        len(table) == 12 and set(table["pool"]) == {"mine"} and list(table["decision"][:6]) == list(range(6))
-    )
+    assert len(table) == 12 and set(table["pool"]) == {"mine"}
+    assert list(table["decision"][:6]) == list(range(6))
     assert table[table["policy"] == "lin_ts"]["update_us"].tolist() == times[1].update_us.tolist()
 
 

@@ -92,16 +92,6 @@ def test_series_differ_by_more_than_colour():
     assert len({s.shape for s in styles.values()}) == 8 and {s.shape for s in styles.values()} <= set(SHAPES)
 
 
-def test_choices_and_hidden_series_are_parameters():
-    frame = pd.concat([curve("a", level="low"), curve("a", level="high"), curve("b", level="low")])
-    spec = lines(
-        frame, default_styles(["a", "b"]), x_title="x", y_title="y", shown={"a"}, choices=[("level", "low")]
-    ).to_dict()
-    params = {p["name"]: p["value"] for p in spec["params"]}
-    assert params == {"hidden": ["b"], "narrow": False, "level_chosen": "low"}
-    assert "datum.level == level_chosen" in json.dumps(spec)
-
-
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12), st.floats(0.1, 30))
 def test_names_are_moved_apart_as_little_as_needed(values, gap):
     values = np.sort(values)

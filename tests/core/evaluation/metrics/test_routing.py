@@ -1,32 +1,9 @@
-"""Regimes, routing behaviour."""
+"""Routing behaviour: shares of the arms, switches, latency."""
 
 import numpy as np
 import pytest
 
-from cabs_core.base.catalog.regimes import regime_of
 from cabs_core.evaluation.metrics import routing
-
-
-@pytest.mark.parametrize(
-    ("rho", "name"),
-    [
-        (0, "low"),
-        (300, "low"),
-        (300.5, "medium"),
-        (350, "medium"),
-        (799, "medium"),
-        (800, "high"),
-        (1000, "high"),
-    ],
-)
-def test_regime_borders(rho, name):
-    assert regime_of(rho) == name
-
-
-@pytest.mark.parametrize("rho", [-1, float("nan"), float("inf")])
-def test_regime_of_nonsense(rho):
-    with pytest.raises(ValueError):
-        regime_of(rho)
 
 
 def test_arm_shares_switching_and_effective_arms():
