@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_support import ASK, MODELS, client, figure, log, settle, wait
 
-from cabs_core.data.endpoints.dialects import answer_of
 from cabs_core.router.router import Router
 from cabs_server.breaker import LONGEST, Breaker
 from cabs_server.streams import Events
@@ -81,13 +80,11 @@ def test_what_a_client_is_told_when_all_models_fail(place, write_upstreams, word
             assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
 
 
-@pytest.mark.parametrize("finish", ["error", "network_error", "insufficient_system_resource", "abort"])
-def test_a_stream_whose_last_choice_says_that_it_broke_off_has_failed(finish):
+def test_a_stream_whose_last_choice_says_that_it_broke_off_has_failed():
     events = Events("chat")
-    for choice in ({"delta": {"content": "Par"}, "finish_reason": None}, {"finish_reason": finish}):
+    for choice in ({"delta": {"content": "Par"}, "finish_reason": None}, {"finish_reason": "abort"}):
         events.feed(b"data: " + json.dumps({"id": "c1", "choices": [choice]}).encode() + b"\n\n")
-    assert events.error == f"broke off ({finish})" and events.written == 3
-    assert answer_of({"choices": [{"finish_reason": finish}]}, "chat")[1] == events.error
+    assert events.error == "broke off (abort)" and events.written == 3
 
 
 @pytest.mark.parametrize(
@@ -224,11 +221,11 @@ def test_a_breaker_needs_half_of_the_calls_and_forgets_old_ones():
 def test_a_breaker_never_stays_shut_for_ever(steps):
     now = [0.0]
     b = Breaker(clock=lambda: now[0])
-    for what, seconds in steps:
+    events = {"begin": b.begin, "good": b.succeeded, "released": b.released}
+    events["bad"] = lambda: b.failed("x", 1e9)
+    for event, seconds in steps:
         now[0] += seconds
-        {"begin": b.begin, "good": b.succeeded, "bad": lambda: b.failed("x", 1e9), "released": b.released}[
-            what
-        ]()
+        events[event]()
         assert b.state in ("closed", "open", "half-open")
     now[0] += 2 * LONGEST + 1
     assert b.allows()
@@ -254,8 +251,6 @@ def test_costs_from_clients_are_off(place):
         name = c.post("/v1/chat/completions", json=ASK).headers["x-cabs-decision"]
         settle(c)
         assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": 1e-3}).status_code == 400
-    with client(place, client_costs=True) as c:
-        assert c.post("/v1/feedback", json={"id": name, "score": 1, "cost": 1e-3}).status_code == 200
 
 
 def test_a_cap_stops_spending_and_survives_a_restart(place, write_upstreams):

@@ -18,11 +18,8 @@ from .. import homes
 from ..homes import MINE
 from ..runner import Nonsense, pick
 
-COUNT, QUICK, WHOLE_RUNS = (
-    4,
-    0,
-    True,
-)  # a minute and a half each; tests/e2e/test_dagster_dev.py runs a backfill
+# a minute and a half each; tests/e2e/test_dagster_dev.py runs a backfill
+COUNT, QUICK, WHOLE_RUNS = 4, 0, True
 LIMIT = 1800.0
 PARTITIONS = [f"{MINE}|0000", f"{MINE}|0777"]
 #: what runs beside the backfills: the arguments of each `cabs run`
