@@ -43,13 +43,18 @@ def prompts(count: int, words: int, seed: int = 0) -> list[str]:
     return [" ".join(rng.choice(_WORDS, words)) + f" {i}?" for i in range(count)]
 
 
-def build_wheel(folder: Path) -> None:
-    """Put a wheel of this checkout into `folder`, from a copy: building leaves files behind."""
-    source = folder / "source"
+def copy_sources(folder: Path) -> Path:
+    """Put a copy of what the wheel is built from into `folder`: building leaves files behind."""
     for name in ("cabs_core", "cabs_server", "cabs_dagster", "dbt_like_sql", "assets"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+def build_wheel(folder: Path) -> None:
+    """Put a wheel of this checkout into `folder`."""
+    source = copy_sources(folder / "source")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps"]
     subprocess.run([*pip, "-w", str(folder), str(source)], check=True)
 

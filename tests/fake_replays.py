@@ -194,7 +194,7 @@ def write_estimates(artifacts, pool: str) -> None:
         "assumed": False,
         "anytime": False,
     }
-    found = {
+    estimate = {
         "value": 0.5,
         "low": 0.4,
         "high": 0.6,
@@ -207,7 +207,7 @@ def write_estimates(artifacts, pool: str) -> None:
     rows = [
         {
             **facts,
-            **found,
+            **estimate,
             "policy": "hier_mix",
             "outcome": "utility",
             "estimator": "dr",
@@ -217,7 +217,7 @@ def write_estimates(artifacts, pool: str) -> None:
         },
         {
             **facts,
-            **dict.fromkeys(found),
+            **dict.fromkeys(estimate),
             "policy": "lin_ucb",
             "outcome": None,
             "estimator": None,

@@ -47,8 +47,8 @@ class HubServer:
                 self.answer(body=True)
 
             def answer(self, body: bool) -> None:
-                wanted = self.headers.get("Range")
-                state.requests.append((self.command, self.path, wanted))
+                span = self.headers.get("Range")
+                state.requests.append((self.command, self.path, span))
                 state.tokens.add(self.headers.get("Authorization"))
                 if state.refuse:
                     self.plain(state.refuse.pop(0), {"Retry-After": "0"})
@@ -65,8 +65,8 @@ class HubServer:
                     self.plain(404, {"X-Error-Code": state.missing_code})
                     return
                 start = 0
-                if wanted and not state.ignore_ranges:
-                    start = int(wanted.removeprefix("bytes=").split("-")[0])
+                if span and not state.ignore_ranges:
+                    start = int(span.removeprefix("bytes=").split("-")[0])
                     if start >= len(content):
                         self.plain(416, {"Content-Range": f"bytes */{len(content)}"})
                         return
@@ -118,7 +118,7 @@ class HubServer:
 
     def gets(self) -> list[tuple[str, str | None]]:
         """Path and Range of the GET requests so far."""
-        return [(path, wanted) for method, path, wanted in self.state.requests if method == "GET"]
+        return [(path, span) for method, path, span in self.state.requests if method == "GET"]
 
     def stop(self) -> None:
         self._server.shutdown()

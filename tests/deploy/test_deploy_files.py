@@ -22,6 +22,7 @@ from tests_support import output_of, started
 from benchmarks.speed.servers import free_port
 from cabs_core.router.bundle import read_manifest
 from cabs_dagster.instance import template
+from cabs_server.main import main
 from cabs_server.metrics import HELP
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +40,8 @@ def instructions(dockerfile: Path) -> list[tuple[str, str]]:
 def words_of(dockerfile: Path, name: str) -> list[str]:
     """The words of the last ENTRYPOINT, CMD or HEALTHCHECK's CMD."""
     rest = [rest for word, rest in instructions(dockerfile) if word == name][-1]
-    found: list[str] = json.loads(rest[rest.index("[") :])
-    return found
+    words: list[str] = json.loads(rest[rest.index("[") :])
+    return words
 
 
 def documents() -> list[dict[str, Any]]:
@@ -53,10 +54,10 @@ def documents() -> list[dict[str, Any]]:
 )
 def test_the_router_manifest_fits_the_schema(kind: str) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="needs the extra dev").validate
-    (found,) = [d for d in documents() if d["kind"] == kind]
-    validate(found, "1.31", strict=True)
+    (manifest,) = [d for d in documents() if d["kind"] == kind]
+    validate(manifest, "1.31", strict=True)
     with pytest.raises(Exception, match="typo"):
-        validate(found | {"spec": found["spec"] | {"typo": 1}}, "1.31", strict=True)
+        validate(manifest | {"spec": manifest["spec"] | {"typo": 1}}, "1.31", strict=True)
 
 
 def test_the_router_is_not_root_and_its_secrets_are_references() -> None:
@@ -101,11 +102,11 @@ def test_files_of_other_tools_fit_their_schemas(schema: str, pattern: str) -> No
     assert paths
     for path in paths:
         read = yaml.safe_load(path.read_text("utf-8"))
-        found = {
+        content = {
             "on" if k is True else k: v for k, v in read.items()
         }  # YAML 1.1 takes `on` for a truth value
-        assert [e.message for e in validator.iter_errors(found)] == [], path.name
-        assert list(validator.iter_errors(found | {"typo": 1})), path.name
+        assert [e.message for e in validator.iter_errors(content)] == [], path.name
+        assert list(validator.iter_errors(content | {"typo": 1})), path.name
 
 
 def _fields(required: str = "", **fields: Any) -> dict[str, Any]:
@@ -177,9 +178,9 @@ def test_the_values_of_the_chart_make_a_pod_that_fits_the_schema() -> None:
     (code,) = values["dagster-user-deployments"]["deployments"]
     concurrency = values["concurrency"]
     # and they say what the instance's own template says
-    own = yaml.safe_load(template("postgres"))
-    assert concurrency["pools"]["granularity"] == own["concurrency"]["pools"]["granularity"] == "op"
-    assert values["dagsterDaemon"]["runRetries"]["maxRetries"] == own["run_retries"]["max_retries"]
+    instance = yaml.safe_load(template("postgres"))
+    assert concurrency["pools"]["granularity"] == instance["concurrency"]["pools"]["granularity"] == "op"
+    assert values["dagsterDaemon"]["runRetries"]["maxRetries"] == instance["run_retries"]["max_retries"]
     container = {
         "name": code["name"],
         "image": "{repository}:{tag}".format(**code["image"]),
@@ -231,56 +232,52 @@ def test_the_dashboard_asks_for_figures_that_a_router_has() -> None:
 def wait_for(command: list[str], process: subprocess.Popen[bytes], folder: Path) -> None:
     end = time.monotonic() + 120
     while subprocess.run(command, capture_output=True).returncode != 0:
-        assert process.poll() is None and time.monotonic() < end, (folder / "said.txt").read_text()[-3000:]
+        assert process.poll() is None and time.monotonic() < end, (folder / "output.txt").read_text()[-3000:]
         time.sleep(0.5)
 
 
 @pytest.mark.e2e
-def test_the_routers_command_and_health_check(ran: Path, tmp_path: Path) -> None:
-    """The image's own words, with its folders and port changed for this machine's."""
-    output_of("export", "tiny", "--policy", "ridge", "--out", str(tmp_path / "router"))
-    dockerfile, port = DEPLOY / "router" / "Dockerfile", str(free_port())
-    changed = {
-        "/srv/router": str(tmp_path / "router"),
-        "/data/router.events.sqlite": str(tmp_path / "log.sqlite"),
-        "8080": port,
-    }
-    start = [changed.get(w, w) for w in words_of(dockerfile, "ENTRYPOINT") + words_of(dockerfile, "CMD")]
-    assert start[0] == "cabs-router" and start[start.index("--host") + 1] == "0.0.0.0"
-    start[start.index("--host") + 1] = "127.0.0.1"  # a test listens on this machine alone
-    health = words_of(dockerfile, "HEALTHCHECK")
-    health = [sys.executable, *(w.replace("8080", port) for w in health[1:])]
-    program = [sys.executable, "-c", "from cabs_server.main import main; main()", *start[1:]]
-    settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
-    settings |= {"PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
-    settings |= {"CABS_SERVER_KEYS": "team=12345678", "CABS_HOME": str(tmp_path / "home")}
-    with started(program, tmp_path / "said.txt", settings) as server:
-        wait_for(health, server, tmp_path)
-    # the pod's: its arguments, its probes and what Prometheus asks, none of which brings a key
+def test_the_command_of_the_image_and_of_the_pod(ran: Path, tmp_path: Path) -> None:
+    """Their own words, with folders and ports changed for this machine's: what the image does by itself is
+    read, the pod is started, with its probes and what Prometheus asks, none of which brings a key."""
+    bundle, dockerfile = tmp_path / "router", DEPLOY / "router" / "Dockerfile"
+    output_of("export", "tiny", "--policy", "ridge", "--out", str(bundle))
     pod = next(d for d in documents() if d["kind"] == "Deployment")["spec"]["template"]
     (container,) = pod["spec"]["containers"]
-    nowhere = {"url": "http://127.0.0.1:9/v1", "free": True}
-    models = dict.fromkeys(read_manifest(tmp_path / "router").names, nowhere)
-    (tmp_path / "upstreams.yaml").write_text(json.dumps({"models": models}))
     ports = {p["name"]: str(free_port()) for p in container["ports"]}
-    changed |= {
+    changed = {
+        "/srv/router": str(bundle),
+        "/data/router.events.sqlite": str(tmp_path / "log.sqlite"),
         "/etc/cabs/upstreams.yaml": str(tmp_path / "upstreams.yaml"),
         "0.0.0.0:9090": f"127.0.0.1:{ports['metrics']}",
+        "0.0.0.0": "127.0.0.1",  # a test listens on this machine alone
+        "8080": ports["http"],
     }
-    entry = ["127.0.0.1" if w == "0.0.0.0" else w for w in words_of(dockerfile, "ENTRYPOINT")]
-    port, changed["8080"] = ports["http"], ports["http"]
-    program = [*program[:3], *(changed.get(w, w) for w in [*entry[1:], *container["args"]])]
-    settings |= {"CABS_SERVER_ADMIN_KEYS": "boss=87654321", "CABS_LOG": str(tmp_path / "log.sqlite")}
+    name, command, *start = words_of(dockerfile, "ENTRYPOINT")
+    assert (name, command) == ("cabs-router", "serve") and start[start.index("--host") + 1] == "0.0.0.0"
+    start = [changed.get(w, w) for w in start]
+    rest = [changed.get(w, w) for w in words_of(dockerfile, "CMD")]
+    main.commands["serve"].make_context("serve", [*start, *rest])
+    nowhere = {"url": "http://127.0.0.1:9/v1", "free": True}
+    models = dict.fromkeys(read_manifest(bundle).names, nowhere)
+    (tmp_path / "upstreams.yaml").write_text(json.dumps({"models": models}))
+    program = [sys.executable, "-c", "from cabs_server.main import main; main()", "serve", *start]
+    program += [changed.get(w, w) for w in container["args"]]
+    settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
+    settings |= {
+        "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT)),
+        "CABS_HOME": str(tmp_path / "home"),
+        "CABS_SERVER_KEYS": "team=12345678",
+        "CABS_SERVER_ADMIN_KEYS": "boss=87654321",
+        "CABS_LOG": str(tmp_path / "log.sqlite"),
+    }
     assert {item["name"] for item in container["env"]} <= set(settings)
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "readiness", "liveness")]
     notes = pod["metadata"]["annotations"]
     assert notes["prometheus.io/port"] == "9090" and probes[1]["path"] == "/readyz"
-    with started(program, tmp_path / "said.txt", settings) as server:
-        wait_for(
-            [sys.executable, *(w.replace("8080", port) for w in words_of(dockerfile, "HEALTHCHECK")[1:])],
-            server,
-            tmp_path,
-        )
+    health = [w.replace("8080", ports["http"]) for w in words_of(dockerfile, "HEALTHCHECK")[1:]]
+    with started(program, tmp_path / "output.txt", settings) as server:
+        wait_for([sys.executable, *health], server, tmp_path)
         for probe in probes:
             with urllib.request.urlopen(f"http://127.0.0.1:{ports[probe['port']]}{probe['path']}") as answer:
                 assert answer.status == 200
@@ -290,7 +287,8 @@ def test_the_routers_command_and_health_check(ran: Path, tmp_path: Path) -> None
             assert b"cabs_bundle" in answer.read()
         for key, status in (("", 401), ("12345678", 403)):
             request = urllib.request.Request(
-                f"http://127.0.0.1:{port}/metrics", headers={"authorization": f"Bearer {key}"} if key else {}
+                f"http://127.0.0.1:{ports['http']}/metrics",
+                headers={"authorization": f"Bearer {key}"} if key else {},
             )
             with pytest.raises(urllib.error.HTTPError, match=str(status)):
                 urllib.request.urlopen(request)

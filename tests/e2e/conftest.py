@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 from e2e_support import cabs, drop_pool
+from fresh_environments import call
+from small_router import artifacts as artifacts
+from small_router import make_bundle as make_bundle
+from small_router import pool as pool
 from tests_support import made_once
+
+from benchmarks.serving_install import copy_sources
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +36,18 @@ def finished(_finished: Path, tmp_path: Path) -> Path:
 def finished_once(_finished: Path) -> Path:
     """The same, for tests that only read it."""
     return _finished
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`source`, a copy of what the wheel is built from, and `dist`, where sdist and wheel are, built as
+    `make dist` does: what the sdist lacks the wheel lacks, too.
+    """
+    pytest.importorskip("build", reason="needs the extra dev")
+
+    def build(folder: Path) -> None:
+        copy_sources(folder / "source")
+        words = ("-m", "build", "--no-isolation", "--outdir", folder / "dist", folder / "source")
+        call(sys.executable, *words, cwd=folder)
+
+    return made_once(tmp_path_factory, "built", build)

@@ -14,6 +14,7 @@ from typing import Any
 from probes import homes
 
 from benchmarks.backfill import DevServer
+from benchmarks.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,9 +137,15 @@ def cabs(home: Path, *arguments: str, expect: int = 0, **more: str) -> str:
         text=True,
         timeout=600 * patience(),
     )
-    text = done.stdout + done.stderr
-    assert done.returncode == expect, text
-    return text
+    output = done.stdout + done.stderr
+    assert done.returncode == expect, output
+    return output
+
+
+def of_database(server: Postgres) -> dict[str, str]:
+    """The environment variables by which an instance finds a PostgreSQL server."""
+    names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "DB"}
+    return {f"CABS_PG_{names[key]}": value for key, value in server.settings.items()}
 
 
 def drop_pool(home: Path, name: str) -> Path:

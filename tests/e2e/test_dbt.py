@@ -73,12 +73,12 @@ def test_its_tables_are_those_of_the_runner_row_for_row(homes):
 def test_an_empty_home_has_every_table_and_no_rows(homes):
     _, empty = homes
     with duckdb.connect(str(empty / "dbt.duckdb"), read_only=True) as connection:
-        found = {
+        tables = {
             name: connection.sql(f"FROM {name}").fetchall()
             for (name,) in connection.sql("SHOW TABLES").fetchall()
         }
-    assert {name for name, rows in found.items() if rows} == {"policies", "published"} & found.keys()
-    assert {model.name for model in list_models() if model.materialized == "table"} <= found.keys()
+    assert {name for name, rows in tables.items() if rows} == {"policies", "published"} & tables.keys()
+    assert {model.name for model in list_models() if model.materialized == "table"} <= tables.keys()
 
 
 def test_it_runs_the_same_tests(homes):

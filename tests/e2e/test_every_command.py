@@ -13,13 +13,11 @@ import click
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests_support import TINY, home_with
 
 from benchmarks.speed.servers import free_port, start_stand_in, wait_for
 from cabs_dagster.cli import main
 from cabs_server.main import main as router_main
 
-POOL = TINY.replace("[random, best_single, lin_ucb]", "[random, best_single, ridge, lin_ucb]")
 COLLECT = {
     "name": "asked",
     "source": {"kind": "collect", "path": "prompts.csv", "columns": {"task": "kind"}},
@@ -107,40 +105,29 @@ def test_no_command_is_left_out() -> None:
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_every_command_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_ends_well(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     provider, port = start_stand_in()
     stand_in = [sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)]
     subprocess.run([*stand_in, "--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"], check=True)
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))
-    (tmp_path / "home").mkdir()
     failed, decision = {}, ""
     try:
-        with home_with(POOL, tmp_path / "home"):
-            for words in COMMANDS:
-                done = CliRunner().invoke(main, [decision if w == "@D" else w for w in words.split()])
-                code, said = next((v for k, v in NOTHING.items() if words.startswith(k)), (0, ""))
-                if done.exit_code != code or said not in done.output:
-                    failed[words] = f"{done.exit_code} {done.output[-500:]} {done.exception!r}"
-                elif words.startswith("route "):
-                    decision = json.loads(done.stdout)["id"]
-            own = free_port()
-            server = subprocess.Popen(
-                [
-                    str(Path(sys.executable).with_name("cabs")),
-                    "serve",
-                    "--router",
-                    "router",
-                    "--port",
-                    str(own),
-                ]
-            )
-            try:
-                wait_for(own)
-                assert urllib.request.urlopen(f"http://127.0.0.1:{own}/healthz", timeout=30).status == 200
-            finally:
-                server.terminate()
-                server.wait()
+        for words in COMMANDS:
+            done = CliRunner().invoke(main, [decision if w == "@D" else w for w in words.split()])
+            code, text = next((v for k, v in NOTHING.items() if words.startswith(k)), (0, ""))
+            if done.exit_code != code or text not in done.output:
+                failed[words] = f"{done.exit_code} {done.output[-500:]} {done.exception!r}"
+            elif words.startswith("route "):
+                decision = json.loads(done.stdout)["id"]
+        port, cabs = free_port(), str(Path(sys.executable).with_name("cabs"))
+        server = subprocess.Popen([cabs, "serve", "--router", "router", "--port", str(port)])
+        try:
+            wait_for(port)
+            assert urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=30).status == 200
+        finally:
+            server.terminate()
+            server.wait()
     finally:
         provider.terminate()
         provider.wait()

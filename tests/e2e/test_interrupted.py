@@ -19,10 +19,8 @@ SAID = "interrupted; run again to go on"
 
 def worker(home: Path) -> int | None:
     """Process id of the `cabs run` of this CABS_HOME, below shells."""
-    found = [
-        pid for pid, line in processes(home).items() if "cabs_dagster.cli" in line and "sh -c" not in line
-    ]
-    return min(found, default=None)
+    ids = [pid for pid, line in processes(home).items() if "cabs_dagster.cli" in line and "sh -c" not in line]
+    return min(ids, default=None)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +71,6 @@ def test_a_signal_ends_it_and_the_next_run_goes_on(shell, number, code, executor
     assert (finished / "artifacts" / "outcomes" / "more" / "provenance.json").is_file() and first.is_dir()
     if number == signal.SIGTERM or not shell.startswith("exec"):  # they end as Ctrl-C does
         return
-    said = cabs(finished, "run", "--pool", "more", "--rho", "777", "--policies", "random", "--no-report")
-    assert "outcomes of pool more: made" not in said, "what was finished is used again"
-    assert "had been killed" not in said, "the interrupted run was marked by itself"
+    resumed = cabs(finished, "run", "--pool", "more", "--rho", "777", "--policies", "random", "--no-report")
+    assert "outcomes of pool more: made" not in resumed, "what was finished is used again"
+    assert "had been killed" not in resumed, "the interrupted run was marked by itself"

@@ -23,8 +23,8 @@ _SLOTS = """{ instance { concurrencyLimit(concurrencyKey: "gpu") { claimedSlots 
 
 def slots(dev: Dev) -> set[str]:
     """Ids of the runs that hold a slot of pool gpu."""
-    found = dev.query(_SLOTS)["instance"]["concurrencyLimit"]["claimedSlots"]
-    return {slot["runId"] for slot in found}
+    claimed = dev.query(_SLOTS)["instance"]["concurrencyLimit"]["claimedSlots"]
+    return {slot["runId"] for slot in claimed}
 
 
 def wait_for_the_end(home: Path, dev: Dev) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import requests
 import yaml
 from e2e_support import wait_for
 
+from benchmarks.serving_install import copy_sources
 from benchmarks.speed.servers import free_port, start_stand_in
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.events.log import EventLog
@@ -34,23 +34,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 def block(language: str) -> str:
     """The only block of the section in a language."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", SECTION, re.DOTALL)
-    return found
-
-
-def checkout(folder: Path) -> Path:
-    """A copy of what makes the wheel: building leaves files behind."""
-    for name in ("cabs_core", "cabs_server", "cabs_dagster", "dbt_like_sql", "assets"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    return folder
+    (text,) = re.findall(rf"```{language}\n(.*?)```", SECTION, re.DOTALL)
+    return text
 
 
 def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only ports and the providers' addresses differ."""
     monkeypatch.setenv("CABS_HOME", str(tmp_path / "home"))
-    place = checkout(tmp_path / "checkout")
+    place = copy_sources(tmp_path / "checkout")
     upstreams = re.search(r"cat > upstreams.yaml <<'YAML'\n(.*?)YAML", PAGE, re.DOTALL)
     assert upstreams is not None
     models = Upstreams.model_validate(yaml.safe_load(upstreams[1])).models
@@ -84,7 +75,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     script = f"export LITELLM_MASTER_KEY{start}".replace(
         "proxy/bin/litellm", "echo $LITELLM_MASTER_KEY > key\nexec proxy/bin/litellm"
     )
-    with open(place / "said.txt", "w") as out:
+    with open(place / "output.txt", "w") as out:
         proxy = subprocess.Popen(
             ["bash", "-ec", script.replace("4000", str(port))],
             cwd=place,
@@ -98,7 +89,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     try:
 
         def lives() -> bool:
-            assert proxy.poll() is None, (place / "said.txt").read_text()[-3000:]
+            assert proxy.poll() is None, (place / "output.txt").read_text()[-3000:]
             with contextlib.suppress(requests.RequestException):
                 return requests.get(f"{url}/health/liveliness", timeout=5).status_code == 200
             return False
@@ -116,11 +107,10 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert {a.status_code for a in answers} == {200}, [a.text for a in answers]
         name = answers[0].headers["x-cabs-decision"]
         call = {"call_id": answers[1].headers["x-litellm-call-id"], "score": 0.5}
-        for said in ({"id": name, "score": 1.0}, call):
-            found = requests.post(
-                f"{url}/cabs/feedback", json=said, headers=headers, timeout=600
-            )  # the first one compiles
-            assert found.json() == {"result": "recorded"}, found.text
+        for score in ({"id": name, "score": 1.0}, call):
+            # the first one compiles
+            answer = requests.post(f"{url}/cabs/feedback", json=score, headers=headers, timeout=600)
+            assert answer.json() == {"result": "recorded"}, answer.text
         stranger = requests.post(
             f"{url}/cabs/feedback", json=call, headers={"authorization": "Bearer sk-wrong"}, timeout=60
         )

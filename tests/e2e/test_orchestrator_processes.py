@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from e2e_support import BACKFILL, ROOT, drop_pool, environment, patience, wait_for
+from e2e_support import BACKFILL, ROOT, drop_pool, environment, of_database, patience, wait_for
 from fresh_environments import call, environment_of_its_own, install
 from tests_support import started
 
 from benchmarks.postgres import Postgres, program
-from benchmarks.serving_install import build_wheel
 from benchmarks.speed.servers import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -33,13 +32,11 @@ LOCATIONS = "{ repositoriesOrError { ... on RepositoryConnection { nodes { name 
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`bin` of a fresh environment with the wheel and Dagster's commands."""
     folder = tmp_path_factory.mktemp("image")
-    (folder / "dist").mkdir()
-    build_wheel(folder / "dist")
     python = environment_of_its_own(folder / "venv")
-    install(python, *(folder / "dist").glob("*.whl"), cwd=folder)
+    install(python, *(built / "dist").glob("*.whl"), cwd=folder)
     for name in ("dagster", "dagster-webserver", "dagster-daemon"):
         python.with_name(name).write_text(SCRIPT.format(python=python, name=name))
         python.with_name(name).chmod(0o755)
@@ -49,8 +46,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_dockerfile(name: str) -> list[str]:
     """The words of the image's CMD."""
     lines = (DEPLOY / name / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    found: list[str] = json.loads([line for line in lines if line.startswith("CMD ")][-1][4:])
-    return found
+    words: list[str] = json.loads([line for line in lines if line.startswith("CMD ")][-1][4:])
+    return words
 
 
 def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: Path) -> None:
@@ -76,11 +73,11 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
     with ExitStack() as stack:
         store = stack.enter_context(store_of())
         server = stack.enter_context(Postgres(seconds=120 * patience()))
-        names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "DB"}
-        values = {f"CABS_PG_{names[k]}": v for k, v in server.settings.items()} | store.settings
-        said: dict[str, str] = SERVICES["code"]["environment"]
-        assert {k for k in said if k.startswith("CABS_PG")} == {k for k in values if k.startswith("CABS_PG")}
-        settings = environment(data, **{**said, **values})  # the file's own, this machine's addresses
+        database = of_database(server)
+        printed: dict[str, str] = SERVICES["code"]["environment"]
+        assert {k for k in printed if k.startswith("CABS_PG")} == set(database)
+        # the file's own, this machine's addresses
+        settings = environment(data, **{**printed, **database, **store.settings})
         settings.pop("PYTHONPATH")
 
         store.client.delete_bucket(Bucket="cabs")  # compose makes it
@@ -103,10 +100,10 @@ def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: P
 
         def ask(text: str, **variables: Any) -> dict[str, Any]:
             body = {"query": text, "variables": variables}
-            found: dict[str, Any] = requests.post(
+            answer: dict[str, Any] = requests.post(
                 f"http://127.0.0.1:{web}/graphql", json=body, timeout=120
             ).json()
-            return found["data"]
+            return answer["data"]
 
         def loaded() -> bool:
             with suppress(requests.RequestException):

@@ -60,8 +60,8 @@ def follow(page: str, folder: Path) -> str:
 
 def artifact(folder: Path, name: str) -> dict[str, Any]:
     """A JSON file of the folder's artifacts."""
-    found: dict[str, Any] = json.loads((folder / ".cabs/artifacts" / name).read_text())
-    return found
+    content: dict[str, Any] = json.loads((folder / ".cabs/artifacts" / name).read_text())
+    return content
 
 
 def test_deploy(tmp_path: Path) -> None:

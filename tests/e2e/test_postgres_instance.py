@@ -8,7 +8,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from e2e_support import drop_pool, patience
+from e2e_support import drop_pool, of_database, patience
 
 from benchmarks.postgres import Postgres, program
 from cabs_core.base.errors import CabsError
@@ -29,8 +29,7 @@ def server() -> Iterator[dict[str, str]]:
     if program("initdb") is None:
         pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")
     with Postgres(seconds=120 * patience()) as made:
-        names = {"host": "HOST", "port": "PORT", "user": "USER", "password": "PASSWORD", "dbname": "DB"}
-        yield {f"CABS_PG_{names[k]}": v for k, v in made.settings.items()}
+        yield of_database(made)
 
 
 @pytest.fixture

@@ -5,21 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from e2e_support import patience
-from small_router import POOL, make_artifacts
 from tests_support import event_row
 
 from benchmarks.postgres import PASSWORD, Postgres, program
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.retention import compact, retract
-from cabs_core.data.pool_files import ModelPool
-from cabs_core.router.build import build_bundle
 from cabs_core.router.doctor import examine
 from cabs_core.router.router import Router
 
@@ -36,16 +33,6 @@ def server() -> Iterator[Postgres]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory) -> Path:
-    """A router of the small pool of the router's own tests."""
-    place = tmp_path_factory.mktemp("bundle")
-    pool = ModelPool.model_validate(POOL)
-    made = make_artifacts(place / "artifacts", pool)
-    build_bundle(place / "router", pool, made, policy="hier_mix", rho=300.0, epsilon=0.1)
-    return place / "router"
-
-
 def row(name: str) -> dict:
     arms = {"pmf": np.array([0.25, 0.75]), "target": np.eye(2)[1], "available": np.array([True, False])}
     text = {"embedding": np.array([0.1, 0.2], dtype=np.float32), "call_id": f"call {name}"}
@@ -56,14 +43,14 @@ def story(log: EventLog) -> list:
     """What a log answers to the same events."""
     log.add_decisions([row("one"), row("two") | {"q": 0.5, "marked": 1}])
     log.finish("one", status="answered", cost=1e-3, response_id="r1")
-    said = [
+    answers = [
         log.add_reward("one", 1.0, 1e-3, "user", "k1"),
         log.add_reward("one", 1.0, 1e-3, "user", "k1"),
         log.add_reward("one", 0.0, 1e-3, "user", "k1"),
         log.add_reward("one", 0.5, 1e-3, "judge", "k2"),
     ]
     made = log.decision(response_id="r1")
-    said += [
+    answers += [
         made.id,
         made.pmf.tolist(),
         made.available.tolist(),
@@ -71,8 +58,8 @@ def story(log: EventLog) -> list:
         made.cost,
         made.status,
     ]
-    said += [(r.decision_id, r.score, r.source, r.teaches) for r in log.rewards()]
-    said += [
+    answers += [(r.decision_id, r.score, r.source, r.teaches) for r in log.rewards()]
+    answers += [
         log.played(0, ["b"])[1],
         log.played(0, ["other"])[1],
         log.counts(),
@@ -86,11 +73,17 @@ def story(log: EventLog) -> list:
         log.lessons(0, 10, ["b"])[1:],
     ]
     log.add_decisions([row("one") | {"id": "turn", "kept": "one", "session": "s"}])
-    said += [log.decision(session="s").kept, log.played(0, ["b"]), len(list(log.outcomes("b")))]
-    said += [len(retract(log, "one", source="user")), [r.teaches for r in log.rewards()], log.revision]
-    said += [compact(log, 2.0), log.played(0, ["b"]), log.counts(), log.bundles(), log.calls_since("b", 0.0)]
-    said += [log.take_lease("a", 60.0), log.take_lease("b", 60.0), log.lease()[0]]
-    return said
+    answers += [log.decision(session="s").kept, log.played(0, ["b"]), len(list(log.outcomes("b")))]
+    answers += [len(retract(log, "one", source="user")), [r.teaches for r in log.rewards()], log.revision]
+    answers += [
+        compact(log, 2.0),
+        log.played(0, ["b"]),
+        log.counts(),
+        log.bundles(),
+        log.calls_since("b", 0.0),
+    ]
+    answers += [log.take_lease("a", 60.0), log.take_lease("b", 60.0), log.lease()[0]]
+    return answers
 
 
 def test_as_in_sqlite_and_in_order_with_several_writers(server: Postgres) -> None:
@@ -129,11 +122,11 @@ def messages(call) -> str:
     with pytest.raises(RouterError) as caught:
         call()
     error: BaseException | None = caught.value
-    found = []
+    parts = []
     while error is not None:
-        found.append(repr(error))
+        parts.append(repr(error))
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return " ".join(found)
+    return " ".join(parts)
 
 
 @pytest.mark.parametrize(
@@ -145,29 +138,30 @@ def messages(call) -> str:
     ],
 )
 def test_no_error_shows_where_the_database_is(url: str) -> None:
-    said = messages(lambda: EventLog(url))
+    text = messages(lambda: EventLog(url))
     assert (
-        "pass" not in said.replace("password@host", "").replace("the password", "")
-        and "127.0.0.1" not in said
+        "pass" not in text.replace("password@host", "").replace("the password", "")
+        and "127.0.0.1" not in text
     )
 
 
 def test_a_router_serves_from_postgres_and_survives_its_restart(
-    server: Postgres, bundle: Path, caplog
+    server: Postgres, make_bundle: Callable[..., Path], caplog
 ) -> None:
+    bundle = make_bundle("hier_mix", epsilon=0.1)
     router = Router.load(bundle, log=server.url)
     made = [router.route(f"What is {i} times {i + 1}?", call_id=f"c{i}") for i in range(5)]
     router.finish(made[0].id, cost=1e-4, response_id="r0", latency=0.1)
     assert router.feedback(made[0].id, score=1.0) == "recorded"
-    said = messages(lambda: router.feedback("nobody", score=1.0))
-    assert PASSWORD not in said and "postgresql" not in said and str(server.port) not in said
+    message = messages(lambda: router.feedback("nobody", score=1.0))
+    assert PASSWORD not in message and "postgresql" not in message and str(server.port) not in message
 
     for mode in ("fast", "immediate"):
         server.stop(mode)
         begin = time.monotonic()
         for _ in range(3):
-            said = messages(lambda: router.route("while the database is away"))
-            assert "LogError" in said and "only-for" not in said and str(server.port) not in said
+            message = messages(lambda: router.route("while the database is away"))
+            assert "LogError" in message and "only-for" not in message and str(server.port) not in message
         assert time.monotonic() - begin < 2.0 * patience()  # callers are not held up
         server.start()
         time.sleep(0.3)
@@ -176,8 +170,8 @@ def test_a_router_serves_from_postgres_and_survives_its_restart(
         assert router.log.decision(id=again.id).arm == again.model
         server.restart(mode)  # connections that were cut while nobody asked: not one call fails
         assert router.route("at once") and router.follow() == 0
-    found = examine(bundle, server.url)
-    assert found["decisions"] == 9 and found["rewards"] == 3 and found["log"] == "the PostgreSQL log"
+    report = examine(bundle, server.url)
+    assert report["decisions"] == 9 and report["rewards"] == 3 and report["log"] == "the PostgreSQL log"
     assert router.retract(made[0].id) == 1 and router.learner.learnt == 2
     text = "odd \x00 \ud800 text"
     odd = Router.load(bundle, log=server.url, keep_prompts=True)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,6 +16,8 @@ from e2e_support import ROOT
 from fresh_environments import call, empty_environment, environment_of_its_own, install
 from packaging.specifiers import SpecifierSet
 
+from benchmarks.serving_install import copy_sources
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -27,31 +28,15 @@ PACKAGES = {name: name for name in ("cabs_core", "cabs_server", "cabs_dagster", 
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the wheel is built from: building leaves files behind."""
-    for needed in ("pip", "setuptools", "build", "twine"):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed in this environment")
-    folder = tmp_path_factory.mktemp("source")
-    for name in PACKAGES:
-        caches = shutil.ignore_patterns("__pycache__", "*.pyc", "*.nb?")
-        shutil.copytree(ROOT / name, folder / name, ignore=caches)
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sdist as `make dist` builds it: what the sdist lacks the wheel lacks, too."""
-    folder = tmp_path_factory.mktemp("dist")
-    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source, cwd=folder.parent)
-    [wheel], [sdist] = folder.glob("*.whl"), folder.glob("*.tar.gz")
-    call(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=folder.parent)
+def wheel(built: Path) -> Path:
+    """The wheel."""
+    [wheel] = (built / "dist").glob("*.whl")
     return wheel
 
 
-def test_it_holds_every_file_and_runs_without_a_checkout(source: Path, wheel: Path, tmp_path: Path) -> None:
+def test_it_holds_every_file_and_runs_without_a_checkout(built: Path, wheel: Path, tmp_path: Path) -> None:
+    call(sys.executable, "-m", "twine", "check", "--strict", *(built / "dist").iterdir(), cwd=tmp_path)
+    source = built / "source"
     expected = {
         f"{PACKAGES[name]}/{path.relative_to(source / name).as_posix()}"
         for name in PACKAGES
@@ -66,17 +51,17 @@ def test_it_holds_every_file_and_runs_without_a_checkout(source: Path, wheel: Pa
     outside = tmp_path / "outside"
     outside.mkdir()
     words = ("run", "--pool", "demo", "--rho", "300", "--policies", "random,lin_ucb")
-    said = call(program.with_name("cabs"), *words, cwd=outside)
-    assert "3 runs in" in said and str(tmp_path / "venv") in said.splitlines()[0]
+    output = call(program.with_name("cabs"), *words, cwd=outside)
+    assert "3 runs in" in output and str(tmp_path / "venv") in output.splitlines()[0]
     assert (outside / "home" / "artifacts" / "reports" / "demo" / "index.html").is_file()
 
 
-def test_an_editable_install_reads_the_folder_assets(source: Path, tmp_path: Path) -> None:
-    program = environment_of_its_own(tmp_path / "venv")
+def test_an_editable_install_reads_the_folder_assets(tmp_path: Path) -> None:
+    source, program = copy_sources(tmp_path / "source"), environment_of_its_own(tmp_path / "venv")
     install(program, "-e", source, cwd=tmp_path)
     code = "import cabs_assets, cabs_dagster.definitions as d; print(cabs_assets.__file__, d.__file__)"
-    found = call(program, "-c", code, cwd=tmp_path).split()
-    assert found == [str(source / "assets" / "__init__.py"), str(source / "cabs_dagster" / "definitions.py")]
+    places = call(program, "-c", code, cwd=tmp_path).split()
+    assert places == [str(source / "assets" / "__init__.py"), str(source / "cabs_dagster" / "definitions.py")]
 
 
 def other_interpreters() -> list[Path]:
@@ -84,7 +69,7 @@ def other_interpreters() -> list[Path]:
     declared = SpecifierSet(PROJECT["requires-python"])
     versions = [f"3.{minor}" for minor in range(30) if f"3.{minor}.0" in declared]
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv", "versions")
-    found = {}
+    interpreters = {}
     for version in versions:
         for path in (shutil.which(f"python{version}"), *pyenv.glob(f"{version}.*/bin/python")):
             asked = path and subprocess.run(
@@ -93,9 +78,9 @@ def other_interpreters() -> list[Path]:
                 text=True,
             )
             if path and asked and asked.stdout.strip() == version:  # a shim of pyenv may stand for nothing
-                found[version] = Path(path)
-    found.pop("{}.{}".format(*sys.version_info), None)
-    return list(found.values())
+                interpreters[version] = Path(path)
+    interpreters.pop("{}.{}".format(*sys.version_info), None)
+    return list(interpreters.values())
 
 
 def test_it_installs_on_the_other_pythons(wheel: Path, tmp_path: Path) -> None:
