@@ -9,7 +9,6 @@ from fake_replays import SKILL, fake_pool, fake_problem, fake_result, rewrite_ru
 
 from cabs_core.base import statistics
 from cabs_core.base.catalog.policies import asset_name
-from cabs_core.base.catalog.regimes import regime_of
 from cabs_core.evaluation.metrics import frontier, routing
 from cabs_core.evaluation.replay.storage import load_replay_result, save_replay_result
 from dbt_like_sql.execute import run_tests
@@ -18,179 +17,168 @@ from dbt_like_sql.project import list_models
 RHOS = (0.0, 300.0, 500.0, 900.0)
 
 
-def utilities(artifacts, problem, pool, policy):
-    """{rho: [trials, T] clipped utilities} from the raw actions alone."""
-    by_rho = {}
-    for rho in RHOS:
-        raw = load_replay_result(artifacts / "replay" / pool / f"{int(rho):04d}" / asset_name(policy))
-        value = np.empty(raw.actions.shape)
-        for i, t in np.ndindex(*raw.actions.shape):
-            row, arm = raw.order[i, t], raw.actions[i, t]
-            value[i, t] = min(1.0, max(0.0, problem.scores[row, arm] - rho * problem.costs[row, arm]))
-        by_rho[rho] = value
+@pytest.fixture
+def mart(built):
+    """mart(name, column=value, ...): the rows of a model that are of pool `one` and have these values."""
+
+    def rows(name, **values):
+        table = read_model(name, built[0], "pool = 'one'")
+        for column, value in values.items():
+            table = table[table[column] == value]
+        return table
+
+    return rows
+
+
+@pytest.fixture
+def problem(built):
+    return built[1]["one"]
+
+
+@pytest.fixture
+def replayed(built):
+    """replayed(policy, rho): the raw replay in pool `one`."""
+    return lambda policy, rho: load_replay_result(built[0] / f"replay/one/{rho:04.0f}/{asset_name(policy)}")
+
+
+@pytest.fixture
+def utilities(problem, replayed):
+    """utilities(policy): {rho: [trials, T] clipped utilities} from the raw actions alone."""
+
+    def by_rho(policy):
+        values = {}
+        for rho in RHOS:
+            raw = replayed(policy, rho)
+            played = raw.order, raw.actions
+            values[rho] = np.clip(problem.scores[played] - rho * problem.costs[played], 0, 1)
+        return values
+
     return by_rho
 
 
-def test_overall_utility_from_raw_actions(built):
-    artifacts, problems, _ = built
-    raw = utilities(artifacts, problems["one"], "one", "hier_mix")
-    low, medium, high = (raw[0.0].mean() + raw[300.0].mean()) / 2, raw[500.0].mean(), raw[900.0].mean()
-    board = read_model("mart_policy_leaderboard", artifacts, "pool = 'one' AND policy = 'hier_mix'").iloc[0]
-    assert board["utility_low"] == pytest.approx(low)
-    assert board["utility"] == pytest.approx((low + medium + high) / 3)
-    per_trial = [
-        ((raw[0.0][i].mean() + raw[300.0][i].mean()) / 2 + raw[500.0][i].mean() + raw[900.0][i].mean()) / 3
-        for i in range(3)
-    ]
-    mart = read_model(
-        "mart_utility_by_regime", artifacts, "pool = 'one' AND policy = 'hier_mix' AND regime = 'overall'"
-    )
-    assert mart["utility_se_trials"].item() == pytest.approx(np.std(per_trial, ddof=1) / np.sqrt(3))
+def over_regimes(by_rho):
+    """Mean over the regimes, of which each counts the same however many rhos it has."""
+    return ((by_rho[0.0] + by_rho[300.0]) / 2 + by_rho[500.0] + by_rho[900.0]) / 3
 
 
-def test_relative_regret_curve_from_raw_actions(built):
-    artifacts, problems, _ = built
-    problem = problems["one"]
-    ours, reference = (utilities(artifacts, problem, "one", p) for p in ("cabs_d_linear", "lin_ucb"))
+def test_overall_utility_from_raw_actions(mart, utilities):
+    by_trial = {rho: values.mean(axis=1) for rho, values in utilities("hier_mix").items()}
+    board = mart("mart_policy_leaderboard", policy="hier_mix").iloc[0]
+    assert board["utility_low"] == pytest.approx((by_trial[0.0].mean() + by_trial[300.0].mean()) / 2)
+    assert board["utility"] == pytest.approx(over_regimes(by_trial).mean())
+    row = mart("mart_utility_by_regime", policy="hier_mix", regime="overall").iloc[0]
+    assert row["utility_se_trials"] == pytest.approx(over_regimes(by_trial).std(ddof=1) / np.sqrt(3))
+
+
+def test_relative_regret_curve_from_raw_actions(mart, utilities):
+    ours, reference = utilities("cabs_d_linear"), utilities("lin_ucb")
     # regret differences are utility differences, because both saw the same queries in the same order
-    gaps = [(reference[r][:, :30] - ours[r][:, :30]).sum(axis=1) for r in (0.0, 300.0)]
+    gaps = [(reference[rho] - ours[rho])[:, :30].sum(axis=1) for rho in (0.0, 300.0)]
     expected = np.mean(gaps, axis=0)
-    mart = read_model(
-        "mart_regret_curves",
-        artifacts,
-        "pool = 'one' AND policy = 'cabs_d_linear' AND regime = 'low' AND round = 30",
-    ).iloc[0]
-    assert mart["relative_regret"] == pytest.approx(expected.mean())
-    assert mart["relative_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
+    row = mart("mart_regret_curves", policy="cabs_d_linear", regime="low", round=30).iloc[0]
+    assert row["relative_regret"] == pytest.approx(expected.mean())
+    assert row["relative_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
 
 
-def test_recent_regret_from_raw_actions(built):
-    artifacts, problems, _ = built
-    ours = utilities(artifacts, problems["one"], "one", "hier_mix")
-    replays = {r: load_replay_result(artifacts / f"replay/one/{r:04.0f}/hier_mix") for r in (0.0, 300.0)}
-    best = {r: np.clip(problems["one"].scores - r * problems["one"].costs, 0, 1).max(axis=1) for r in replays}
-    # a checkpoint a round, so the ten before round 30 are rounds 21 to 30
-    lost = [(best[r][raw.order] - ours[r])[:, 20:30].mean(axis=1) for r, raw in replays.items()]
+def test_recent_regret_from_raw_actions(mart, problem, replayed, utilities):
+    lost = []
+    for rho in (0.0, 300.0):
+        best = np.clip(problem.scores - rho * problem.costs, 0, 1).max(axis=1)
+        regret = best[replayed("hier_mix", rho).order] - utilities("hier_mix")[rho]
+        # a checkpoint a round, so the ten before round 30 are rounds 21 to 30
+        lost.append(regret[:, 20:30].mean(axis=1))
     expected = np.mean(lost, axis=0)
-    chosen = "pool = 'one' AND policy = 'hier_mix' AND regime = 'low'"
-    mart = read_model("mart_regret_curves", artifacts, chosen).set_index("round")
-    assert mart.loc[30, "recent_regret"] == pytest.approx(expected.mean())
-    assert mart.loc[30, "recent_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
-    assert mart["recent_regret"].isna().sum() == 10
+    curve = mart("mart_regret_curves", policy="hier_mix", regime="low").set_index("round")
+    assert curve.loc[30, "recent_regret"] == pytest.approx(expected.mean())
+    assert curve.loc[30, "recent_regret_se"] == pytest.approx(expected.std(ddof=1) / np.sqrt(3))
+    assert curve["recent_regret"].isna().sum() == 10
 
 
-def test_arm_share_and_money_from_raw_actions(built):
-    artifacts, problems, _ = built
-    problem = problems["one"]
-    raw = load_replay_result(artifacts / "replay/one/0900/kernel_ridge")
-    share = read_model(
-        "mart_arm_shares",
-        artifacts,
-        "pool = 'one' AND policy = 'kernel_ridge' AND regime = 'high' AND arm = 'model-2'",
-    ).iloc[0]
-    assert share["share"] == pytest.approx((raw.actions == 2).mean())
-    spent = [problem.costs[q, a] for q, a in zip(raw.order.ravel(), raw.actions.ravel())]
-    point = read_model(
-        "mart_utility_by_rho", artifacts, "pool = 'one' AND policy = 'kernel_ridge' AND rho = 900"
-    ).iloc[0]
-    assert point["cost_per_1000_calls"] == pytest.approx(1000 * np.mean(spent))
+def test_arm_share_and_money_from_raw_actions(mart, problem, replayed):
+    raw = replayed("kernel_ridge", 900.0)
+    share = mart("mart_arm_shares", policy="kernel_ridge", regime="high", arm="model-2")["share"].item()
+    assert share == pytest.approx((raw.actions == 2).mean())
+    point = mart("mart_utility_by_rho", policy="kernel_ridge", rho=900.0).iloc[0]
+    spent = problem.costs[raw.order, raw.actions].mean()
+    assert point["cost_per_1000_calls"] == pytest.approx(1000 * spent)
 
 
-def test_paired_differences_are_those_of_the_metrics_room(built):
-    artifacts, problems, _ = built
-    a, b = (utilities(artifacts, problems["one"], "one", p) for p in ("hier_mix", "lin_ucb"))
+def test_paired_differences_are_those_of_the_metrics_room(mart, replayed, utilities):
+    order = replayed("lin_ucb", 0.0).order
 
-    def overall(values):  # each regime counts the same however many rhos it has
-        regimes = np.array([regime_of(rho) for rho in RHOS])
-        return np.mean([np.mean(np.asarray(values)[regimes == r], axis=0) for r in set(regimes)], axis=0)
+    def parts(policy):
+        """Means over the regimes, `[trials]` and `[queries]`."""
+        by_query = {}
+        for rho, values in utilities(policy).items():
+            by_query[rho] = np.zeros(60)
+            np.add.at(by_query[rho], order.ravel(), values.ravel() / 3)
+        by_trial = {rho: values.mean(axis=1) for rho, values in utilities(policy).items()}
+        return over_regimes(by_trial), over_regimes(by_query)
 
-    def parts(raw):
-        trials = overall([raw[r].mean(axis=1) for r in RHOS])
-        order = load_replay_result(artifacts / "replay/one/0000/lin_ucb").order
-        queries = np.zeros((len(RHOS), 60))
-        for i, r in enumerate(RHOS):
-            np.add.at(queries[i], order.ravel(), raw[r].ravel() / 3)
-        return trials, overall(queries)
-
-    (at, aq), (bt, bq) = parts(a), parts(b)
+    (at, aq), (bt, bq) = parts("hier_mix"), parts("lin_ucb")
     error = statistics.mean_error(aq - bq, trials=at - bt)
     se_queries = float(statistics.standard_error(aq - bq))
-    mart = read_model(
-        "mart_pairwise_differences",
-        artifacts,
-        "pool = 'one' AND policy = 'hier_mix' AND baseline = 'lin_ucb' AND regime = 'overall'",
-    ).iloc[0]
-    assert mart["difference"] == pytest.approx((at - bt).mean())
-    assert mart["se_trials"] == pytest.approx(statistics.standard_error(at - bt))
-    assert mart["se_queries"] == pytest.approx(se_queries, rel=1e-3)  # stored in single precision
-    assert mart["se"] == pytest.approx(np.hypot(mart["se_trials"], mart["se_queries"]))
-    assert mart["p_value"] == pytest.approx(error.p_value((at - bt).mean()), rel=1e-2)
-    assert (mart["low"], mart["high"]) == pytest.approx(error.interval((at - bt).mean()), rel=1e-3, abs=1e-6)
-    assert bool(mart["significant"]) == (mart["p_value"] < 0.05)
+    chosen = {"policy": "hier_mix", "baseline": "lin_ucb", "regime": "overall"}
+    row = mart("mart_pairwise_differences", **chosen).iloc[0]
+    assert row["difference"] == pytest.approx((at - bt).mean())
+    assert row["se_trials"] == pytest.approx(statistics.standard_error(at - bt))
+    assert row["se_queries"] == pytest.approx(se_queries, rel=1e-3)  # stored in single precision
+    assert row["se"] == pytest.approx(np.hypot(row["se_trials"], row["se_queries"]))
+    assert row["p_value"] == pytest.approx(error.p_value((at - bt).mean()), rel=1e-2)
+    assert (row["low"], row["high"]) == pytest.approx(error.interval((at - bt).mean()), rel=1e-3, abs=1e-6)
+    assert bool(row["significant"]) == (row["p_value"] < 0.05)
 
 
-def test_aiq_hull_and_savings_are_those_of_the_metrics_room(built):
-    artifacts, _, _ = built
-    points = read_model("mart_pareto_frontier", artifacts, "pool = 'one'")
+def test_aiq_hull_and_savings_are_those_of_the_metrics_room(mart):
+    points = mart("mart_pareto_frontier")
     sweep = points[points["policy"] == "cabs_c_linear"]
     cost, score = sweep["cost_per_1000_calls"].to_numpy() / 1000, sweep["score"].to_numpy()
-    real = points[points["kind"] != "upper bound"]["cost_per_1000_calls"] / 1000
-    aiq = read_model("mart_aiq", artifacts, "pool = 'one' AND policy = 'cabs_c_linear'").iloc[0]
-    assert aiq["aiq"] == pytest.approx(frontier.aiq(cost, score, real.min(), real.max()))
+    routers = points[points["kind"] != "upper bound"]
+    costs = routers["cost_per_1000_calls"] / 1000
+    aiq = mart("mart_aiq", policy="cabs_c_linear")["aiq"].item()
+    assert aiq == pytest.approx(frontier.aiq(cost, score, costs.min(), costs.max()))
     hull = frontier.non_decreasing_hull(cost, score)
     assert sorted(sweep[sweep["on_own_hull"]]["score"]) == pytest.approx(sorted(hull[1]))
-    routers = points[points["kind"] != "upper bound"]
     mask = frontier.pareto_mask(routers["cost_per_1000_calls"], routers["score"])
     assert (routers["on_pool_frontier"].to_numpy() == mask).all()
-    saved = read_model(
-        "mart_cost_savings", artifacts, "pool = 'one' AND policy = 'cabs_c_linear' AND baseline = 'lin_ucb'"
-    ).iloc[0]
+    saved = mart("mart_cost_savings", policy="cabs_c_linear", baseline="lin_ucb").iloc[0]
     target, paid = saved["target_score"], saved["baseline_cost_per_1000_calls"] / 1000
     assert saved["share_saved"] == pytest.approx(frontier.cost_saved(cost, score, paid, target))
     assert saved["performance_gain"] == pytest.approx(score.max() / target - 1)
     assert saved["performance_gain_se"] > 0
-    same = read_model(
-        "mart_cost_savings", artifacts, "pool = 'one' AND policy = 'lin_ucb' AND baseline = 'lin_ucb'"
-    ).iloc[0]
+    same = mart("mart_cost_savings", policy="lin_ucb", baseline="lin_ucb").iloc[0]
     assert (same["performance_gain"], same["performance_gain_se"]) == (0, 0)
 
 
-def test_distance_to_the_frontier_by_hand(built):
-    artifacts, _, _ = built
-    points = read_model("mart_pareto_frontier", artifacts, "pool = 'one' AND kind <> 'upper bound'")
+def test_distance_to_the_frontier_by_hand(mart):
+    points = mart("mart_pareto_frontier")
+    points = points[points["kind"] != "upper bound"].reset_index(drop=True)
     plane = points[["cost_per_1000_calls", "score"]].to_numpy()
     plane = (plane - plane.min(axis=0)) / np.ptp(plane, axis=0)
     best = plane[points["on_pool_frontier"].to_numpy()]
-    mart = read_model("mart_aiq", artifacts, "pool = 'one'").set_index("policy")
-    for policy, rows in points.reset_index(drop=True).groupby("policy"):
+    aiq = mart("mart_aiq").set_index("policy")
+    for policy, rows in points.groupby("policy"):
         distances = [np.hypot(*(best - plane[i]).T).min() for i in rows.index]
-        assert mart["pareto_distance"][policy] == pytest.approx(np.mean(distances))
-    assert mart[mart["kind"] == "upper bound"]["pareto_distance"].isna().all()
+        assert aiq["pareto_distance"][policy] == pytest.approx(np.mean(distances))
+    assert aiq[aiq["kind"] == "upper bound"]["pareto_distance"].isna().all()
 
 
-def test_gap_closed_is_a_share_of_the_way_to_full_feedback(built):
-    artifacts, _, _ = built
-    mart = read_model("mart_utility_by_regime", artifacts, "pool = 'one' AND regime = 'overall'").set_index(
-        "policy"
-    )
-    u = mart["utility"]
-    gap = read_model("mart_gap_closed", artifacts, "pool = 'one' AND regime = 'overall'").set_index("policy")
+def test_gap_closed_is_a_share_of_the_way_to_full_feedback(mart):
+    utility = mart("mart_utility_by_regime", regime="overall").set_index("policy")["utility"]
+    gap = mart("mart_gap_closed", regime="overall").set_index("policy")
+    way = utility["lin_ucb_full"] - utility["lin_ucb"]
     for policy in ("hier_mix", "random"):
-        expected = (u[policy] - u["lin_ucb"]) / (u["lin_ucb_full"] - u["lin_ucb"])
-        assert gap.loc[policy, "gap_closed"] == pytest.approx(expected)
+        assert gap.loc[policy, "gap_closed"] == pytest.approx((utility[policy] - utility["lin_ucb"]) / way)
     assert gap.loc["lin_ucb", "gap_closed"] == 0 and gap.loc["lin_ucb_full", "gap_closed"] == pytest.approx(1)
     assert gap.loc["lin_ucb_full", "se"] == pytest.approx(0, abs=1e-9)
 
 
-def test_ranks_leave_out_upper_bounds(built):
-    artifacts, _, _ = built
-    board = read_model("mart_policy_leaderboard", artifacts, "pool = 'one'").set_index("policy")
+def test_ranks_leave_out_upper_bounds(mart):
+    board = mart("mart_policy_leaderboard").set_index("policy")
     assert board.loc[["oracle_best", "lin_ucb_full"], "rank"].isna().all()
     assert sorted(board["rank"].dropna()) == list(range(1, len(SKILL) - 1))
-    assert (
-        board["utility"].idxmax() == "oracle_best"
-        and board.loc[board["rank"] == 1, "best_policy"].item() in board.index
-    )
+    assert board["utility"].idxmax() == "oracle_best"
+    assert board.loc[board["rank"] == 1, "best_policy"].item() in board.index
     assert board["complete"].all()
 
 
@@ -211,39 +199,35 @@ def test_paper_figures_stand_beside_ours_only_where_the_benchmark_is_the_same(bu
     assert by.loc["regret", "difference"] == pytest.approx(-by.loc["utility", "difference"])
 
 
-def test_latency_percentiles_are_over_single_decisions_and_throughput_over_replays(built):
+def test_latency_percentiles_are_over_single_decisions_and_throughput_over_replays(built, mart):
     """Recomputed from the stored calls: percentiles never over trials, throughput from rounds and seconds."""
     artifacts, _, _ = built
     calls = pq.read_table(artifacts / "router/one/decisions.parquet").to_pandas()
-    mart = read_model("mart_decision_latency", artifacts, "pool = 'one'").set_index("policy")
+    latency = mart("mart_decision_latency").set_index("policy")
     for policy in ("lin_ucb", "hier_mix"):
-        timed, row = calls[calls["policy"] == policy], mart.loc[policy]
+        timed, row = calls[calls["policy"] == policy], latency.loc[policy]
         assert row["decisions"] == len(timed) == 40 and row["rho"] == 500
         for call in ("decide", "update"):
             expected = routing.latency_percentiles(timed[f"{call}_us"])
             assert {p: row[f"{call}_{p}_us"] for p in expected} == pytest.approx(expected)
             assert row[f"{call}_cpu_us"] == pytest.approx(timed[f"{call}_cpu_us"].mean())
             assert row[f"{call}_cpu_p99_us"] == pytest.approx(np.percentile(timed[f"{call}_cpu_us"], 99))
-    assert mart.loc["random", ["decisions", "decide_p50_us"]].isna().all()  # replayed, but never timed
+    assert latency.loc["random", ["decisions", "decide_p50_us"]].isna().all()  # replayed, but never timed
     trials = pq.read_table(artifacts / "replay/one/0500/random/trials.parquet").to_pandas()
     assert trials["seconds"].iloc[0] == pytest.approx(60 * 3e-5)  # as fake_result says, in every replay
-    assert mart["replay_rounds_per_second"].to_numpy() == pytest.approx(1 / 3e-5)
-    board = read_model("mart_policy_leaderboard", artifacts, "pool = 'one'").set_index("policy")
-    assert board.loc["lin_ucb", "decide_p50_us"] == mart.loc["lin_ucb", "decide_p50_us"]
+    assert latency["replay_rounds_per_second"].to_numpy() == pytest.approx(1 / 3e-5)
+    board = mart("mart_policy_leaderboard", policy="lin_ucb").iloc[0]
+    assert board["decide_p50_us"] == latency.loc["lin_ucb", "decide_p50_us"]
 
 
-def test_preset_difference_from_raw_actions(built):
+def test_preset_difference_from_raw_actions(mart, utilities):
     """Mean of per-trial differences on the same queries, by hand; the error is at least that over trials."""
-    artifacts, problems, _ = built
-    tuned, practical = (
-        utilities(artifacts, problems["one"], "one", p) for p in ("cabs_d_linear@tuned", "cabs_d_linear")
-    )
-    each = [(tuned[900.0][i] - practical[900.0][i]).mean() for i in range(3)]
-    mart = read_model("mart_presets", artifacts, "pool = 'one' AND regime = 'high'").set_index("base_policy")
-    row = mart.loc["cabs_d_linear"]
+    tuned, practical = (utilities(policy)[900.0] for policy in ("cabs_d_linear@tuned", "cabs_d_linear"))
+    each = (tuned - practical).mean(axis=1)
+    row = mart("mart_presets", regime="high", base_policy="cabs_d_linear").iloc[0]
     assert row["tuned"] - row["practical"] == pytest.approx(row["tuned_minus_practical"])
-    assert row["tuned_minus_practical"] == pytest.approx(np.mean(each))
-    assert row["tuned_minus_practical_se"] >= np.std(each, ddof=1) / np.sqrt(3) - 1e-12
+    assert row["tuned_minus_practical"] == pytest.approx(each.mean())
+    assert row["tuned_minus_practical_se"] >= each.std(ddof=1) / np.sqrt(3) - 1e-12
 
 
 def test_stage_files_are_flattened(built):
@@ -257,9 +241,8 @@ def test_stage_files_are_flattened(built):
     assert tuning.loc['"cabs_d_linear@tuned".options.eta', "value"] == 0.3
 
 
-def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(built):
-    artifacts, _, _ = built
-    pairs = read_model("mart_pairwise_differences", artifacts, "pool = 'one' AND regime = 'overall'")
+def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(mart):
+    pairs = mart("mart_pairwise_differences", regime="overall")
     upper = {"oracle_best", "lin_ucb_full"}
     has_upper = pairs["policy"].isin(upper) | pairs["baseline"].isin(upper)
     assert pairs.loc[has_upper, "p_adjusted"].isna().all()

@@ -31,18 +31,10 @@ def write_small_pools(artifacts):
     write_pool(artifacts, late, n=20, rhos=(0.0, 500.0, 900.0), policies=["random", "best_single", "lin_ucb"])
     _write_earlier(artifacts)
     _write_versus(artifacts)
-    pool, problem, results = talked()
-    save_pool(artifacts, pool, problem, results)
+    _write_talk(artifacts)
     _write_equal(artifacts)
     _write_hostile(artifacts)
     build_all(artifacts, database=False)
-
-
-def save_pool(artifacts, pool, problem, results):
-    """results: {policy: replay at rho 300}."""
-    problem.save(artifacts / "replay_problem" / pool.name / "test")
-    for policy, result in results.items():
-        save_replay_result(result, problem, artifacts / "replay" / pool.name / "0300" / policy, pool=pool)
 
 
 def talked():
@@ -51,6 +43,13 @@ def talked():
     pool, problem = fake_pool("talk", replay=options), synthetic_problem(n=60, K=3, d=4, pool="talk")
     policies = ("random", "best_single", "ridge", "lin_ucb")
     return pool, problem, {policy: play(pool, problem, {}, 300.0, policy, 2) for policy in policies}
+
+
+def _write_talk(artifacts):
+    pool, problem, results = talked()
+    problem.save(artifacts / "replay_problem/talk/test")
+    for policy, result in results.items():
+        save_replay_result(result, problem, artifacts / f"replay/talk/0300/{policy}", pool=pool)
 
 
 def _write_earlier(artifacts):

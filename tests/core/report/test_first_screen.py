@@ -63,10 +63,15 @@ def rounds_at(rounds, policy, rho):
     return rounds[(rounds["policy"] == policy) & (rounds["rho"] == rho)].sort_values(["trial", "round"])
 
 
-def by_regime(rounds, policy, column):
-    """Mean of the regimes: low has rho 0 and 300, medium 500, high 900."""
-    at = {rho: rounds_at(rounds, policy, rho)[column].mean() for rho in RHOS}
-    return ((at[0] + at[300]) / 2 + at[500] + at[900]) / 3
+def regimes(rounds, policy, column):
+    """Mean over the regimes of every trial and query: low has rho 0 and 300, medium 500, high 900."""
+    parts = [rounds_at(rounds, policy, rho).assign(weight=1 / 6 if rho < 500 else 1 / 3) for rho in RHOS]
+    table = pd.concat([part.assign(gap=part[column] * part["weight"]) for part in parts])
+    return table.groupby(["trial", "query_index"], as_index=False)["gap"].sum()
+
+
+def over_regimes(rounds, policy, column):
+    return regimes(rounds, policy, column)["gap"].mean()
 
 
 def error(gap):
@@ -114,7 +119,7 @@ def hull_cost(points, target):
 
 def test_the_winner_is_the_best_real_router_of_the_raw_rounds(pages, verdict, rounds):
     real = [p for p in SKILL if p not in ("oracle_best", "lin_ucb_full", "random", "best_single")]
-    best = max(real, key=lambda p: by_regime(rounds, p, "utility"))
+    best = max(real, key=lambda p: over_regimes(rounds, p, "utility"))
     assert verdict["overall"]["router"] == best and verdict["overall"]["compared"] == len(real)
     data = PoolData("one", pages[0])
     for case in verdict["by_value"]:
@@ -166,13 +171,6 @@ def test_quality_cost_difference_and_decision_at_every_value(verdict, rounds):
         assert case["score_low"] == pytest.approx(case["score"] - below, abs=1e-3)
 
 
-def regimes(rounds, policy, column):
-    """Mean over the regimes of every trial and query."""
-    parts = [rounds_at(rounds, policy, rho).assign(weight=1 / 6 if rho < 500 else 1 / 3) for rho in RHOS]
-    table = pd.concat([part.assign(gap=part[column] * part["weight"]) for part in parts])
-    return table.groupby(["trial", "query_index"], as_index=False)["gap"].sum()
-
-
 def paired_regimes(rounds, policy):
     """Router minus best single model, mean over the regimes, of every trial and query."""
     both = (regimes(rounds, p, "utility") for p in (policy, "best_single"))
@@ -183,9 +181,9 @@ def paired_regimes(rounds, policy):
 def test_quality_cost_difference_and_decision_over_all_values(verdict, rounds):
     case = verdict["overall"]
     for prefix, policy in (("", case["router"]), ("model_", "best_single")):
-        assert case[f"{prefix}score"] == pytest.approx(by_regime(rounds, policy, "score"), abs=1e-6)
-        assert case[f"{prefix}cost"] == pytest.approx(1000 * by_regime(rounds, policy, "cost"), rel=1e-5)
-    gap = by_regime(rounds, case["router"], "utility") - by_regime(rounds, "best_single", "utility")
+        assert case[f"{prefix}score"] == pytest.approx(over_regimes(rounds, policy, "score"), abs=1e-6)
+        assert case[f"{prefix}cost"] == pytest.approx(1000 * over_regimes(rounds, policy, "cost"), rel=1e-5)
+    gap = over_regimes(rounds, case["router"], "utility") - over_regimes(rounds, "best_single", "utility")
     assert case["utility"]["value"] == pytest.approx(gap, abs=1e-6)
     holds(case["utility"], gap, interval(paired_regimes(rounds, case["router"]), case["compared"]))
     assert case["decision"] == decision(case)

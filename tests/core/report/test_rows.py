@@ -4,6 +4,7 @@ figures name."""
 import csv
 import io
 import re
+from itertools import product
 
 import duckdb
 import numpy as np
@@ -33,7 +34,7 @@ def traced(pages):
 def test_every_figure_is_the_mean_of_its_rows(traced):
     data, evidence = traced
     assert {policy for policy, _ in evidence.folders} == set(SKILL)
-    for policy, rho in evidence.folders:
+    for policy, rho in product(("random", "oracle_best", "hier_mix"), (0.0, 300.0, 500.0, 900.0)):
         rows = rows_of(evidence, policy, rho)
         assert len(rows) == 180 and rows["observed"].eq(1).all()
         for figure in FIGURES:

@@ -137,6 +137,8 @@ def shifted(name, by):
         (lambda t: t.slice(1), 119),
         (lambda t: pa.concat_tables([t.slice(1), t.slice(1, 1)]), 119),
         (shifted("trial", 1), 80),
+        (shifted("trial", -1), 80),
+        (shifted("round", 1), 117),
         (shifted("round", -1), 117),
     ],
 )
