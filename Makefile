@@ -68,9 +68,13 @@ kernels: venv
 probes: venv
 	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
 
-# OpenAI's and Anthropic's packages go into build/gauntlet, not beside the project's.
-gauntlet: venv
-	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.gauntlet $(GAUNTLET_ARGS)
+# Anthropic's package goes into build/gauntlet, not beside the project's; OpenAI's comes with LiteLLM.
+gauntlet: EXTRAS := $(if $(EXTRAS),$(EXTRAS)$(comma))postgres,litellm
+gauntlet:
+	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target build/gauntlet \
+		-r tests/gauntlet/requirements.txt
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v tests/gauntlet tests/gauntlet/attacks.py $(GAUNTLET_ARGS)
 
 ui: venv
 	@$(BIN)/cabs ui --port $(PORT)

@@ -1,11 +1,6 @@
 """The gauntlet: clients, attackers and failures, played against servers that really run.
 
-What one process can show is tested in `tests/server`.
-
-    python -m tests.gauntlet [--only WORD] [--short]
-
-A behaviour is a function with a docstring "what happens -> what is expected"; it returns whether that was
-seen, and what was seen (`play.behaviour`). Modules are themes. `environment` makes the virtual environment
-with the clients, `stage` what behaviours need: servers before a stand-in upstream. `--short` plays what the
-extra dev suffices for.
+What one process can show is tested in `tests/server`. `stage` has what the tests need: servers before a
+stand-in upstream. `make gauntlet` plays all of it, with Anthropic's package and the `attacks`, which take ten
+minutes and a machine with nothing else to do; `make test-slow` plays the rest.
 """

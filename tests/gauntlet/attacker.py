@@ -96,43 +96,36 @@ def _asks(kind: str, path: str = "/v1/chat/completions", **options: Any) -> Call
     return lambda: iter(_post(path, _body(kind), **options))
 
 
-#: name -> (who attacks and how -> what a connection sends)
-ATTACKS: dict[str, tuple[str, Callable[[], Iterator[bytes]]]] = {
-    "fields": ("a stranger's headers never end", lambda: _endless(_GET, b"a:\r\n" * 16384)),
-    "field": ("a stranger's header never ends", lambda: _endless(_GET + b"a: ", b"x" * 65536)),
-    "path": ("a stranger's path never ends", lambda: _endless(b"GET /", b"x" * 65536)),
-    "trailers": ("a stranger's trailers never end", lambda: _endless(_CHUNKED, b"a:\r\n" * 16384)),
-    "half": ("a stranger keeps half a head", lambda: _held(_GET)),
-    "ahead": ("a stranger does not wait for answers", lambda: _endless(b"", (_GET + b"\r\n") * 1000)),
-    "keyless": ("a stranger sends large bodies", _asks("many", key=None)),
-    "values": ("a key sends six million values", _asks("many")),
-    "objects": ("a key sends 49,000 objects", _asks("objects")),
-    "deep": ("a key sends bodies 963 deep", _asks("deep")),
-    "text": ("a key sends 19 MB of text", _asks("text")),
-    "wide": ("a key sends 19 MB of text with some wide characters", _asks("wide")),
-    "wider": ("a key sends 19 MB of text with many wide characters", _asks("wider")),
-    "texts": ("a key sends six texts of 3 MB of Chinese", _asks("texts")),
-    "accents": ("a key sends four texts of 4 MB of accented letters", _asks("accents")),
-    "decision": ("a key asks for decisions on 19 MB of text", _asks("decision", "/v1/decision")),
-    "slow": (
-        "a key's bodies arrive byte by byte",
-        lambda: _drip(b"".join(_post(_CHAT, b"{", length=LARGE))),
+#: who attacks and how -> what a connection sends
+ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
+    "a stranger's headers never end": lambda: _endless(_GET, b"a:\r\n" * 16384),
+    "a stranger's header never ends": lambda: _endless(_GET + b"a: ", b"x" * 65536),
+    "a stranger's path never ends": lambda: _endless(b"GET /", b"x" * 65536),
+    "a stranger's trailers never end": lambda: _endless(_CHUNKED, b"a:\r\n" * 16384),
+    "a stranger keeps half a head": lambda: _held(_GET),
+    "a stranger does not wait for answers": lambda: _endless(b"", (_GET + b"\r\n") * 1000),
+    "a stranger sends large bodies": _asks("many", key=None),
+    "a key sends six million values": _asks("many"),
+    "a key sends 49,000 objects": _asks("objects"),
+    "a key sends bodies 963 deep": _asks("deep"),
+    "a key sends 19 MB of text": _asks("text"),
+    "a key sends 19 MB of text with some wide characters": _asks("wide"),
+    "a key sends 19 MB of text with many wide characters": _asks("wider"),
+    "a key sends six texts of 3 MB of Chinese": _asks("texts"),
+    "a key sends four texts of 4 MB of accented letters": _asks("accents"),
+    "a key asks for decisions on 19 MB of text": _asks("decision", "/v1/decision"),
+    "a key's bodies arrive byte by byte": lambda: _drip(b"".join(_post(_CHAT, b"{", length=LARGE))),
+    "a key opens streams and does not read them": lambda: _held(
+        b"".join(_post(_CHAT, _chat("word " * 2_000, stream=True)))
     ),
-    "streams": (
-        "a key opens streams and does not read them",
-        lambda: _held(b"".join(_post(_CHAT, _chat("word " * 2_000, stream=True)))),
+    "a key has large texts repeated and does not read the answers": lambda: _held(
+        b"".join(_post(_CHAT, _body("text")))
     ),
-    "unread": (
-        "a key has large texts repeated and does not read the answers",
-        lambda: _held(b"".join(_post(_CHAT, _body("text")))),
+    "a key asks the model whose answer unpacks to 1 GB": lambda: iter(
+        _post("/v1/embeddings", b'{"model": "bomb", "input": "Hi"}')
     ),
-    "bombs": (
-        "a key asks the model whose answer unpacks to 1 GB",
-        lambda: iter(_post("/v1/embeddings", b'{"model": "bomb", "input": "Hi"}')),
-    ),
-    "names": (
-        "a key names others' sessions, responses and calls",
-        lambda: iter([piece for path, body in _names() for piece in _post(path, body)]),
+    "a key names others' sessions, responses and calls": lambda: iter(
+        [piece for path, body in _names() for piece in _post(path, body)]
     ),
 }
 
@@ -155,7 +148,7 @@ def attack(name: str, port: int, seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5.0) as sock:
-            for piece in ATTACKS[name][1]():
+            for piece in ATTACKS[name]():
                 sock.sendall(piece)
                 if time.monotonic() > end:
                     break
@@ -169,7 +162,7 @@ def main() -> None:
     name, count = sys.argv[1], int(sys.argv[2])
     names = list(ATTACKS) if name == "all" else [name]
     for kind in names:
-        next(ATTACKS[kind][1]())  # what is sent is made once, before the attack
+        next(ATTACKS[kind]())  # what is sent is made once, before the attack
     for seconds, port in zip(sys.argv[3::2], sys.argv[4::2], strict=True):
         print(port, flush=True)
         clients = [

@@ -11,20 +11,22 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 
+import pytest
 import requests
 
 from cabs_core.data.events.log import EventLog
 
 from .attacker import ATTACKS, KEY
-from .play import Seen, behaviour
-from .stage import PRICE, ROOT, TEXT, USUAL, Server, Stage, near, user, wait
+from .stage import PRICE, ROOT, TEXT, USUAL, Server, Stage, user, wait
 
 HONEST = {f"honest{i}": f"key-of-honest-{i:02d}" for i in range(20)}
 KEYS = {"CABS_SERVER_KEYS": ",".join(f"{n}={k}" for n, k in {**HONEST, "mallory": KEY}.items())}
+pytestmark = pytest.mark.timeout(1200)
 #: what an attack may take: MB of memory, and seconds of another key
 MEMORY, WAIT = 100.0, 0.25
 
@@ -49,20 +51,24 @@ class _Hostile(StreamRequestHandler):
                 self.wfile.write(head + b"\r\n\r\n" + self.bomb)
 
 
-def _hostile(stage: Stage) -> int:
-    """Start it; its port."""
-    if not _Hostile.bomb:
-        _Hostile.bomb = b"".join(gzip.compress(bytes(1 << 20), 9) * 8 for _ in range(128))
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[int]:
+    """The port of that upstream."""
+    _Hostile.bomb = b"".join(gzip.compress(bytes(1 << 20), 9) * 8 for _ in range(128))
     ThreadingTCPServer.allow_reuse_address = ThreadingTCPServer.daemon_threads = True
-    server = ThreadingTCPServer(("127.0.0.1", 0), _Hostile)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with ThreadingTCPServer(("127.0.0.1", 0), _Hostile) as upstream:
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        yield int(upstream.server_address[1])
+        upstream.shutdown()
 
-    def end() -> None:
-        server.shutdown()
-        server.server_close()
 
-    stage.later(end)
-    return int(server.server_address[1])
+@pytest.fixture(scope="module")
+def servers(stage: Stage, hostile: int) -> list[Server]:
+    """Two servers with the keys, a cap, and the hostile upstream behind their model of embeddings."""
+    bomb = {"url": f"http://127.0.0.1:{hostile}/v1", "price": PRICE}
+    options = ("--budget-cap-per-day", "1000000")
+    whole = {"embeddings": {"bomb": bomb}}
+    return [stage.fresh(environment=KEYS, options=options, whole=whole) for _ in range(2)]
 
 
 class Clients:
@@ -153,20 +159,7 @@ def _lost(before: dict[Path, int], after: dict[Path, int]) -> float:
     return sum(most.values()) / 1e9
 
 
-def _server(stage: Stage, name: str) -> Server:
-    """A server with the keys, a cap, and a hostile upstream behind its model of embeddings."""
-    if not stage.has(name):
-        bomb = {"url": f"http://127.0.0.1:{_hostile(stage)}/v1", "price": PRICE}
-        stage.server(
-            name,
-            environment=KEYS,
-            options=("--budget-cap-per-day", "1000000"),
-            whole={"embeddings": {"bomb": bomb}},
-        )
-    return stage.server(name)
-
-
-def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
+def attacked(servers: list[Server], provider: int, name: str, plan: list[tuple[bool, float]]) -> None:
     """Twenty honest clients of a server, while twenty hostile ones attack it, and while they attack another
     one.
 
@@ -176,10 +169,11 @@ def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
     taken off: what is left is what the attack does within their server.
 
     Args:
+        provider: process id of the stand-in upstream. name: of the attack, or `all`.
         plan: (whether their server is attacked, seconds), one after the other.
     """
-    server, decoy = _server(stage, "attacked"), _server(stage, "decoy")
-    clients, rows = Clients(server, stage.provider_pid), len(server.rows())
+    server, decoy = servers
+    clients, rows = Clients(server, provider), len(server.rows())
     clients.start()
     # what a fresh server takes for its first calls is its own
     wait(lambda: min(clients.answers.values()) >= 2)
@@ -211,38 +205,24 @@ def attacked(stage: Stage, name: str, plan: list[tuple[bool, float]]) -> Seen:
     time.sleep(1.0)
     since = server.rows()[rows:]
     honest = [d for d in since if d.caller in HONEST]
+    assert most - before <= MEMORY and waits[True] - waits[False] <= WAIT
+    assert not clients.errors
     counted = {n: sum(d.caller == n and d.status == "answered" for d in honest) for n in HONEST}
-    costs = all(near(d.cost, USUAL) for d in honest if d.status == "answered")
-    apart = {d.session for d in honest}.isdisjoint(d.session for d in since if d.caller == "mallory")
-    log = EventLog(server.log, read_only=True)
-    scored = {r.decision_id for r in log.rewards()} & {d.id for d in honest}
-    log.close()
-    equal = counted == clients.answers
-    kept = most - before <= MEMORY and waits[True] - waits[False] <= WAIT
-    return kept and not clients.errors and equal and costs and apart and not scored, (
-        f"{most - before:.0f} MB, waits {waits[False] * 1e3:.0f} to {waits[True] * 1e3:.0f} ms, "
-        f"{len(honest)} honest calls, errors {clients.errors[:2]}, counts {'equal' if equal else 'differ'}"
-    )
+    assert counted == clients.answers
+    costs = {d.cost for d in honest if d.status == "answered"}
+    assert all(cost == pytest.approx(USUAL) for cost in costs)
+    assert {d.session for d in honest}.isdisjoint(d.session for d in since if d.caller == "mallory")
+    with closing(EventLog(server.log, read_only=True)) as log:
+        assert {r.decision_id for r in log.rewards()}.isdisjoint(d.id for d in honest)
 
 
-def _declare(name: str, what: str) -> None:
-    def play(stage: Stage) -> Seen:
-        return attacked(stage, name, [(False, 2.0), (True, 2.0)] * 3)
-
-    play.__name__ = play.__qualname__ = name
-    says = (
-        f"{what}, 20 at once -> at most {MEMORY:.0f} MB more; 19 of 20 calls of others wait at most "
-        f"{WAIT * 1e3:.0f} ms longer than beside the same attack on another server of this machine, without "
-        "an error, with their own counts and costs"
-    )
-    behaviour(short=True, says=says)(play)
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_by_twenty_takes_little_memory_and_time_of_others(
+    stage: Stage, servers: list[Server], name: str
+) -> None:
+    """And nothing of their own counts, costs, sessions and scores."""
+    attacked(servers, stage.provider_pid, name, [(False, 2.0), (True, 2.0)] * 3)
 
 
-for _name, (_what, _) in ATTACKS.items():
-    _declare(_name, _what)
-
-
-@behaviour()
-def ten_minutes(stage: Stage) -> Seen:
-    """All attacks at once for 10 minutes, beside 20 honest clients -> the same"""
-    return attacked(stage, "all", [(False, 60.0), (True, 600.0), (False, 60.0)])
+def test_all_attacks_at_once_for_ten_minutes(stage: Stage, servers: list[Server]) -> None:
+    attacked(servers, stage.provider_pid, "all", [(False, 60.0), (True, 600.0), (False, 60.0)])

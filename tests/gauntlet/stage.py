@@ -4,16 +4,15 @@ in their logs."""
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import requests
 
@@ -46,11 +45,6 @@ def serve_command(router: Path, upstreams: Path, port: int) -> list[str]:
     return [*command, "--router", str(router), "--upstreams", str(upstreams), "--port", str(port)]
 
 
-def near(value: float | None, expected: float) -> bool:
-    """Equal to a millionth."""
-    return value is not None and math.isclose(value, expected, rel_tol=1e-6)
-
-
 def user(content: Any) -> list[dict[str, Any]]:
     """A conversation of one message."""
     return [{"role": "user", "content": content}]
@@ -61,7 +55,7 @@ class Server:
 
     Args:
         folder: for all that it writes. router: folder of the bundle. provider: port of the stand-in.
-        changes: {number of a model: fields of its upstream}. whole: fields of the upstreams file.
+        whole: fields of the upstreams file.
         log: its place; None: a file of its own. options: of the command. environment: variables.
     """
 
@@ -71,7 +65,6 @@ class Server:
         router: Path,
         provider: int,
         *,
-        changes: Mapping[int, Mapping[str, Any]] | None = None,
         whole: Mapping[str, Any] | None = None,
         log: str | None = None,
         options: tuple[str, ...] = (),
@@ -92,10 +85,7 @@ class Server:
             "price": PRICE,
             "speaks": ["chat", "completions", "responses", "messages"],
         }
-        models = {
-            arm: {**common, "model": name, **(changes or {}).get(i, {})}
-            for i, (arm, name) in enumerate(zip(self.arms, self.names, strict=True))
-        }
+        models = {arm: {**common, "model": name} for arm, name in zip(self.arms, self.names, strict=True)}
         file = {
             "breaker": {"cooldown": 0.1},
             "embeddings": {"embed": {"url": f"{self.provider}/v1", "price": PRICE}},
@@ -135,13 +125,10 @@ class Server:
             return self.http.get(f"{self.url}/healthz", timeout=5.0).status_code == 200
         return False
 
-    def kill(self, number: int = signal.SIGKILL) -> None:
+    def kill(self) -> None:
         """End it with all its workers."""
         if self.process is not None and self.process.poll() is None:
-            if number == signal.SIGKILL:
-                os.killpg(self.process.pid, number)
-            else:
-                self.process.send_signal(number)
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(60)
 
     def output(self) -> str:
@@ -227,51 +214,32 @@ class Server:
 
 
 class Stage:
-    """Servers by name, kept for the behaviours of a theme.
+    """Servers, kept for the tests of a module.
 
     Args:
-        folder: for all that is written. routers: where `environment.make_routers` put the bundles.
+        folder: for all that is written. routers: {policy: folder of its bundle}.
+
+    Attributes:
+        ends: what is done when the module ends, last first.
     """
 
-    def __init__(self, folder: Path, routers: Path):
-        folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.routers = folder, routers
+    def __init__(self, folder: Path, routers: Mapping[str, Path]):
+        self.folder, self.routers, self.ends = folder, routers, ExitStack()
         process, self.provider = start_stand_in()
-        self._processes, self.provider_pid = [process], process.pid
-        self._servers: dict[str, Server] = {}
+        self.provider_pid = process.pid
+        self.ends.callback(process.wait)
+        self.ends.callback(process.kill)
         self._number = 0
-        self._ends: list[Callable[[], None]] = []
 
-    def server(self, name: str = "plain", router: str | Path = "carrot", **options: Any) -> Server:
-        """The server of that name; started where there is none in this theme."""
-        if name not in self._servers:
-            self._servers[name] = self.fresh(router, **options)
-        return self._servers[name]
-
-    def has(self, name: str) -> bool:
-        """Whether there is a server of that name."""
-        return name in self._servers
-
-    def fresh(self, router: str | Path = "carrot", **options: Any) -> Server:
+    def fresh(self, router: str = "carrot", **options: Any) -> Server:
         """A server of its own."""
         self._number += 1
-        made = Server(self.folder / f"s{self._number}", self.routers / router, self.provider, **options)
-        self.later(made.kill)
+        made = Server(self.folder / f"s{self._number}", self.routers[router], self.provider, **options)
+        self.ends.callback(made.kill)
         return made
 
-    def later(self, work: Callable[[], None]) -> None:
-        """Have something done when the theme ends, last first."""
-        self._ends.append(work)
+    def __enter__(self) -> Self:
+        return self
 
-    def end_theme(self) -> None:
-        """End what a theme started."""
-        while self._ends:
-            self._ends.pop()()
-        self._servers.clear()
-
-    def close(self) -> None:
-        """End all of it."""
-        self.end_theme()
-        for process in self._processes:
-            process.kill()
-            process.wait()
+    def __exit__(self, *_: object) -> None:
+        self.ends.close()
