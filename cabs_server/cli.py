@@ -30,8 +30,7 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
     "--score-share",
     type=click.FloatRange(0.0, 1.0, min_open=True),
     help=(
-        "Share of decisions that are marked to be scored (x-cabs-score: wanted; cabs router to-score). "
-        "Default: none is."
+        "Share of decisions marked to be scored (x-cabs-score: wanted; cabs router to-score). Default: none."
     ),
 )
 @click.option(
@@ -49,8 +48,7 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
     default="session",
     show_default=True,
     help=(
-        "When a conversation keeps its model: always unless a switch pays for the lost cache, in tool loops, "
-        "never."
+        "When a conversation keeps its model: unless a switch pays for the lost cache, in tool loops, never."
     ),
 )
 @click.option(
@@ -71,10 +69,7 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help=(
-        "Answer /metrics, /readyz and /healthz at a further address without a key. Default: /metrics asks "
-        "for an admin's key."
-    ),
+    help="Answer /metrics, /readyz, /healthz there without a key. Default: /metrics asks for an admin's.",
 )
 @click.option(
     "--grace",

@@ -128,10 +128,7 @@ class Keeper:
             # requests may still use the old router, so its log stays open: the new one goes on with it
             fresh = self.make(encoder=self.router.encoder, log=self.router.log)
         except Exception as error:  # a damaged bundle, a model without an endpoint, a log that is away
-            text = (
-                f"the change of {' or '.join(map(str, self.files))} is not used, what was there before "
-                f"stays: {error}"
-            )
+            text = f"a change of {' or '.join(map(str, self.files))} is not used, the old stays: {error}"
             if text != self.waits:
                 self.failures += 1
                 logger.error("%s", text)

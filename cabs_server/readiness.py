@@ -72,7 +72,4 @@ class Readiness:
             return None
         if disk.free >= min(SCARCE, disk.total // 50):
             return None
-        return (
-            f"{disk.free >> 20} MiB are free on the disk of the event log: make room, or run `cabs log "
-            "compact`"
-        )
+        return f"the event log's disk has {disk.free >> 20} MiB free: make room, or run `cabs log compact`"

@@ -73,10 +73,7 @@ def traced_figure(chain: Chain, figure: str, policy: str, rho: float) -> TracedF
         f"{counted(rows['query_id'].nunique(), 'prompt')}"
     ]
     if estimated := int((rows["observed"] < 1).sum()):
-        text.append(
-            f"{estimated:,} of these answers are not in the table: scores and costs are estimates, "
-            "right on average only"
-        )
+        text.append(f"{estimated:,} of these answers are not in the table: estimates, right on average only")
     text.append(f"{mart} (dbt_like_sql/marts/mart_utility_by_rho.sql): {in_mart:.6g}")
     return TracedFigure(rows, value, in_mart, mart, text, _sql(chain, policy, rho))
 

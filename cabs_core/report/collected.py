@@ -179,8 +179,7 @@ def _corrected(
     prompts = int(labelled.any(axis=1).sum())
     if prompts < 10:
         return [
-            f"Only {prompts} test prompts are labelled by people: too few to correct the verdict by them (10 "
-            "are needed)."
+            f"People labelled {prompts} test prompts only: too few to correct the verdict by (10 are needed)."
         ]
     found_by: Sampled = corrected_sum(weight, judged, by_people, problem.clusters, stands)
     return [

@@ -52,8 +52,7 @@ def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
     for arm in names:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w-]+)?", names[arm]):
             raise ResultError(
-                f"OpenRouter calls models author/model; {names[arm]!r:.80} is none: say --call "
-                f"{arm}=author/model"
+                f"OpenRouter calls models author/model, not {names[arm]!r:.80}: say --call {arm}=author/model"
             )
     tasks = {
         row.group: {"models": [names[m] for m in (row.model, *row.others)[:_MODELS]]} for row in table.rows

@@ -209,8 +209,7 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     refused = mart[mart["refused"].notna()]["policy"].nunique()
     if refused:
         sentences.append(
-            f"{refused} of {mart['policy'].nunique()} policies cannot be estimated at every ρ from this log: "
-            "see the table."
+            f"{refused} of {mart['policy'].nunique()} policies cannot be estimated at every ρ: see the table."
         )
     without = int(table.report.get("without_score", 0))
     if without:

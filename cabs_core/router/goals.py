@@ -135,10 +135,7 @@ def answer_goal(
     """
     best_of_all = goal.of == BEST and BEST not in test.arms
     if goal.of is not None and goal.of not in test.arms and not best_of_all:
-        raise DataError(
-            f"goal: no model {goal.of!r:.100}; the table has {listed(test.arms)}, and {BEST}: the best of "
-            "them"
-        )
+        raise DataError(f"goal: no model {goal.of!r:.100}; expected {BEST} or one of {listed(test.arms)}")
     if goal.latency is not None and (test.latencies is None or validation.latencies is None):
         raise DataError(
             "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"

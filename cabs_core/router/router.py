@@ -310,10 +310,7 @@ class Router(LoggedBundle):
                 if name not in self.arms:
                     raise RouterError(f"unknown model {name!r}; this router knows {', '.join(self.arms)}")
         if not mask.any():
-            raise RouterError(
-                f"no model is available; this router chooses between {', '.join(self.arms)}: name at least "
-                "one"
-            )
+            raise RouterError(f"no model is available: name at least one of {', '.join(self.arms)}")
         return None if mask.all() else mask
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:

@@ -183,8 +183,7 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         gap = Sampled(**own_family)
         if gap.value > 0 and gap.clear(looked_at):
             sentences.append(
-                f"it favours models of its own family ({family}): {gap} of score more than others, against "
-                "people"
+                f"it favours models of its own family ({family}): {gap} of score more, against people"
             )
     for model, data in measured["models"].items():
         bias = Sampled(**data)
@@ -192,8 +191,7 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
             sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
     if "position" in measured and Sampled(**measured["position"]["first"]).clear(looked_at):
         sentences.append(
-            "the order of two answers matters: the first place is worth "
-            f"{Sampled(**measured['position']['first'])}"
+            f"order matters: the first place is worth {Sampled(**measured['position']['first'])}"
         )
     return sentences
 

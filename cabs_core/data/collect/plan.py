@@ -170,8 +170,7 @@ def check_keys(targets: Iterable[AskedModel]) -> None:
     for target in targets:
         if target.upstream.key_env and not secret(target.upstream.key_env):
             raise RouterError(
-                f"model {target.name}: key_env is {target.upstream.key_env}, which is not set in the "
-                "environment"
+                f"model {target.name} needs {target.upstream.key_env}, which is not set in the environment"
             )
 
 

@@ -108,8 +108,7 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
         column = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
         if column is not None:
             raise DataError(
-                f"{path}: no column {str(column)!r:.100}, which collect.scores names: a log holds prompts "
-                "alone"
+                f"{path}: no column {str(column)!r:.100} (collect.scores): a log holds prompts alone"
             )
     if pool.source.format == "table":
         texts = event_frame(path)["prompt"].tolist()

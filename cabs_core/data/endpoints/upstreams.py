@@ -269,7 +269,6 @@ def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
         for name, upstream in models.items():
             if upstream.key_env and not secret(upstream.key_env):
                 raise RouterError(
-                    f"{path}: {part}.{name}.key_env is {upstream.key_env}, which is not set in the "
-                    "environment"
+                    f"{path}: {part}.{name} needs {upstream.key_env}, which is not set in the environment"
                 )
     return upstreams

@@ -171,8 +171,7 @@ def _day(text: str, at: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise RouterError(
-            f"{at}: day is {text!r:.60}; expected a date such as 2026-11-25, or a time such as "
-            "2026-11-25T00:00:00Z"
+            f"{at}: day is {text!r:.60}; expected such as 2026-11-25 or 2026-11-25T00:00:00Z"
         ) from None
     if when.tzinfo is not None:
         when = when.astimezone(UTC)
@@ -251,8 +250,7 @@ def _why(ours: Sum, theirs: tuple[float, float | None] | None, billed: Iterable[
         return f"the bill has no such model on that day; it has {', '.join(sorted(billed)) or 'none'}"
     if not ours.calls:
         return (
-            "the log has no call of it on that day: another program used the key, or the model has another "
-            "name there"
+            "no call of it on that day: another program used the key, or the bill names the model otherwise"
         )
     known = [
         f"{count} of {ours.calls} calls {words}"

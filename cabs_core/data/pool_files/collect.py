@@ -221,8 +221,7 @@ class Collect(Strict):
             isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 10**6 for n in limits
         ):
             raise ValueError(
-                "params needs max_tokens (or max_completion_tokens), a whole number: it bounds what a call "
-                "costs"
+                "params needs a whole max_tokens (or max_completion_tokens), to bound what a call costs"
             )
         return value
 

@@ -282,8 +282,7 @@ def _faults_of_a_collection(pool: ModelPool, names: list[str]) -> Iterator[str]:
     collect = pool.collect
     if pool.collected and collect is None:
         yield (
-            "source.kind is collect, so say under collect whom to ask and how to score (upstreams, max_usd, "
-            "scores)"
+            "source.kind is collect: say whom to ask and how to score (collect: upstreams, max_usd, scores)"
         )
     if collect is not None and not pool.collected:
         yield f"collect is for source.kind collect; the source is {pool.source.kind!r}"
@@ -296,10 +295,7 @@ def _faults_of_a_collection(pool: ModelPool, names: list[str]) -> Iterator[str]:
     if any(len(given) > 1 for given in pool.names_in_source().values()):
         yield "models merges names, but whom source kind 'collect' asks is one entry of the upstreams each"
     if pool.later_models:
-        yield (
-            "later_models cannot be used with source kind 'collect': ask the later version in a pool of its "
-            "own"
-        )
+        yield "later_models: with source kind 'collect', ask the later version in a pool of its own"
     for name in sorted(set(collect.limits) - {*names, *(judge.model for judge in collect.judges)}):
         yield f"collect.limits names {name!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
     for judge in collect.judges:

@@ -30,8 +30,7 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
     if not pool_file.pool.collected:
         kind = pool_file.pool.source.kind
         raise PoolError(
-            f"pool {pool_file.pool.name} has source kind {kind!r}: there is nothing to collect; expected "
-            "source.kind collect"
+            f"pool {pool_file.pool.name} has source.kind {kind!r}: only a pool of kind collect collects"
         )
     click.echo("\n".join(plan_in_words(pool_file)))
     if dry_run:

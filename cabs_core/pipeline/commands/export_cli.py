@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     "--pool",
     shell_complete=complete_pool,
     help=(
-        "Name of the model pool, whose chain must have been run; `cabs export NAME` is the same. With "
-        "--cold: the bundle's name."
+        "Name of the pool, which must have been run; also as `cabs export NAME`. With --cold: the bundle's."
     ),
 )
 @click.option(
@@ -182,8 +181,7 @@ def export(
         )
     if cold:
         text = (
-            f"serve --router {out} --upstreams {models} --keep-prompts; cabs doctor says when the log can "
-            "decide"
+            f"serve --router {out} --upstreams {models} --keep-prompts until cabs doctor says it can decide"
         )
     else:
         text = f"route 'your prompt' --router {out}"
