@@ -30,8 +30,7 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
             warnings += gaps_text(gaps)
         if gaps:
             warnings.append(
-                "The verdict and the goal rest on real answers; tables and figures further down count "
-                "predicted answers like real ones."
+                "Verdict and goal rest on real answers; tables and figures below count predicted ones alike."
             )
         if dropped:
             warnings.append(

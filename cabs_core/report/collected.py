@@ -126,8 +126,7 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
         "The judge, measured",
         rows,
         columns,
-        "Against answers that people labelled without knowing whose they were; intervals over prompts "
-        "(shares: Clopper and Pearson).",
+        "Against answers that people labelled blind; intervals over prompts (shares: Clopper and Pearson).",
     )
 
 
@@ -156,19 +155,15 @@ def _corrected(
     if evidence is None or not cases or len(judges) != 1:
         return []
     case = cases[len(cases) // 2]
-    rows = pq.read_table(table).to_pylist()
-    if f"people {judges[0]}" not in (rows[0] if rows else {}):
+    labels, column = pq.read_table(table).to_pandas(), f"people {judges[0]}"
+    if column not in labels:
         return []
     problem, n, k = evidence.problem, evidence.problem.n, len(evidence.problem.arms)
-    place = {q: i for i, q in enumerate(problem.query_ids.tolist())}
-    arm = {a: j for j, a in enumerate(problem.arms)}
-    people = np.full((n, k), np.nan)
-    for row in rows:
-        if row["query_id"] in place and row["model"] in arm and row[f"people {judges[0]}"] is not None:
-            people[place[row["query_id"]], arm[row["model"]]] = row[f"people {judges[0]}"]
+    by_model = labels.pivot(index="query_id", columns="model", values=column)
+    people = by_model.reindex(index=problem.query_ids, columns=list(problem.arms)).to_numpy(float)
     assert case.rho is not None
     alone = np.zeros((n, k))
-    alone[:, arm[case.model]] = 1.0
+    alone[:, problem.arms.index(case.model)] = 1.0
     weight = _weights(evidence, case.router, case.rho) - alone
     judged, labelled = real_values(problem, case.rho).utility, ~np.isnan(people)
     of_judge, of_people = (clipped_utility(x, problem.costs, case.rho) for x in (problem.scores, people))

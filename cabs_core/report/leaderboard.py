@@ -99,8 +99,7 @@ def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None
         "Pools whose source is a log",
         mart[~mart["pool"].isin(replayed)].groupby("pool"),
         columns,
-        "One model answered each prompt, so these pools are not replayed; what policies would have earned "
-        "is estimated on their pages.",
+        "One model answered each prompt, so what policies would have earned is estimated on their pages.",
     )
 
 

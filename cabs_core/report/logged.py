@@ -350,6 +350,5 @@ def _models(table: Outcomes) -> PageTable | None:
         "What was played",
         (-counts).argsort(kind="stable"),
         columns,
-        "Over all scored decisions of the log. Models were asked different prompts, so their mean scores "
-        "cannot be compared.",
+        "Over all scored decisions. Models were asked different prompts, so means cannot be compared.",
     )

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cabs_core.algorithms.predictors.clusters import kmeans_centers, nearest_center, unit_rows
 from cabs_core.algorithms.problem.gaps import doubly_robust, real_values, unknown_arms
@@ -118,7 +119,7 @@ def routing_table(
             "prompts of another kind than those it was tried on, so nobody knows what it is best at: ask it "
             "on a random sample of the prompts that lack it, or leave it out under `models`"
         )
-    known, rows = np.flatnonzero(split != "test"), _rows_of(outcomes, p.query_ids)
+    known, rows = np.flatnonzero(split != "test"), pd.Index(outcomes.query_ids).get_indexer(p.query_ids)
     points = unit_rows(np.asarray(embeddings, dtype=np.float64))
     names, label, by = _groups(outcomes, points, split)
     centers = unit_rows(np.stack([points[known][label[known] == g].mean(axis=0) for g in range(len(names))]))
@@ -178,12 +179,6 @@ def routing_table(
         _lost(played, r, utility[every, model_of[guessed]], order, clusters, seen),
         tuple(sorted(found, key=lambda row: (-row.share, row.group))),
     )
-
-
-def _rows_of(outcomes: Outcomes, query_ids: np.ndarray) -> np.ndarray:
-    """Rows of the replayed queries in the outcome table."""
-    at = {name: i for i, name in enumerate(outcomes.query_ids.tolist())}
-    return np.array([at[name] for name in query_ids.tolist()])
 
 
 def _groups(outcomes: Outcomes, points: np.ndarray, split: np.ndarray) -> tuple[list[str], np.ndarray, str]:

@@ -71,10 +71,7 @@ def utility(data: PoolData) -> PageTable | None:
         "comparisons. Overall: mean of the regimes."
     )
     if paper is not None and data.info["paper_benchmark"] == "openllm":
-        note += (
-            " The paper's Open LLM figures rest on a score matrix that is misaligned between models; they "
-            "are shown for orientation, not as a target."
-        )
+        note += " The paper's Open LLM figures rest on scores misaligned between models: no target."
     return table_of("utility", "Utility by cost regime (higher is better)", board.itertuples(), columns, note)
 
 

@@ -263,8 +263,7 @@ def _likeness(
     others = {arm: (prices or {}).get(arm, 0.0) for arm in router.arms}
     if price is None or not any(others.values()):
         raise RouterError(
-            f"nothing says how good {name} is: give scored prompts, a model that it is like, or prices of it "
-            "and of the others"
+            f"nothing says how good {name} is: give scored prompts, a model like it, or prices of all"
         )
     near = min(
         (arm for arm in others if others[arm] > 0.0),

@@ -116,10 +116,7 @@ def _judge(
     with store.asking(notify):
         paid, perhaps, in_flight = store.spent(keys)
         if in_flight:
-            notify(
-                f"{in_flight} calls of the judge were under way when an earlier run ended; they count with "
-                f"{money(perhaps)}"
-            )
+            notify(f"{in_flight} calls of the judge, under way when a run ended, count with {money(perhaps)}")
         purse = Purse(judge.max_usd, paid + perhaps)
 
         def calls(_: AskedModel) -> Iterator[Question]:

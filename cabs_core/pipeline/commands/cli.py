@@ -120,8 +120,7 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
     "columns",
     multiple=True,
     metavar="WHAT=PATH",
-    help="Where the log holds prompt, model, score, cost, ...: a column or a dotted path, such as "
-    "score=metadata.rating.",
+    help="Where the log holds prompt, model, ...: a column or a dotted path, such as score=metadata.rating.",
 )
 @click.option(
     "--score-range", nargs=2, type=float, help="The worst and the best score that can be given, such as 1 5."

@@ -239,10 +239,7 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
     """
     cells = [c for c in cells_of(answers) if c.state in ("answered", "truncated")]
     if not cells or cells[0].text is None:
-        raise DataError(
-            "the answers were kept as hashes (collect.keep: hash), so nobody can read them: label before, "
-            "or keep texts"
-        )
+        raise DataError("the answers were kept as hashes (collect.keep: hash): label before, or keep texts")
     rng = np.random.default_rng(seed)
     by_query: dict[str, list[int]] = {}
     for i in rng.permutation(len(cells)).tolist():
