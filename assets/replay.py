@@ -201,7 +201,7 @@ def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.M
                 allow_retries=False,
             )
         sample = random.Random(config.seed).sample(there, min(config.cells, len(there)))
-        hashes = [play_again(chain, target, trial=0) for target in sample]
+        hashes = [play_again(chain, target) for target in sample]
         rows = [
             {"policy": t.policy, "rho": t.rho, "same": then == now, "hash then": then, "hash now": now}
             for t, (then, now) in zip(sample, hashes)

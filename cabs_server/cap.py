@@ -8,7 +8,6 @@ begun.
 import logging
 import math
 import time
-from collections.abc import Callable
 
 from cabs_core.base.errors import LogError, RouterError
 from cabs_core.base.units import SECONDS_PER_DAY
@@ -22,23 +21,23 @@ class Cap:
     """Used from the thread beside the event loop and from the keeper's.
 
     Args:
-        usd: of a day, > 0. clock: seconds since 1970.
+        usd: of a day, > 0.
 
     Attributes:
         spent: USD on the day, as far as this worker knows. held: {call under way: USD that it may cost}.
         dearest: {model: USD of its dearest call so far}.
     """
 
-    def __init__(self, usd: float, clock: Callable[[], float] = time.time):
+    def __init__(self, usd: float):
         if not 0.0 < usd < math.inf:
             raise RouterError(f"--budget-cap-per-day {usd}: expected USD > 0")
-        self.usd, self._clock = float(usd), clock
-        self.day = int(clock() // SECONDS_PER_DAY)
+        self.usd = float(usd)
+        self.day = int(time.time() // SECONDS_PER_DAY)
         self.spent, self.held, self.dearest = 0.0, dict[str, float](), dict[str, float]()
         self._renewed = time.monotonic()
 
     def _today(self) -> None:
-        today = int(self._clock() // SECONDS_PER_DAY)
+        today = int(time.time() // SECONDS_PER_DAY)
         if today > self.day:
             self.day, self.spent = today, 0.0
 
@@ -88,4 +87,4 @@ class Cap:
 
     def seconds_left(self) -> int:
         """Until the next day begins."""
-        return max(math.ceil((self.day + 1) * SECONDS_PER_DAY - self._clock()), 1)
+        return max(math.ceil((self.day + 1) * SECONDS_PER_DAY - time.time()), 1)

@@ -132,18 +132,17 @@ def replay_port(
     target: float,
     *,
     limit: float,
-    share: float = PORT_SHARE,
     trials: int = 3,
     seed: int = 0,
     pool: str = "",
 ) -> Paced:
-    """PORT under a budget: the first `share` of requests at random, the others by argmax s - rho c.
+    """PORT under a budget: the first `PORT_SHARE` of requests at random, the others by argmax s - rho c.
 
     s are the kNN predictions of the problem, c its predicted costs (the source takes both from neighbours),
     rho is `port_price` on the first requests. Trials see the orders that `replay_budget` sees.
 
     Args:
-        limit: largest price. share: of the requests that the price is learnt on (.025 in the source).
+        limit: largest price.
 
     Raises:
         RouterError: the problem has no kNN predictions.
@@ -153,7 +152,7 @@ def replay_port(
     pool, n = pool or problem.pool, problem.n
     scores = problem.static_scores["knn"]
     costs = problem.predicted_costs if problem.static_costs is None else problem.static_costs
-    first = min(max(1, int(np.ceil(share * n))), n)
+    first = min(max(1, int(np.ceil(PORT_SHARE * n))), n)
     order = np.stack([query_order(seed, pool, trial, n) for trial in range(trials)])
     actions, prices = np.empty((trials, n), dtype=np.int64), np.zeros((trials, n))
     for trial, rows in enumerate(order):

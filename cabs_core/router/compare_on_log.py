@@ -43,20 +43,19 @@ def compare_on_log(
     data: LoggedData,
     *,
     margin: float = MARGIN,
-    cluster: np.ndarray | None = None,
 ) -> Comparison:
     """Challenger minus champion at the challenger's rho, without learning and exploration.
 
     Args:
         prompts: texts of the log's decisions, which neither has learnt from.
-        margin: largest loss of utility a request that is accepted. cluster: as in `evaluate`.
+        margin: largest loss of utility a request that is accepted.
 
     Raises:
         RouterError: the bundles route between other models, or the log cannot tell.
     """
     rho = read_manifest(challenger).rho
     old, new = (_probabilities(folder, prompts, data, rho) for folder in (champion, challenger))
-    return compare_policies(data, old, new, rho, margin=margin, cluster=cluster)
+    return compare_policies(data, old, new, rho, margin=margin)
 
 
 def compare_policies(
@@ -66,7 +65,6 @@ def compare_policies(
     rho: float,
     *,
     margin: float = MARGIN,
-    cluster: np.ndarray | None = None,
 ) -> Comparison:
     """The doubly robust difference of two policies, `new` less `old`, and whether it is at least -margin.
 
@@ -74,7 +72,7 @@ def compare_policies(
     a log that is too short for either alone may do for their difference.
 
     Args:
-        old, new: [n, today's arms] probabilities. margin, cluster: as in `compare_on_log`.
+        old, new: [n, today's arms] probabilities. margin: as in `compare_on_log`.
 
     Raises:
         RouterError: the log has no propensities, is deterministic, or never plays what they differ in.
@@ -87,7 +85,7 @@ def compare_policies(
         )
     old, new = data.of_all(old), data.of_all(new)
     gap = new - old
-    clusters = data.dependent(cluster)
+    clusters = data.dependent()
     fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
     q = model_of(data, utilities, fold, data.adaptive)
     error = utilities - q[every, data.actions]

@@ -87,7 +87,7 @@ def join(
         raise RouterError(f"say how good {name} is by one of {', '.join(STARTS)}")
     if models and name not in models:
         raise RouterError(f"the upstreams file has no model {name!r:.100}: add it there first")
-    prices, free = known_prices(models) or None, name in models and models[name].free
+    prices, free = known_prices(models), name in models and models[name].free
     return add_model(
         folder, name, scored=scored, like=like, prices=prices, free=free, log=log, encoder=encoder
     )
@@ -126,14 +126,13 @@ def add_model(
         oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
         vectors = None if scored is None else router.embed(scored.prompts)
-        prior = _likeness(router, trained, name, scored, vectors, like, prices)
+        prior = _likeness(router, trained, name, scored, vectors, like, prices or {})
         if free:
             prior = replace(prior, cost=0.0)
         arms = [*router.arms, name]
         grown = replace(oracles, arms=arms, arm_map=trained.added(prior))
         policy, algorithm = router.learner.policy, router.learner.policy.algorithm
-        given = scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from
-        if given and scored is not None:
+        if scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from:
             policy.add_arm(name, vectors, scored.scores)
         else:
             near = int(np.argmax(trained.weights @ prior.weights))
@@ -239,7 +238,7 @@ def _likeness(
     scored: Scored | None,
     vectors: np.ndarray | None,
     like: str | None,
-    prices: Mapping[str, float] | None,
+    prices: Mapping[str, float],
 ) -> Likeness:
     """The prior of a new model."""
     if scored is not None and vectors is not None:
@@ -257,10 +256,9 @@ def _likeness(
             raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
         at = router.arms.index(like)
         prior = Likeness(trained.weights[at], float(trained.offsets[at]), float(trained.costs[at]))
-        known = prices is not None and name in prices and prices.get(like, 0.0) > 0.0
-        return replace(prior, cost=prior.cost * prices[name] / prices[like]) if known and prices else prior
-    price = (prices or {}).get(name)
-    others = {arm: (prices or {}).get(arm, 0.0) for arm in router.arms}
+        known = name in prices and prices.get(like, 0.0) > 0.0
+        return replace(prior, cost=prior.cost * prices[name] / prices[like]) if known else prior
+    price, others = prices.get(name), {arm: prices.get(arm, 0.0) for arm in router.arms}
     if price is None or not any(others.values()):
         raise RouterError(
             f"nothing says how good {name} is: give scored prompts, a model like it, or prices of all"
@@ -276,12 +274,12 @@ def _likeness(
 
 
 def _price_ratio(
-    router: Router, trained: ArmMap, prior: Likeness, name: str, prices: Mapping[str, float] | None
+    router: Router, trained: ArmMap, prior: Likeness, name: str, prices: Mapping[str, float]
 ) -> float:
     """Of a new model's price to that of the model most like it; 1 where they are not known."""
     anchor = int(np.argmax(prior.weights))
     near = next((a for a, k in zip(router.arms, trained.anchors, strict=True) if k == anchor), None)
-    if prices is None or near is None or name not in prices or not prices.get(near):
+    if near is None or name not in prices or not prices.get(near):
         return 1.0
     return prices[name] / prices[near]
 

@@ -65,17 +65,17 @@ class Look:
     rising: float = 0.0
 
 
-def radius(n: int, sd: float, tuned: int, level: float = LEVEL) -> float:
-    """Half the width of a 1 - level confidence sequence of a mean of n observations, deviation sd.
+def radius(n: int, sd: float, tuned: int) -> float:
+    """Half the width of a 1 - `LEVEL` confidence sequence of a mean of n observations, deviation sd.
 
     Args:
         tuned: number of observations at which it is narrowest; chosen before looking.
     """
     if n < 2:
         return math.inf
-    spread = (-2 * math.log(level) + math.log(-2 * math.log(level) + 1)) / tuned
+    spread = (-2 * math.log(LEVEL) + math.log(-2 * math.log(LEVEL) + 1)) / tuned
     part = n * spread + 1
-    return sd * math.sqrt(2 * part / (n**2 * spread) * math.log(math.sqrt(part) / level))
+    return sd * math.sqrt(2 * part / (n**2 * spread) * math.log(math.sqrt(part) / LEVEL))
 
 
 def features_of(prompts: Sequence[str]) -> np.ndarray:

@@ -209,12 +209,12 @@ class EventReads:
             for name, length, vector, score in self._all(sql, (bundle, arm, limit))
         ]
 
-    def failures(self, bundle: str, limit: int = 10) -> list[tuple[str, str, int, float]]:
-        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, by calls."""
+    def failures(self, bundle: str) -> list[tuple[str, str, int, float]]:
+        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, ten at most."""
         sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
-            GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT ?"""
-        return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle, limit))]
+            GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT 10"""
+        return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle,))]
 
     def scored_prompts(self) -> set[str]:
         """Hashes of the prompts of all decisions whose score was learnt."""

@@ -97,14 +97,14 @@ def build(
     )
 
 
-def play_again(chain: Chain, target: Target, trial: int = 0) -> tuple[str, str]:
-    """(hash in the record, hash now) of one trial of a replay that is there, played again.
+def play_again(chain: Chain, target: Target) -> tuple[str, str]:
+    """(hash in the record, hash now) of the first trial of a replay that is there, played again.
 
     Raises:
         ProvenanceError: the replay or an input is missing, out of date or altered.
     """
-    record, _, again = _again(chain, target, [trial])
-    return ReplaySummary.of(record).lanes[trial], lane_hashes(again)[0]
+    record, _, again = _again(chain, target, [0])
+    return ReplaySummary.of(record).lanes[0], lane_hashes(again)[0]
 
 
 def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
