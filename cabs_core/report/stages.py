@@ -5,16 +5,7 @@ from typing import Any
 
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
-from cabs_core.report.tables import (
-    Header,
-    MakeCell,
-    PageTable,
-    TableCell,
-    estimate,
-    number,
-    table_of,
-    words,
-)
+from cabs_core.report.tables import Header, MakeCell, PageTable, TableCell, estimate, number, table_of, words
 
 _LONGEST = 80
 
