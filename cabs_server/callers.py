@@ -77,7 +77,8 @@ def check_host(host: str, keys: dict[str, str]) -> None:
     """RouterError where the server would listen beyond this machine without asking for a key."""
     if not is_local(host) and not keys:
         raise RouterError(
-            f"--host {host} listens beyond this machine: set a key ({KEYS}=name=key), or stay on 127.0.0.1"
+            f"--host {host} listens beyond this machine, so it asks for a key: set {KEYS}=name=key, or stay "
+            "on 127.0.0.1"
         )
 
 
