@@ -69,17 +69,6 @@ def test_asking_for_an_unknown_prompt_is_an_error(tmp_path):
         EmbeddingStore(tmp_path, "e").get(KEYS[:1])
 
 
-def test_a_plan_outlives_the_run_that_made_it(tmp_path):
-    store = EmbeddingStore(tmp_path, "e")
-    path, planned = store.open_plan(KEYS)
-    store.commit(KEYS[:5], vectors(0.0)[:5], counts()[:5])
-    again = EmbeddingStore(tmp_path, "e")
-    assert again.open_plan(KEYS) == (path, planned) and planned == KEYS
-    again.commit(KEYS, vectors(0.0), counts())
-    again.close_plan(path)
-    assert EmbeddingStore(tmp_path, "e").open_plan(KEYS) == (path, [])
-
-
 def test_an_unreadable_plan_is_made_again(tmp_path):
     path, _ = EmbeddingStore(tmp_path, "e").open_plan(KEYS)
     path.write_bytes(b"half a file")

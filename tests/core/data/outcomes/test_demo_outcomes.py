@@ -8,7 +8,7 @@ import pytest
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import PUBLISHED, Outcomes, load_outcomes, make_splits
 from cabs_core.data.outcomes.load import apply_pool
-from cabs_core.data.outcomes.sources.demo_prompts import FAMILIES, SKILLS, generate_prompts, topic_count
+from cabs_core.data.outcomes.sources.demo_prompts import FAMILIES, generate_prompts
 from cabs_core.data.outcomes.sources.synthetic import synthetic_raw
 from cabs_core.data.pool_files.sections import Source
 from cabs_core.data.pools.find import find_pool
@@ -74,15 +74,8 @@ def test_a_router_has_something_to_gain_and_something_to_learn(demo: Outcomes) -
 
 
 def test_generator_of_prompts() -> None:
-    table = generate_prompts(3000, np.random.default_rng(0))
-    assert len(set(table.prompts)) == 3000
-    assert abs(table.difficulty.mean()) < 1e-9
-    assert table.topic.max() < topic_count()
-    assert all(len(family.loads) == len(SKILLS) for family in FAMILIES)
-    for family in FAMILIES:
-        for template in family.templates:
-            assert "{topic}" in template and "{level}" in template
-    assert not any("{" in p for p in table.prompts)
+    prompts = generate_prompts(3000, np.random.default_rng(0)).prompts
+    assert len(set(prompts)) == 3000 and not any("{" in prompt for prompt in prompts)
 
 
 @pytest.mark.slow

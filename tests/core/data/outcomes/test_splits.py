@@ -134,11 +134,6 @@ def test_recorded_split_is_kept_and_straddling_prompts_go_to_the_later() -> None
 @pytest.mark.parametrize(
     ("outcomes", "split", "expected"),
     [
-        (
-            outcomes_of(["a", "b"]),
-            Split(),
-            "validation split is empty|train split is empty|test split is empty",
-        ),
         (outcomes_of(["a"] * 50), Split(), "split is empty"),
         (outcomes_of(list("abc")), Split(kind="column"), "set source.columns.split"),
         (outcomes_of(list("abc")), Split(kind="default"), "no split of its own"),

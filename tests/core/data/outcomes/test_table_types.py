@@ -28,18 +28,6 @@ def test_parquet_written_with_an_index(tmp_path: Path, pool_file, index) -> None
     assert len(outcomes) == 6 and outcomes.arms == ["large", "odd/../name", "small"]
 
 
-def test_odd_pandas_metadata_is_not_looked_at(tmp_path: Path, pool_file) -> None:
-    table = pa.Table.from_pandas(plain(), preserve_index=False)
-    for metadata in (
-        b"",
-        b"not json",
-        b"{}",
-        b'{"index_columns": ["nowhere"], "columns": [], "pandas_version": "9"}',
-    ):
-        pq.write_table(table.replace_schema_metadata({b"pandas": metadata}), tmp_path / "t.parquet")
-        assert len(load_outcomes(pool_file(source=PARQUET))) == 6
-
-
 def test_folders_named_like_partitions_add_no_columns(tmp_path: Path, pool_file) -> None:
     folder = tmp_path / "model=large"
     folder.mkdir()
