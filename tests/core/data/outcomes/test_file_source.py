@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 
 MODELS = ("small", "large", "odd/../name")
-CSV, PARQUET = ({"kind": "file", "path": path} for path in ("t.csv", "t.parquet"))
 
 
 def tidy(n: int = 6) -> pd.DataFrame:
@@ -37,28 +35,14 @@ def tidy(n: int = 6) -> pd.DataFrame:
     return pd.DataFrame(rows).sample(frac=1, random_state=1).reset_index(drop=True)
 
 
-def write(frame: pd.DataFrame, path: Path) -> Path:
-    if path.suffix == ".parquet":
-        frame.to_parquet(path)
-    elif path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        path.write_text("".join(json.dumps(r) + "\n" for r in frame.to_dict("records")), encoding="utf-8")
-    return path
-
-
 def by_query(outcomes: Outcomes) -> Outcomes:
     order = np.argsort(outcomes.query_ids)
     return outcomes.take(order)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
-def test_tidy_tables_in_every_format(tmp_path: Path, pool_file, suffix: str) -> None:
-    write(tidy(), tmp_path / f"t{suffix}")
-    pool = pool_file(
-        source={"kind": "file", "path": f"t{suffix}", "columns": {"latency": "seconds"}}, models=list(MODELS)
-    )
-    outcomes = by_query(load_outcomes(pool))
+def test_tidy_tables_in_every_format(load_table, suffix: str) -> None:
+    outcomes = by_query(load_table(tidy(), suffix, columns={"latency": "seconds"}, models=list(MODELS)))
     assert outcomes.arms == list(MODELS)
     assert outcomes.prompts[2] == 'Prompt 2, with a comma and a "quote"\nand a second line'
     assert outcomes.tasks.tolist() == ["code", "math"] * 3
@@ -69,7 +53,7 @@ def test_tidy_tables_in_every_format(tmp_path: Path, pool_file, suffix: str) -> 
     np.testing.assert_array_equal(outcomes.latencies, 0.5 + j)
 
 
-def test_a_wide_table(tmp_path: Path, pool_file) -> None:
+def test_a_wide_table(load_table) -> None:
     frame = pd.DataFrame(
         {
             "text": ["a", "b", "a"],
@@ -80,9 +64,8 @@ def test_a_wide_table(tmp_path: Path, pool_file) -> None:
             "remark|ok": ["x", "y", "z"],
         }
     )
-    write(frame, tmp_path / "t.csv")
     columns = {"prompt": "text", "score": "{model}|ok", "cost": "{model}|usd"}
-    outcomes = load_outcomes(pool_file(source=CSV | {"layout": "wide", "columns": columns}))
+    outcomes = load_table(frame, ".csv", layout="wide", columns=columns)
     assert outcomes.arms == ["a", "b"], "a column without its cost is no model"
     np.testing.assert_array_equal(outcomes.scores, [[0, 1], [1, 1], [0.5, 0]])
     np.testing.assert_array_equal(outcomes.costs, [[1, 0.1], [2, 0.2], [3, 0.3]])
@@ -91,10 +74,10 @@ def test_a_wide_table(tmp_path: Path, pool_file) -> None:
 
 
 def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, monkeypatch) -> None:
-    write(tidy(3), tmp_path / "t.csv")
     (tmp_path / "data").mkdir()
-    write(tidy(5), tmp_path / "data" / "t.csv")
-    pool = pool_file(source=CSV)
+    for folder, n in ((tmp_path, 3), (tmp_path / "data", 5)):
+        tidy(n).to_csv(folder / "t.csv", index=False)
+    pool = pool_file(source={"kind": "file", "path": "t.csv"})
     monkeypatch.delenv("CABS_DATA_DIR", raising=False)
     assert len(load_outcomes(pool)) == 3
     monkeypatch.setenv("CABS_DATA_DIR", str(tmp_path / "data"))
@@ -104,63 +87,54 @@ def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, 
 # -- pool options --------------------------------------------------------------------------------------------
 
 
-def test_rename_choose_and_filter(tmp_path: Path, pool_file) -> None:
-    write(tidy(), tmp_path / "t.parquet")
-    pool = pool_file(source=PARQUET, models={"L": "large", "S": "small"}, tasks=["math"])
-    outcomes = by_query(load_outcomes(pool))
+def test_rename_choose_and_filter(load_table) -> None:
+    outcomes = by_query(load_table(tidy(), models={"L": "large", "S": "small"}, tasks=["math"]))
     assert outcomes.arms == ["L", "S"]
     assert outcomes.query_ids.tolist() == ["q1", "q3", "q5"]
     np.testing.assert_array_equal(outcomes.scores[:, 0], [(1 + i) % 3 / 2 for i in (1, 3, 5)])
 
 
-def test_cost_from_tokens_and_prices(tmp_path: Path, pool_file) -> None:
-    write(tidy(), tmp_path / "t.parquet")
+def test_cost_from_tokens_and_prices(load_table) -> None:
     prices = {"small": {"input": 1, "output": 0}, "large": {"input": 3, "output": 15}}
-    pool = pool_file(source=PARQUET | {"columns": {"cost": None}}, models=["small", "large"], prices=prices)
-    outcomes = by_query(load_outcomes(pool))
+    outcomes = load_table(tidy(), columns={"cost": None}, models=["small", "large"], prices=prices)
+    outcomes = by_query(outcomes)
     np.testing.assert_allclose(outcomes.costs[2], [102 / 1e6, (102 * 3 + 20 * 15) / 1e6])
 
 
-def test_missing_price_or_token_count_is_an_error(tmp_path: Path, pool_file) -> None:
+def test_missing_price_or_token_count_is_an_error(load_table) -> None:
     frame = tidy()
-    write(frame, tmp_path / "t.parquet")
-    source = PARQUET | {"columns": {"cost": None}}
+    unpriced = {"columns": {"cost": None}, "models": ["small", "large"]}
     one = {"small": {"input": 1, "output": 1}}
     with pytest.raises(DataError, match=r"prices lacks large.*never taken as 0"):
-        load_outcomes(pool_file(source=source, models=["small", "large"], prices=one))
+        load_table(frame, **unpriced, prices=one)
     with pytest.raises(PoolError, match="prices must name a price"):
-        pool_file(source=source)
+        load_table(frame, columns={"cost": None})
     frame.loc[(frame["query_id"] == "q4") & (frame["model"] == "large"), "n_output_tokens"] = None
-    write(frame, tmp_path / "t.parquet")
     both = {**one, "large": {"input": 1, "output": 2}}
     with pytest.raises(DataError, match=r"output tokens of query 'q4', model 'large' is missing"):
-        load_outcomes(pool_file(source=source, models=["small", "large"], prices=both, missing="error"))
-    outcomes = load_outcomes(pool_file(source=source, models=["small", "large"], prices=both))
+        load_table(frame, **unpriced, prices=both, missing="error")
+    outcomes = load_table(frame, **unpriced, prices=both)
     assert len(outcomes) == 5 and outcomes.report["missing_costs"] == {"large": 1}
     both["large"]["output"] = 0
-    assert len(load_outcomes(pool_file(source=source, models=["small", "large"], prices=both))) == 6
+    assert len(load_table(frame, **unpriced, prices=both)) == 6
 
 
-def test_rescaled_costs(tmp_path: Path, pool_file) -> None:
-    write(tidy(), tmp_path / "t.parquet")
-    plain = load_outcomes(pool_file(source=PARQUET, models=list(MODELS)))
-    each = load_outcomes(
-        pool_file(source=PARQUET, models=list(MODELS), rescale_mean_cost={"small": 7e-4, "large": 2.0})
-    )
+def test_rescaled_costs(load_table) -> None:
+    plain = load_table(tidy(), models=list(MODELS))
+    each = load_table(tidy(), models=list(MODELS), rescale_mean_cost={"small": 7e-4, "large": 2.0})
     np.testing.assert_allclose(each.costs.mean(axis=0), [7e-4, 2.0, plain.costs[:, 2].mean()])
-    grand = load_outcomes(pool_file(source=PARQUET, models=list(MODELS), rescale_grand_mean_cost=5e-4))
+    grand = load_table(tidy(), models=list(MODELS), rescale_grand_mean_cost=5e-4)
     assert grand.costs.mean() == pytest.approx(5e-4)
     np.testing.assert_allclose(grand.costs / plain.costs, 5e-4 / plain.costs.mean())
     assert grand.report["cost_factors"]["small"] == pytest.approx(5e-4 / plain.costs.mean())
 
 
-def test_missing_cells(tmp_path: Path, pool_file) -> None:
+def test_missing_cells(load_table) -> None:
     frame = tidy()
     frame.loc[(frame["query_id"] == "q1") & (frame["model"] == "large"), "cost"] = None
     frame.loc[(frame["query_id"] == "q2") & (frame["model"] == "large"), "score"] = None
     frame = frame[~((frame["query_id"] == "q3") & (frame["model"] == "small"))]
-    write(frame, tmp_path / "t.parquet")
-    outcomes = load_outcomes(pool_file(source=PARQUET))
+    outcomes = load_table(frame)
     assert sorted(outcomes.query_ids.tolist()) == ["q0", "q4", "q5"]
     assert outcomes.report["queries_dropped"] == 3
     assert outcomes.report["missing_cells"] == {"small": 1, "large": 1}
@@ -170,8 +144,8 @@ def test_missing_cells(tmp_path: Path, pool_file) -> None:
         "math": {"read": 3, "dropped": 2},
     }
     with pytest.raises(DataError, match=r"query 'q2' has no score for model 'large' \(3 of 6 queries"):
-        load_outcomes(pool_file(source=PARQUET, missing="error"))
-    chosen = load_outcomes(pool_file(source=PARQUET, models=["small", "odd/../name"]))
+        load_table(frame, missing="error")
+    chosen = load_table(frame, models=["small", "odd/../name"])
     assert len(chosen) == 5, "queries count as complete for the chosen models only"
 
 
@@ -238,12 +212,11 @@ BAD_CELLS = {
 
 
 @pytest.mark.parametrize("case", BAD_CELLS)
-def test_bad_cells_are_named(tmp_path: Path, pool_file, case: str) -> None:
+def test_bad_cells_are_named(tmp_path: Path, load_table, case: str) -> None:
     change, expected = BAD_CELLS[case]
-    path = write(broken(change), tmp_path / "t.csv")
     with pytest.raises(DataError, match=expected) as caught:
-        load_outcomes(pool_file(source=CSV))
-    assert str(path) in str(caught.value)
+        load_table(broken(change), ".csv")
+    assert str(tmp_path / "t.csv") in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -255,18 +228,15 @@ def test_bad_cells_are_named(tmp_path: Path, pool_file, case: str) -> None:
         ({"rescale_mean_cost": {"huge": 1e-3}}, r"rescale_mean_cost names 'huge'"),
     ],
 )
-def test_pool_that_does_not_fit_its_table(tmp_path: Path, pool_file, fields: dict, expected: str) -> None:
-    write(tidy(), tmp_path / "t.csv")
+def test_pool_that_does_not_fit_its_table(load_table, fields: dict, expected: str) -> None:
     with pytest.raises(DataError, match=expected):
-        load_outcomes(pool_file(source=CSV, **fields))
+        load_table(tidy(), **fields)
 
 
-def test_mapped_column_that_is_not_there(tmp_path: Path, pool_file) -> None:
-    write(tidy(), tmp_path / "t.csv")
+def test_mapped_column_that_is_not_there(load_table) -> None:
     for field in ("task", "query_id", "latency", "split", "input_tokens"):
-        source = CSV | {"columns": {field: "nowhere"}}
         with pytest.raises(DataError, match=f"no column 'nowhere', which source.columns.{field} names"):
-            load_outcomes(pool_file(source=source))
+            load_table(tidy(), columns={field: "nowhere"})
 
 
 def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
@@ -335,31 +305,24 @@ def test_unreadable_files(tmp_path: Path, pool_file, name: str, content: bytes, 
         ({"score": "{model}", "cost": "{model}_usd", "query_id": "id"}, ["a", "b"], "no column 'id'"),
     ],
 )
-def test_wide_tables_that_do_not_fit(tmp_path: Path, pool_file, columns, models, expected) -> None:
+def test_wide_tables_that_do_not_fit(load_table, columns, models, expected) -> None:
     frame = pd.DataFrame({"prompt": ["p"], "a": [1], "a_usd": [1], "b": [0], "b_usd": [1]})
-    write(frame, tmp_path / "t.csv")
-    fields: dict = {"source": CSV | {"layout": "wide", "columns": columns}}
-    if models:
-        fields["models"] = models
+    fields: dict = {"models": models} if models else {}
     if columns.get("cost", "") is None:
         fields["prices"] = {"a": {"input": 1, "output": 1}, "b": {"input": 1, "output": 1}}
     with pytest.raises(DataError, match=expected):
-        load_outcomes(pool_file(**fields))
+        load_table(frame, ".csv", layout="wide", columns=columns, **fields)
 
 
-def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
-    columns = {"score": "{model}", "cost": "{model}_usd"}
-    source = CSV | {"layout": "wide", "columns": columns}
+def test_wide_cells_and_ids_are_named(load_table) -> None:
+    wide = {"layout": "wide", "columns": {"score": "{model}", "cost": "{model}_usd"}}
     frame = pd.DataFrame(
         {"query_id": ["x", "y"], "prompt": ["p", "q"], "a": [1, 2], "a_usd": 1, "b": 0, "b_usd": 1}
     )
-    write(frame, tmp_path / "t.csv")
     with pytest.raises(DataError, match=r"row 3: score \(column 'a'\) is 2;"):
-        load_outcomes(pool_file(source=source))
-    frame["a"], frame["query_id"] = 1, "x"
-    write(frame, tmp_path / "t.csv")
+        load_table(frame, ".csv", **wide)
     with pytest.raises(DataError, match=r"row 3: .* query 'x', model 'a' stands already in row 2"):
-        load_outcomes(pool_file(source=source))
+        load_table(frame.assign(a=1, query_id="x"), ".csv", **wide)
 
 
 @pytest.mark.parametrize(
@@ -370,19 +333,16 @@ def test_wide_cells_and_ids_are_named(tmp_path: Path, pool_file) -> None:
         ("kind", "other", r"has task \(column 'kind'\)"),
     ],
 )
-def test_mapped_columns_are_called_as_the_user_calls_them(
-    tmp_path, pool_file, column, value, expected
-) -> None:
+def test_mapped_columns_are_called_as_the_user_calls_them(load_table, column, value, expected) -> None:
     rows = [
         {"question": q, "llm": m, "quality": 1, "usd": 0.1, "kind": "k"}
         for q in ("p", "q")
         for m in ("a", "b")
     ]
     rows[0][column] = value
-    write(pd.DataFrame(rows), tmp_path / "t.csv")
     names = {"prompt": "question", "model": "llm", "score": "quality", "cost": "usd", "task": "kind"}
     with pytest.raises(DataError, match=expected):
-        load_outcomes(pool_file(source=CSV | {"columns": names}))
+        load_table(pd.DataFrame(rows), ".csv", columns=names)
 
 
 @pytest.mark.slow

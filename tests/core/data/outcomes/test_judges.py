@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cabs_core.base.errors import DataError, PoolError
-from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.outcomes.judges import judges_text, mean_of_judges
 
 cells = st.one_of(st.just(float("nan")), st.floats(0, 1))
@@ -51,11 +50,9 @@ def table(n: int = 40) -> pd.DataFrame:
     return frame
 
 
-def test_a_table_with_three_judges(tmp_path, pool_file) -> None:
+def test_a_table_with_three_judges(load_table) -> None:
     frame = table()
-    frame.to_parquet(tmp_path / "t.parquet")
-    columns = {"score": "ada", "judges": ["bob", "cid"]}
-    outcomes = load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet", "columns": columns}))
+    outcomes = load_table(frame, columns={"score": "ada", "judges": ["bob", "cid"]})
     expected = frame[["ada", "bob", "cid"]].mean(axis=1).to_numpy().reshape(-1, 2)
     order = [outcomes.arms.index(m) for m in ("small", "large")]
     by_text = {p: i for i, p in enumerate(outcomes.prompts)}
@@ -69,7 +66,7 @@ def test_a_table_with_three_judges(tmp_path, pool_file) -> None:
     assert f"By cid alone small would be the best model, not {found['best_of_mean']}." in said
 
 
-def test_a_wide_table_with_two_judges(tmp_path, pool_file) -> None:
+def test_a_wide_table_with_two_judges(load_table) -> None:
     frame = pd.DataFrame(
         {
             "prompt": list("abcd"),
@@ -81,37 +78,18 @@ def test_a_wide_table_with_two_judges(tmp_path, pool_file) -> None:
             "y_usd": [2.0] * 4,
         }
     )
-    frame.to_csv(tmp_path / "t.csv", index=False)
     columns = {"score": "{model}_ada", "judges": ["{model}_bob"], "cost": "{model}_usd"}
-    outcomes = load_outcomes(
-        pool_file(
-            source={"kind": "file", "path": "t.csv", "columns": columns, "layout": "wide"}, models=["x", "y"]
-        )
-    )
+    outcomes = load_table(frame, ".csv", layout="wide", columns=columns, models=["x", "y"])
     assert outcomes.scores[:, outcomes.arms.index("x")].tolist() == [0.5, 0.0, 1.0, 0.5]
     assert outcomes.report["judges"]["spread"] == pytest.approx(np.sqrt(2 * 0.5 / 8))
 
 
 @pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"score": "ada", "judges": ["dora"]}, "dora"),
-        ({"score": "ada", "judges": ["ada"]}, "stands there twice"),
-    ],
+    ("judge", "message"),
+    [("dora", "dora"), ("ada", "stands there twice"), ("cid", r"row 6.*column 'cid'")],
 )
-def test_judges_that_are_not_there_or_twice(tmp_path, pool_file, columns, said) -> None:
-    table().to_parquet(tmp_path / "t.parquet")
-    with pytest.raises((DataError, PoolError, ValueError), match=said):
-        load_outcomes(pool_file(source={"kind": "file", "path": "t.parquet", "columns": columns}))
-
-
-def test_a_judge_s_bad_cell_is_named(tmp_path, pool_file) -> None:
+def test_judges_that_are_not_there_stand_twice_or_have_a_bad_cell(load_table, judge, message) -> None:
     frame = table()
     frame.loc[5, "cid"] = 7.0
-    frame.to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(DataError, match=r"row 6.*column 'cid'"):
-        load_outcomes(
-            pool_file(
-                source={"kind": "file", "path": "t.parquet", "columns": {"score": "ada", "judges": ["cid"]}}
-            )
-        )
+    with pytest.raises((DataError, PoolError), match=message):
+        load_table(frame, columns={"score": "ada", "judges": [judge]})

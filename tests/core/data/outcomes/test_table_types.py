@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from test_file_source import CSV, PARQUET, tidy, write
+from test_file_source import tidy
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import load_outcomes
@@ -22,9 +21,8 @@ def plain() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("index", ["query_id", ["query_id", "model"], "prompt", "score"])
-def test_parquet_written_with_an_index(tmp_path: Path, pool_file, index) -> None:
-    plain().set_index(index).to_parquet(tmp_path / "t.parquet")
-    outcomes = load_outcomes(pool_file(source=PARQUET))
+def test_parquet_written_with_an_index(load_table, index) -> None:
+    outcomes = load_table(plain().set_index(index))
     assert len(outcomes) == 6 and outcomes.arms == ["large", "odd/../name", "small"]
 
 
@@ -36,13 +34,12 @@ def test_folders_named_like_partitions_add_no_columns(tmp_path: Path, pool_file)
     assert outcomes.arms == ["large", "odd/../name", "small"]
 
 
-def test_dots_in_the_names_of_columns(tmp_path: Path, pool_file) -> None:
-    pd.DataFrame(
+def test_dots_in_the_names_of_columns(load_table) -> None:
+    frame = pd.DataFrame(
         {"prompt": ["p", "q"], "gpt-3.5": [0, 1], "gpt-3.5.usd": 1.0, "gpt-4": 1, "gpt-4.usd": 2.0}
-    ).to_parquet(tmp_path / "t.parquet")
+    )
     columns = {"score": "{model}", "cost": "{model}.usd"}
-    outcomes = load_outcomes(pool_file(source=PARQUET | {"layout": "wide", "columns": columns}))
-    assert outcomes.arms == ["gpt-3.5", "gpt-4"]
+    assert load_table(frame, layout="wide", columns=columns).arms == ["gpt-3.5", "gpt-4"]
 
 
 def array_of(values, kind=None):
@@ -70,16 +67,18 @@ WRONG_TYPES = {
 }
 
 
+def with_column(name: str, make) -> pa.Table:
+    """The table with another column of this name, which `make` makes of its length."""
+    table = pa.Table.from_pandas(plain().drop(columns=name, errors="ignore"), preserve_index=False)
+    return table.append_column(name, make(len(table)))
+
+
 @pytest.mark.parametrize("case", WRONG_TYPES)
-def test_columns_of_the_wrong_type_are_refused(tmp_path: Path, pool_file, case: str) -> None:
+def test_columns_of_the_wrong_type_are_refused(load_table, case: str) -> None:
     name, make, expected = WRONG_TYPES[case]
-    table = pa.Table.from_pandas(plain(), preserve_index=False)
-    if name in table.column_names:
-        table = table.drop_columns(name)
-    pq.write_table(table.append_column(name, make(len(table))), tmp_path / "t.parquet")
     columns = {"latency": "latency"} if name == "latency" else {}
     with pytest.raises(DataError, match=expected) as caught:
-        load_outcomes(pool_file(source=PARQUET | {"columns": columns}))
+        load_table(with_column(name, make), columns=columns)
     assert len(str(caught.value)) <= 1000 and "t.parquet" in str(caught.value)
 
 
@@ -91,112 +90,93 @@ HALVES = {
 
 
 @pytest.mark.parametrize("kind", HALVES)
-def test_columns_of_other_number_types_are_read(tmp_path: Path, pool_file, kind: str) -> None:
-    table = pa.Table.from_pandas(plain().drop(columns="score"), preserve_index=False)
-    pq.write_table(table.append_column("score", HALVES[kind](len(table))), tmp_path / "t.parquet")
-    assert (load_outcomes(pool_file(source=PARQUET)).scores == 0.5).all()
+def test_columns_of_other_number_types_are_read(load_table, kind: str) -> None:
+    assert (load_table(with_column("score", HALVES[kind])).scores == 0.5).all()
 
 
-def test_texts_in_parquet_that_are_not_utf8(tmp_path: Path, pool_file) -> None:
-    table = pa.Table.from_pandas(plain().drop(columns="prompt"), preserve_index=False)
-    bad = pa.array([b"\xff\xfe" + bytes([65 + i]) for i in range(len(table))], pa.binary()).view(pa.string())
-    pq.write_table(table.append_column("prompt", bad), tmp_path / "t.parquet")
+def test_texts_in_parquet_that_are_not_utf8(load_table) -> None:
+    bad = with_column("prompt", lambda n: pa.array([b"\xff\xfe"] * n, pa.binary()).view(pa.string()))
     with pytest.raises(DataError, match="not UTF-8"):
-        load_outcomes(pool_file(source=PARQUET))
+        load_table(bad)
 
 
 # -- missing and priced --------------------------------------------------------------------------------------
 
 
-def test_a_missing_cost_is_the_models_price(tmp_path: Path, pool_file) -> None:
+def test_a_missing_cost_is_the_models_price(load_table) -> None:
     frame, prices = plain(), {"large": {"input": 3, "output": 15}}
     frame.loc[(frame["query_id"] == "q2") & (frame["model"] == "large"), "cost"] = None
-    write(frame, tmp_path / "t.parquet")
-    outcomes = load_outcomes(pool_file(source=PARQUET, missing="price", prices=prices))
+    outcomes = load_table(frame, missing="price", prices=prices)
     row, arm = outcomes.query_ids.tolist().index("q2"), outcomes.arms.index("large")
     assert outcomes.costs[row, arm] == pytest.approx((102 * 3 + 20 * 15) / 1e6)
     assert outcomes.costs[row - 1, arm] == pytest.approx(0.002 + 1e-5), "a cost that is there stays"
     assert len(outcomes) == 6 and outcomes.report["costs_priced"] == {"large": 1}
-    constant = load_outcomes(pool_file(source=PARQUET, missing="price", cost_per_call={"large": 0.25}))
+    constant = load_table(frame, missing="price", cost_per_call={"large": 0.25})
     assert constant.costs[row, arm] == 0.25
     with pytest.raises(DataError, match=r"query 'q2' has no cost for model 'large' \(1 of 6 queries"):
-        load_outcomes(pool_file(source=PARQUET, missing="error"))
-    write(frame.assign(n_output_tokens=None), tmp_path / "t.parquet")  # a price alone fills nothing
-    outcomes = load_outcomes(pool_file(source=PARQUET, missing="price", prices=prices))
+        load_table(frame, missing="error")
+    without_tokens = frame.assign(n_output_tokens=None)  # a price alone fills nothing
+    outcomes = load_table(without_tokens, missing="price", prices=prices)
     assert "q2" not in outcomes.query_ids and outcomes.report["missing_costs"] == {"large": 1}
 
 
 @pytest.mark.parametrize("column", ["absent", "null", "there"])
-def test_a_constant_cost_per_call(tmp_path: Path, pool_file, column: str) -> None:
+def test_a_constant_cost_per_call(load_table, column: str) -> None:
     frame = plain()
     frame["cost"] = None if column == "null" else frame["cost"]
-    write(frame.drop(columns="cost") if column == "absent" else frame, tmp_path / "t.parquet")
+    frame = frame.drop(columns="cost") if column == "absent" else frame
     constants = {"small": 0.001, "large": 0.01, "odd/../name": 0}
-    outcomes = load_outcomes(pool_file(source=PARQUET, cost_per_call=constants))
+    outcomes = load_table(frame, cost_per_call=constants)
     assert dict(zip(outcomes.arms, outcomes.costs.mean(axis=0))) == pytest.approx(constants)
     mixed = {"small": 0.001, "large": 0.01}
-    prices = {"odd/../name": {"input": 1, "output": 0}}
-    outcomes = load_outcomes(pool_file(source=PARQUET, cost_per_call=mixed, prices=prices))
+    outcomes = load_table(frame, cost_per_call=mixed, prices={"odd/../name": {"input": 1, "output": 0}})
     assert outcomes.costs[0, outcomes.arms.index("odd/../name")] == pytest.approx(100 / 1e6)
     with pytest.raises(DataError, match=r"prices lacks odd/../name; .*cost_per_call"):
-        load_outcomes(pool_file(source=PARQUET, cost_per_call=mixed))
+        load_table(frame, cost_per_call=mixed)
 
 
-def test_a_constant_cost_of_a_wide_table(tmp_path: Path, pool_file) -> None:
-    pd.DataFrame({"prompt": ["p", "q"], "a": [0, 1], "b": [1, 1]}).to_csv(tmp_path / "t.csv", index=False)
-    source = CSV | {"layout": "wide", "columns": {"score": "{model}"}}
-    outcomes = load_outcomes(pool_file(source=source, models=["a", "b"], cost_per_call={"a": 1, "b": 2}))
+def test_a_constant_cost_of_a_wide_table(load_table) -> None:
+    frame = pd.DataFrame({"prompt": ["p", "q"], "a": [0, 1], "b": [1, 1]})
+    priced = {"models": ["a", "b"], "cost_per_call": {"a": 1, "b": 2}}
+    outcomes = load_table(frame, ".csv", layout="wide", columns={"score": "{model}"}, **priced)
     np.testing.assert_array_equal(outcomes.costs, [[1, 2], [1, 2]])
 
 
-def test_a_table_without_any_cost(tmp_path: Path, pool_file) -> None:
-    write(plain().assign(cost=None), tmp_path / "t.parquet")
+def test_a_table_without_any_cost(load_table) -> None:
     with pytest.raises(DataError, match=r"no call has a cost\. .*prices .*cost_per_call"):
-        load_outcomes(pool_file(source=PARQUET))
+        load_table(plain().assign(cost=None))
 
 
-def test_scores_on_another_scale(tmp_path: Path, pool_file) -> None:
-    write(plain().assign(score=lambda f: f["score"] * 100), tmp_path / "t.csv")
-    outcomes = load_outcomes(pool_file(source=CSV, score_range=(0, 100)))
-    assert set(np.unique(outcomes.scores)) == {0, 0.5, 1}
+def test_scores_on_another_scale(load_table) -> None:
+    frame = plain().assign(score=lambda f: f["score"] * 100)
+    assert set(np.unique(load_table(frame, ".csv", score_range=(0, 100)).scores)) == {0, 0.5, 1}
     advice = r"score is 100; expected a number in \[0, 50\].*set score_range: \[0, 100\]"
     with pytest.raises(DataError, match=advice):
-        load_outcomes(pool_file(source=CSV, score_range=(0, 50)))
+        load_table(frame, ".csv", score_range=(0, 50))
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
-def test_scores_of_true_and_false(tmp_path: Path, pool_file, suffix: str) -> None:
-    frame = plain()
-    expected = frame["score"].to_numpy() == 1
-    frame["score"] = expected
-    write(frame, tmp_path / f"t{suffix}")
-    outcomes = load_outcomes(pool_file(source={"kind": "file", "path": f"t{suffix}"}))
-    assert outcomes.scores.sum() == expected.sum() and set(np.unique(outcomes.scores)) == {0, 1}
+def test_scores_of_true_and_false(load_table, suffix: str) -> None:
+    outcomes = load_table(plain().assign(score=lambda f: f["score"] == 1), suffix)
+    assert outcomes.scores.sum() == (plain()["score"] == 1).sum()
+    assert set(np.unique(outcomes.scores)) == {0, 1}
 
 
-def test_dollar_signs_before_costs(tmp_path: Path, pool_file) -> None:
-    frame = plain()
-    wanted = frame["cost"].copy()
-    frame["cost"] = "$" + frame["cost"].astype(str)
-    write(frame, tmp_path / "t.csv")
-    outcomes = load_outcomes(pool_file(source=CSV))
-    assert outcomes.costs.mean() == pytest.approx(wanted.mean())
+def test_dollar_signs_before_costs(load_table) -> None:
+    outcomes = load_table(plain().assign(cost=lambda f: "$" + f["cost"].astype(str)), ".csv")
+    assert outcomes.costs.mean() == pytest.approx(plain()["cost"].mean())
 
 
-def test_duplicates_are_named_by_their_text(tmp_path: Path, pool_file) -> None:
-    frame = pd.DataFrame(
-        {"prompt": ["Why is the sky blue?"] * 3, "model": list("aba"), "score": 1, "cost": 1}
-    )
-    write(frame, tmp_path / "t.csv")
-    with pytest.raises(
-        DataError, match=r"row 4: .*the prompt 'Why is the sky blue\?', model 'a' stands already in row 2"
-    ):
-        load_outcomes(pool_file(source=CSV))
+def test_duplicates_are_named_by_their_text(load_table) -> None:
+    prompt = "Why is the sky blue?"
+    frame = pd.DataFrame({"prompt": [prompt] * 3, "model": list("aba"), "score": 1, "cost": 1})
+    named = r"row 4: .*the prompt 'Why is the sky blue\?', model 'a' stands already in row 2"
+    with pytest.raises(DataError, match=named):
+        load_table(frame, ".csv")
 
 
 def test_suffixes_in_capitals(tmp_path: Path, pool_file) -> None:
-    write(plain(), tmp_path / "t.csv")
-    (tmp_path / "t.csv").rename(tmp_path / "T.CSV")
+    plain().to_csv(tmp_path / "T.CSV", index=False)
     assert len(load_outcomes(pool_file(source={"kind": "file", "path": "T.CSV"}))) == 6
 
 
