@@ -46,11 +46,11 @@ def decided(table, rng, sample=100):
     n, observed, shares, done = len(scores), np.zeros(scores.shape), np.ones(scores.shape[1]), 0
     for last in looks(sample, n):
         observed[done:last] = np.where(rng.random((last - done, len(shares))) < shares, shares, 0.0)
-        done, found = last, seen(table, last, observed)
-        if found.decision != "unsure":
+        done, verdict = last, seen(table, last, observed)
+        if verdict.decision != "unsure":
             break
-        shares = shares_of(np.array(found.matters), costs.mean(axis=0))
-    return found.decision
+        shares = shares_of(np.array(verdict.matters), costs.mean(axis=0))
+    return verdict.decision
 
 
 def test_the_sequence_holds_at_all_looks_together():
@@ -80,8 +80,8 @@ def test_a_router_that_has_not_learnt_yet_is_no_reason_to_keep_one_model():
     """Nothing but the single model was ever chosen:
     the difference is 0 without any spread, and decides nothing."""
     scores = np.tile([0.0, 0.0, 1.0], (60, 1))
-    found = seen(([f"word{i}" for i in range(60)], scores, np.full((60, 3), 1e-4)), 60)
-    assert found.difference == 0 and found.decision == "unsure"
+    verdict = seen(([f"word{i}" for i in range(60)], scores, np.full((60, 3), 1e-4)), 60)
+    assert verdict.difference == 0 and verdict.decision == "unsure"
 
 
 @pytest.mark.parametrize("scores", [[CONTAINS], [JUDGE]])
@@ -98,14 +98,16 @@ def test_it_stops_early_and_pays_less(provider: Running, tmp_path, cabs_home, sc
     collection = collection_of(pool)
     assert pool.pool.router_rho == 30
     with AnswerStore() as store:
-        found = collect_answers(
+        answers = collect_answers(
             collection, store, lambda text: None, looking(collection, store, lambda text: None)
         )
     assert (
-        found.looks[-1]["decision"] == "deploy" and 60 <= found.prompts < 300 and "decided" in found.stopped
+        answers.looks[-1]["decision"] == "deploy"
+        and 60 <= answers.prompts < 300
+        and "decided" in answers.stopped
     )
     asked = provider.requests()
-    assert sum(asked[m] for m in ("tiny", "coder", "writer", "grand")) <= 4 * found.prompts
+    assert sum(asked[m] for m in ("tiny", "coder", "writer", "grand")) <= 4 * answers.prompts
 
 
 def test_it_goes_on_until_every_split_has_enough(provider: Running, tmp_path, cabs_home):
@@ -162,11 +164,11 @@ def test_what_is_resumed_is_what_a_run_through_makes(tmp_path, cabs_home, monkey
                     raise Killed
 
             try:
-                _, found = collected(pool, die)
+                _, answers = collected(pool, die)
                 assert not looks_done
             except Killed:
-                _, found = collected(pool)
-            runs.append((found, provider.answered(), provider.again()))
+                _, answers = collected(pool)
+            runs.append((answers, provider.answered(), provider.again()))
     (through, asked, _), *resumed = runs
     assert len(through.looks) > 3 and (through.observed[: through.prompts] == 0).any()
     assert (through.observed[: through.prompts] > 0).any(axis=1).all()  # every prompt has an answer
@@ -177,13 +179,13 @@ def test_what_is_resumed_is_what_a_run_through_makes(tmp_path, cabs_home, monkey
 
 def test_a_probability_that_was_noted_stands(provider: Running, tmp_path, cabs_home):
     """The price of a model rises tenfold once all is asked: nothing is asked again, and nothing left out."""
-    _, found = collected(adaptive_pool(tmp_path, provider.port))
+    _, before = collected(adaptive_pool(tmp_path, provider.port))
     before, path = provider.answered(), tmp_path / "upstreams.yaml"
     path.write_text(re.sub(r"(grand: .*output: )", r"\g<1>1", path.read_text()))
     collection, again = collected(read_pool_file(tmp_path / "asked.yaml"))
-    same = min(found.prompts, again.prompts)
-    assert np.array_equal(found.observed[:same], again.observed[:same])
-    extra = int((again.observed[found.prompts : again.prompts] > 0).sum())
+    same = min(before.prompts, again.prompts)
+    assert np.array_equal(before.observed[:same], again.observed[:same])
+    extra = int((again.observed[before.prompts : again.prompts] > 0).sum())
     assert provider.answered() == before + extra
     with AnswerStore() as store:  # the plan knows what was drawn, and asks all models what was not
         lines = {line.model: line for line in plan_of(collection, store)}

@@ -69,12 +69,12 @@ def test_a_changed_price_is_said_and_counts(provider: Running, tmp_path, cabs_ho
     tokens_out, rest = rest.split("}", 1)
     doubled = f"price: {{input: {2 * float(tokens_in)}, output: {2 * float(tokens_out)}}}"
     path.write_text("\n".join([*lines[:place], f"{entry}{doubled}{rest}", *lines[place + 1 :]]))
-    said = "the price of grand changed"
-    assert status(pool).state == "stale" and any(said in line for line in plan_in_words(pool))
+    remark = "the price of grand changed"
+    assert status(pool).state == "stale" and any(remark in line for line in plan_in_words(pool))
     again, before = made(pool), provider.answered()
     assert provider.answered() == before
     assert again.record.summary["paid"] == pytest.approx(paid)
-    assert any(said in line for line in AnswersSummary.of(again.record).lines())
+    assert any(remark in line for line in AnswersSummary.of(again.record).lines())
     today = pq.read_table(again.folder / ANSWERS, columns=["model", "cost"]).to_pandas()
     ratio = today.groupby("model")["cost"].sum() / costs.groupby("model")["cost"].sum()
     assert ratio["grand"] == pytest.approx(2.0) and ratio.drop("grand").tolist() == pytest.approx([1.0] * 3)

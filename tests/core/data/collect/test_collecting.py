@@ -27,23 +27,23 @@ def paid(provider: Running) -> float:
 
 def cells_in(collection, store: AnswerStore, folder: Path) -> list[Cell]:
     """Ask for the answers, write them, and read them as the scores do."""
-    found = collect_answers(collection, store)
+    collected = collect_answers(collection, store)
     folder.mkdir()
-    write_answers(collection, found, store, folder)
+    write_answers(collection, collected, store, folder)
     return cells_of(folder)
 
 
 def test_every_prompt_to_every_model_once(provider: Running, tmp_path, cabs_home):
     collection = collection_of(write_pool(tmp_path, provider.port))
     with AnswerStore() as store:
-        found = collect_answers(collection, store)
-        assert found.prompts == 40 and provider.answered() == 160
+        collected = collect_answers(collection, store)
+        assert collected.prompts == 40 and provider.answered() == 160
         folder = tmp_path / "answers"
         folder.mkdir()
-        summary = write_answers(collection, found, store, folder)
+        summary = write_answers(collection, collected, store, folder)
         again = collect_answers(collection, store)
-    assert again.spent == 0 and again.paid == pytest.approx(found.spent)
-    assert found.spent == pytest.approx(paid(provider))
+    assert again.spent == 0 and again.paid == pytest.approx(collected.spent)
+    assert collected.spent == pytest.approx(paid(provider))
     assert summary["models"]["grand"]["calls"] == 40
     cells = cells_of(folder)
     scored = score_cells(collection, cells, AnswerStore())
@@ -80,8 +80,8 @@ def test_the_plan_asks_for_money_first(provider: Running, tmp_path, cabs_home):
         assert provider.requests() == {}
         before = sum(line.usd for line in lines[:4])
         low, high = sum(line.low for line in lines[:4]), sum(line.high for line in lines[:4])
-        found = collect_answers(collection, store)
-        assert low <= found.spent <= high and before > 0
+        collected = collect_answers(collection, store)
+        assert low <= collected.spent <= high and before > 0
         assert [line.known for line in plan_of(collection, store)][:4] == [40] * 4
         cells = cells_in(collection, store, tmp_path / "answers")
         scored = score_cells(collection, cells, store)
@@ -99,11 +99,11 @@ def test_the_budget_is_never_passed(provider: Running, tmp_path, cabs_home, most
     collection = collection_of(write_pool(tmp_path, provider.port, n=200, max_usd=most))
     with AnswerStore() as store:
         try:
-            found = collect_answers(collection, store)
-            assert "budget" in found.stopped and 30 <= found.prompts < 200
+            collected = collect_answers(collection, store)
+            assert "budget" in collected.stopped and 30 <= collected.prompts < 200
             # it ends where another call could pass the limit, not where calls that are under way could
             dearest = max(c.bound for t in collection.models for c in collection.calls(t))
-            assert found.paid > most - dearest
+            assert collected.paid > most - dearest
         except CollectError as error:
             assert "max_usd" in str(error)
     assert 0 < paid(provider) <= most

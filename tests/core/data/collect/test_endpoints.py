@@ -55,10 +55,10 @@ def collect(folder, port, **upstream):
     (folder / "upstreams.yaml").write_text(yaml.safe_dump({"models": {"tiny": entry, "coder": entry}}))
     collection = collection_of(pool)
     with AnswerStore() as store:
-        found = collect_answers(collection, store)
+        collected = collect_answers(collection, store)
         calls = [call for model in collection.models for call in collection.calls(model)]
         answers = store.get([c.key for c in calls], texts=True)
-        return found, [answers[c.key] for c in calls if c.key in answers]
+        return collected, [answers[c.key] for c in calls if c.key in answers]
 
 
 CHAT = {
@@ -106,9 +106,9 @@ def test_the_key_the_dialect_and_the_names_of_fields(
         return (200, reply) if good else (401, {"error": {"message": "no"}})
 
     with endpoint(answer) as port:
-        found, answers = collect(tmp_path, port, key_env="A_KEY", **upstream)
+        collected, answers = collect(tmp_path, port, key_env="A_KEY", **upstream)
     assert [(a.state, a.text, a.tokens.output) for a in answers] == [("answered", "so", 1010)] * 12
-    assert found.spent == pytest.approx(12 * (30 + 10 * 1010) / 1e6)  # what the total counts is paid
+    assert collected.spent == pytest.approx(12 * (30 + 10 * 1010) / 1e6)  # what the total counts is paid
 
 
 TOO_LONG = {
@@ -132,9 +132,9 @@ def test_a_prompt_that_is_too_long_ends_for_that_model(tmp_path, cabs_home):
 
 def test_what_is_longer_than_its_context_is_not_asked(tmp_path, cabs_home):
     with endpoint(lambda *_: (500, {})) as port:
-        found, answers = collect(tmp_path, port, context=20)
+        collected, answers = collect(tmp_path, port, context=20)
     assert {a.state for a in answers} == {"rejected"} and "reads 20 tokens" in answers[0].note
-    assert found.spent == 0.0
+    assert collected.spent == 0.0
 
 
 def test_a_field_that_it_refuses_is_said_with_what_to_do(tmp_path, cabs_home):

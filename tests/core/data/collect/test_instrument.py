@@ -62,8 +62,8 @@ def test_a_judge_that_errs_at_random_favours_no_length():
     for _ in range(20):
         judged, people, queries, names, lengths = simulated(rng, 100, error=0.25)
         lengths = np.where(people == 0, 800.0, 100.0) * 2 ** rng.uniform(-1, 1, len(people))
-        found = measure("j", judged, people, queries, names, lengths)
-        blamed += found["length"]["low"] > 0 or found["length"]["high"] < 0
+        measured = measure("j", judged, people, queries, names, lengths)
+        blamed += measured["length"]["low"] > 0 or measured["length"]["high"] < 0
     assert blamed <= 3  # 1 of 20 is expected
 
 
@@ -84,8 +84,8 @@ def test_an_unbiased_judge_is_not_blamed_and_a_biased_one_is():
 
 
 def test_position_by_hand():
-    found = position([("a", 1.0, 1.0), ("b", 1.0, 0.0), ("c", 0.0, 0.0), ("d", 1.0, 0.0)])
-    assert found["first"]["value"] == 0.5 and found["flips"]["value"] == 0.5
+    rates = position([("a", 1.0, 1.0), ("b", 1.0, 0.0), ("c", 0.0, 0.0), ("d", 1.0, 0.0)])
+    assert rates["first"]["value"] == 0.5 and rates["flips"]["value"] == 0.5
 
 
 def test_refusals_decide_by_hand():
@@ -97,16 +97,16 @@ def test_refusals_decide_by_hand():
 
 def test_without_judgements_it_is_the_mean_of_the_labels():
     people = np.array([1.0, 0.0, 1.0, 1.0])
-    found = corrected_mean(np.ones(4), people, np.ones(0))
-    assert found.value == 0.75 and found.low < 0.75 < found.high
+    estimate = corrected_mean(np.ones(4), people, np.ones(0))
+    assert estimate.value == 0.75 and estimate.low < 0.75 < estimate.high
 
 
 def test_a_perfect_judge_narrows_the_interval():
     rng = np.random.default_rng(0)
     truth = (rng.random(2000) < 0.7).astype(float)
     alone = corrected_mean(truth[:50], truth[:50], truth[:0])
-    found = corrected_mean(truth[:50], truth[:50], truth[50:])
-    assert found.high - found.low < 0.5 * (alone.high - alone.low)
+    estimate = corrected_mean(truth[:50], truth[:50], truth[50:])
+    assert estimate.high - estimate.low < 0.5 * (alone.high - alone.low)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_intervals_cover_the_mean_that_people_would_give(n, labelled, error):
     for _ in range(1000):
         people = (rng.random(n) < 0.6).astype(float)
         judged = np.where(rng.random(n) < np.where(people == 1, 0.3 * error, error * 1.5), 1 - people, people)
-        found = corrected_mean(judged[:labelled], people[:labelled], judged[labelled:])
-        hits += found.low <= 0.6 <= found.high
+        estimate = corrected_mean(judged[:labelled], people[:labelled], judged[labelled:])
+        hits += estimate.low <= 0.6 <= estimate.high
         reach = 1.96 * judged.std(ddof=1) / np.sqrt(n)
         naive += abs(judged.mean() - 0.6) <= reach
-        width += found.high - found.low
-        own = corrected_mean(judged[:labelled], people[:labelled], judged[:0])
-        alone += own.high - own.low
+        width += estimate.high - estimate.low
+        labels_alone = corrected_mean(judged[:labelled], people[:labelled], judged[:0])
+        alone += labels_alone.high - labels_alone.low
     assert 0.935 <= hits / 1000 <= 0.99
     assert naive / 1000 < 0.9
     assert width <= alone * 1.05  # never worse than the labels alone
@@ -149,8 +149,8 @@ def test_rare_errors_of_people_s_favourites_are_covered():
     for _ in range(400):
         people = (rng.random(400) < 0.97).astype(float)
         judged = np.where(rng.random(400) < 0.05, 1 - people, people)
-        found = corrected_mean(judged[:50], people[:50], judged[50:])
-        hits += found.low <= 0.97 <= found.high
+        estimate = corrected_mean(judged[:50], people[:50], judged[50:])
+        hits += estimate.low <= 0.97 <= estimate.high
     assert hits / 400 >= 0.93
 
 
@@ -172,8 +172,8 @@ def test_a_difference_of_two_routers_as_people_would_have_it(shares):
         arms = np.where(asked, rng.random((n, k)), -1.0).argmax(axis=1)[rows]
         labels[rows, arms] = people[rows, arms]
         stands = None if min(shares) == 1 else asked.sum(axis=1, keepdims=True) / shares
-        found = corrected_sum(weight, judged, labels, stands=stands)
-        hits += found.low <= 0.15 <= found.high
+        estimate = corrected_sum(weight, judged, labels, stands=stands)
+        hits += estimate.low <= 0.15 <= estimate.high
     assert 0.92 <= hits / 300 <= 0.99
 
 
@@ -188,8 +188,8 @@ def test_a_judge_who_sees_half_of_what_people_see_does_not_narrow_the_difference
         weight[np.arange(n), rng.integers(0, k, n)] += 1
         weight[:, 0] -= 1
         labels = np.where(rng.random((n, k)) < 0.4, people, np.nan)
-        found = corrected_sum(weight, judged, labels)
-        hits += found.low <= -less.mean() <= found.high
+        estimate = corrected_sum(weight, judged, labels)
+        hits += estimate.low <= -less.mean() <= estimate.high
     assert 0.93 <= hits / 600 <= 0.98
 
 

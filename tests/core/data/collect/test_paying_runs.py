@@ -68,6 +68,6 @@ def test_the_command_says_what_was_asked_scored_and_paid(cabs_home: Path, provid
 
 
 def test_the_gate_knows_every_check_of_the_code_location() -> None:
-    found = {key.asset_key.to_user_string() for key in build_defs().resolve_asset_graph().asset_check_keys}
+    checked = {key.asset_key.to_user_string() for key in build_defs().resolve_asset_graph().asset_check_keys}
     known = {*OF_POOLS, "replay", "replay_audit"}
-    assert {asset for asset in found if asset.split("/")[0] not in ("marts", "staging")} == known
+    assert {asset for asset in checked if asset.split("/")[0] not in ("marts", "staging")} == known

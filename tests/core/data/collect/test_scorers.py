@@ -124,8 +124,8 @@ TARGET = AskedModel(
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_a_judge_reads_texts_as_data_and_sees_no_names(prompt, answer):
     (call,) = questions(JUDGE, TARGET, prompt, answer, "", {})
-    shown = json.loads(call.messages[1]["content"])
-    assert shown == {"rubric": JUDGE.rubric, "task": prompt, "answer": answer}
+    content = json.loads(call.messages[1]["content"])
+    assert content == {"rubric": JUDGE.rubric, "task": prompt, "answer": answer}
     assert call.body["temperature"] == 0
     comparing = JUDGE.model_copy(update={"against": "other-name"})
     both, _ = questions(comparing, TARGET, prompt, answer, "other", {})

@@ -33,25 +33,25 @@ def both(request, tmp_path_factory):
 
 def test_vectors_and_tokens_are_those_of_torch(both) -> None:
     encoder, folder = both
-    found = OnnxEncoder(folder)
+    exported = OnnxEncoder(folder)
     tokens = encoder.tokenize(TEXTS)
-    assert [found.tokens(t) for t in TEXTS] == [list(ids) for ids in tokens.ids]
-    assert np.abs(found.encode(TEXTS) - encoder.encode(tokens)).max() <= TOLERANCE
+    assert [exported.tokens(t) for t in TEXTS] == [list(ids) for ids in tokens.ids]
+    assert np.abs(exported.encode(TEXTS) - encoder.encode(tokens)).max() <= TOLERANCE
 
 
 def test_a_vector_does_not_depend_on_its_company(both) -> None:
-    found = OnnxEncoder(both[1])
-    together = found.encode(TEXTS)
+    exported = OnnxEncoder(both[1])
+    together = exported.encode(TEXTS)
     for i, text in enumerate(TEXTS):
-        assert np.array_equal(found.encode([text])[0], together[i])
+        assert np.array_equal(exported.encode([text])[0], together[i])
 
 
 def test_a_long_text_is_read_no_further_than_the_window(both) -> None:
-    found = OnnxEncoder(both[1])
+    exported = OnnxEncoder(both[1])
     text = "the cat " * 2000
-    assert found.tokens(text) == found.tokens(text + "x" * 1_000_000)
-    wide = " " * (200 * found.max_length) + "the cat"  # what stands in the first part has no token
-    assert found.tokens(wide) == found.tokens("the cat")
+    assert exported.tokens(text) == exported.tokens(text + "x" * 1_000_000)
+    wide = " " * (200 * exported.max_length) + "the cat"  # what stands in the first part has no token
+    assert exported.tokens(wide) == exported.tokens("the cat")
 
 
 def test_int8_is_smaller_and_near(both, tmp_path) -> None:

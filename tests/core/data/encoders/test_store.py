@@ -25,8 +25,8 @@ def counts(n: int = 20) -> np.ndarray:
 def test_what_was_stored_comes_back_in_the_order_asked_for(tmp_path):
     EmbeddingStore(tmp_path, "e").commit(KEYS, vectors(0.0), counts())
     store = EmbeddingStore(tmp_path, "e")
-    found, numbers = store.get(KEYS[::-2])
-    np.testing.assert_array_equal(found, vectors(0.0)[::-2])
+    stored, numbers = store.get(KEYS[::-2])
+    np.testing.assert_array_equal(stored, vectors(0.0)[::-2])
     np.testing.assert_array_equal(numbers, counts()[::-2])
     assert len(store) == 20 and EmbeddingStore(tmp_path, "other").dim is None
 
@@ -35,10 +35,10 @@ def test_a_stored_vector_is_never_replaced(tmp_path):
     first, second = EmbeddingStore(tmp_path, "e"), EmbeddingStore(tmp_path, "e")
     assert first.commit(KEYS[:12], vectors(0.0)[:12], counts()[:12]) == 12
     assert second.commit(KEYS, vectors(100.0), counts()) == 8
-    found, _ = EmbeddingStore(tmp_path, "e").get(KEYS)
-    np.testing.assert_array_equal(found[:12], vectors(0.0)[:12])
-    np.testing.assert_array_equal(found[12:], vectors(100.0)[12:])
-    np.testing.assert_array_equal(second.get(KEYS)[0], found)
+    stored, _ = EmbeddingStore(tmp_path, "e").get(KEYS)
+    np.testing.assert_array_equal(stored[:12], vectors(0.0)[:12])
+    np.testing.assert_array_equal(stored[12:], vectors(100.0)[12:])
+    np.testing.assert_array_equal(second.get(KEYS)[0], stored)
 
 
 def test_a_damaged_shard_is_set_aside_and_its_prompts_count_as_unseen(tmp_path):
@@ -99,10 +99,10 @@ def test_concurrent_processes_leave_one_whole_vector_per_prompt(tmp_path):
     assert [process.wait(timeout=120) for process in running] == [0] * 4
     store = EmbeddingStore(tmp_path, "e")
     keys = [prompt_key(f"p{i}") for i in range(120)]
-    found, _ = store.get(keys)
-    writers = found[:, 0] - np.arange(120) * 10
+    vectors, _ = store.get(keys)
+    writers = vectors[:, 0] - np.arange(120) * 10
     assert set(writers) <= {0.0, 1.0, 2.0, 3.0}
-    np.testing.assert_array_equal(found, (writers + np.arange(120) * 10)[:, None] + np.arange(3))
-    stored = sum(len(np.unique(v, axis=0)) for v in store._vectors)
-    assert stored == len(store) == 120 and store.rejected == 0
+    np.testing.assert_array_equal(vectors, (writers + np.arange(120) * 10)[:, None] + np.arange(3))
+    distinct = sum(len(np.unique(v, axis=0)) for v in store._vectors)
+    assert distinct == len(store) == 120 and store.rejected == 0
     assert not list(tmp_path.rglob("*.tmp"))

@@ -116,11 +116,11 @@ def test_other_train_prompts_are_another_encoder(tmp_path):
 def test_of_many_train_prompts_a_seeded_sample_is_fitted_on(tmp_path, monkeypatch):
     whole, report = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "a", fit_prompts=TRAIN)
     monkeypatch.setattr(tfidf, "FIT", 60)
-    found, sampled = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "a", fit_prompts=TRAIN)
+    vectors, sampled = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "a", fit_prompts=TRAIN)
     assert sampled.embedded == 3 and sampled.identity != report.identity
-    assert found.shape[1] == 59 < whole.shape[1]  # as many directions as 60 prompts have
+    assert vectors.shape[1] == 59 < whole.shape[1]  # as many directions as 60 prompts have
     again, _ = embed_prompts(TRAIN[:3], ENCODER, store=tmp_path / "b", fit_prompts=TRAIN[::-1])
-    np.testing.assert_array_equal(again, found)
+    np.testing.assert_array_equal(again, vectors)
 
 
 def test_nothing_to_fit_on_is_an_error(tmp_path):

@@ -91,10 +91,10 @@ def test_a_schema_is_an_ability_and_is_counted_wherever_it_stands():
 )
 def test_a_document_in_plain_words_is_counted_by_them(source):
     """One in base64 counts as a medium, however long: 40,000 characters of text are 10,000 tokens."""
-    request = ChatRequest.read(said("user", {"type": "document", "source": source}))
+    request = ChatRequest.read(one_message("user", {"type": "document", "source": source}))
     assert request.abilities == {"file"} and 10_000 < request.tokens < 10_100
     packed = {"type": "base64", "media_type": "application/pdf", "data": "A" * 40_000}
-    assert ChatRequest.read(said("user", {"type": "document", "source": packed})).tokens < 1_100
+    assert ChatRequest.read(one_message("user", {"type": "document", "source": packed})).tokens < 1_100
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_call_costs_at_most_what_all_its_answers_may(fields, dialect, answers)
     assert dear.most_usd(request) == pytest.approx(answers * 0.01)
 
 
-def said(role: str, *parts: dict, **fields) -> dict:
+def one_message(role: str, *parts: dict, **fields) -> dict:
     """A request whose one message has these parts and fields."""
     return {"messages": [{"role": role, **({"content": [*parts]} if parts else {}), **fields}]}
 
@@ -137,12 +137,12 @@ SIGNED["extra_content"] = {"google": {"thought_signature": "s"}}
         ({"previous_response_id": "r1", "input": "more"}, ("previous_response_id",)),
         ({"conversation": {"id": "c1"}, "input": "more"}, ("conversation",)),
         ({"prompt": {"id": "pmpt_1"}, "input": "more"}, ("prompt",)),
-        (said("user", {"type": "file", "file": {"file_id": "f1"}}), ("file_id",)),
-        (said("user", {"type": "document", "source": {"type": "file", "file_id": "f"}}), ("file_id",)),
+        (one_message("user", {"type": "file", "file": {"file_id": "f1"}}), ("file_id",)),
+        (one_message("user", {"type": "document", "source": {"type": "file", "file_id": "f"}}), ("file_id",)),
         ({"input": [{"type": "reasoning", "encrypted_content": "x"}]}, ("encrypted_content",)),
         ({"input": [{"type": "item_reference", "id": "m1"}]}, ("item_reference",)),
-        (said("assistant", {"type": "thinking", "thinking": "t", "signature": "s"}), ("signature",)),
-        (said("assistant", audio={"id": "a1"}), ("audio.id",)),
+        (one_message("assistant", {"type": "thinking", "thinking": "t", "signature": "s"}), ("signature",)),
+        (one_message("assistant", audio={"id": "a1"}), ("audio.id",)),
         (with_tool(type="file_search", vector_store_ids=["v"]), ("vector_store_ids",)),
         ({"extra_body": {"google": {"cached_content": "cachedContents/1"}}}, ("cached_content",)),
         (with_tool(type="code_interpreter", container="cntr_1"), ("container",)),
@@ -150,13 +150,15 @@ SIGNED["extra_content"] = {"google": {"thought_signature": "s"}}
         (with_tool(type="code_interpreter", container={"file_ids": ["f"]}), ("file_ids",)),
         ({"input": [{"id": "msg_1"}, {"role": "user", "content": "more"}]}, ("item_reference",)),
         ({"input": [{"type": "image_generation_call", "id": "ig_1"}]}, ("item_reference",)),
-        (said("assistant", tool_calls=[SIGNED]), ("thought_signature",)),
+        (one_message("assistant", tool_calls=[SIGNED]), ("thought_signature",)),
         (
-            said("assistant", content="so", reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}]),
+            one_message(
+                "assistant", content="so", reasoning_details=[{"type": "reasoning.encrypted", "data": "x"}]
+            ),
             ("reasoning.encrypted",),
         ),
         ({"prompt": "x", "container": None}, ()),
-        (said("assistant", {"type": "tool_use", "input": {"file_id": "mine"}}), ()),
+        (one_message("assistant", {"type": "tool_use", "input": {"file_id": "mine"}}), ()),
     ],
 )
 def test_state_that_a_provider_holds(body, held):

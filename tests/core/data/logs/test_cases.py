@@ -52,5 +52,5 @@ def test_one_absurd_weight_is_an_estimate_or_a_refusal(tmp_path: Path, smallest:
     (tmp_path / "log.jsonl").write_text(text * 5)
     data = read_table(tmp_path / "log.jsonl")
     assert data.propensities.min() == smallest
-    found = evaluate(data, np.tile([0.5, 0.5], (len(data), 1)), 0.0)
-    assert found.refused or all(np.isfinite(row.value) for row in found.rows)
+    estimates = evaluate(data, np.tile([0.5, 0.5], (len(data), 1)), 0.0)
+    assert estimates.refused or all(np.isfinite(row.value) for row in estimates.rows)

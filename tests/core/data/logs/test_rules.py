@@ -44,10 +44,10 @@ def span(number: int, parent: int | None = None, **values: Any) -> dict:
     }
 
 
-def spans(*found: dict) -> dict:
+def spans(*records: dict) -> dict:
     return {
         "resourceSpans": [
-            {"resource": {"attributes": attributes(service="x")}, "scopeSpans": [{"spans": list(found)}]}
+            {"resource": {"attributes": attributes(service="x")}, "scopeSpans": [{"spans": list(records)}]}
         ]
     }
 

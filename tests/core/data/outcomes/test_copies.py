@@ -58,8 +58,8 @@ def test_the_smallest_text_names_the_group_in_any_order_of_rows() -> None:
 def test_a_form_that_much_of_the_traffic_has_is_no_copy() -> None:
     prompts = [*(f"What is {i} + {i + 1}?" for i in range(30)), *texts(200)]
     assert len(set(near_copies(prompts).tolist())) == len(prompts)
-    (said,) = copies_text(prompts, near_copies(prompts))
-    assert "30 prompts in 1 form, the most frequent" in said
+    (text,) = copies_text(prompts, near_copies(prompts))
+    assert "30 prompts in 1 form, the most frequent" in text
 
 
 @pytest.mark.parametrize("kind", ["random", "by_prompt", "by_task"])
@@ -74,10 +74,10 @@ def test_a_draw_keeps_copies_together_and_moves_nothing_else(kind: str) -> None:
     assert (after[300:] == after[:60]).all()
     assert (after[60:300] == before[60:300]).all() or kind == "by_task"
     assert (before[300:] != before[:60]).any()
-    (found,) = run_checks("splits", copied, before, only=["copies_in_one_split"])
-    assert not found.passed and "of 60 groups of near-duplicates stand in two splits" in found.observed
-    (found,) = run_checks("splits", copied, after, only=["copies_in_one_split"])
-    assert found.passed
+    (check,) = run_checks("splits", copied, before, only=["copies_in_one_split"])
+    assert not check.passed and "of 60 groups of near-duplicates stand in two splits" in check.observed
+    (check,) = run_checks("splits", copied, after, only=["copies_in_one_split"])
+    assert check.passed
 
 
 def test_a_recorded_split_is_kept() -> None:

@@ -34,8 +34,8 @@ def test_means_are_the_published_ones(demo: Outcomes) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 99])
 def test_means_hold_for_every_seed_and_size(seed: int) -> None:
     raw = synthetic_raw(Source(kind="synthetic", queries=400, seed=seed))
-    wanted = [row.score for row in PUBLISHED["routerbench"]]
-    np.testing.assert_allclose(raw.scores.mean(axis=0), wanted, atol=1.5 / 400)
+    published = [row.score for row in PUBLISHED["routerbench"]]
+    np.testing.assert_allclose(raw.scores.mean(axis=0), published, atol=1.5 / 400)
 
 
 def test_it_is_reproducible_and_seeded(demo: Outcomes) -> None:

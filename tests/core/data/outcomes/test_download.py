@@ -82,8 +82,8 @@ def test_nothing_is_written_through_a_link(
     if link == "elsewhere":
         other.write_bytes(b"somebody's")
     place.symlink_to(place if link == "circle" else other)
-    found = fetch(raw_file(hub)).path
-    assert found.read_bytes() == CONTENT and not found.is_symlink()
+    path = fetch(raw_file(hub)).path
+    assert path.read_bytes() == CONTENT and not path.is_symlink()
     assert link != "elsewhere" or other.read_bytes() == b"somebody's"
     assert link != "nowhere" or not other.exists()
 

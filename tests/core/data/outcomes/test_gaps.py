@@ -65,11 +65,11 @@ def test_gaps_at_random_are_predicted_and_others_count_as_wrong(with_gaps) -> No
     assert guess[missing[:, j] & ~hard].mean() > 0.75 > 0.35 > guess[missing[:, j] & hard].mean()
 
     outcomes = load_outcomes(with_gaps(table("hard")))
-    found = outcomes.report["gaps"]["small"]
-    assert not found["at_random"] and found["others"]["high"] < 0
+    gap = outcomes.report["gaps"]["small"]
+    assert not gap["at_random"] and gap["others"]["high"] < 0
     assert (outcomes.scores[outcomes.answered == 0] == 0).all() and (outcomes.costs > 0).all()
-    (said,) = gaps_text(outcomes.report["gaps"])
-    assert "small was not tried on" in said and "count as wrong" in said and "95 % interval" in said
+    (text,) = gaps_text(outcomes.report["gaps"])
+    assert "small was not tried on" in text and "count as wrong" in text and "95 % interval" in text
 
 
 def test_held_out_outcomes_change_no_prediction(with_gaps) -> None:
@@ -109,8 +109,8 @@ def test_full_tables_are_as_ever(with_gaps, pool_file) -> None:
 
 
 def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: Path) -> None:
-    found = overview(with_gaps(table("hard")))
-    assert "600 queries x 2 models" in found.text and "small was not tried on" in found.text
+    about = overview(with_gaps(table("hard")))
+    assert "600 queries x 2 models" in about.text and "small was not tried on" in about.text
     with pytest.raises(DataError, match=r"check queries_kept.*missing: predict"):
         overview(pool_file(source={"kind": "file", "path": "table.parquet"}))
 

@@ -17,7 +17,7 @@ cells = st.one_of(st.just(float("nan")), st.floats(0, 1))
 
 @given(arrays(np.float64, (3, 4, 2), elements=cells))
 def test_the_mean_of_those_that_are_there(stacked) -> None:
-    mean, found = mean_of_judges(list(stacked), ["a", "b", "c"], ["x", "y"])
+    mean, summary = mean_of_judges(list(stacked), ["a", "b", "c"], ["x", "y"])
     squares, noises = [], []
     for i in range(4):
         for j in range(2):
@@ -26,9 +26,9 @@ def test_the_mean_of_those_that_are_there(stacked) -> None:
             if len(known) > 1:
                 squares.append(np.var(known, ddof=1))
                 noises.append(squares[-1] / len(known))
-    assert found["answers"] == len(squares)
-    assert found["spread"] == pytest.approx(np.sqrt(np.mean(squares)) if squares else 0.0, abs=1e-9)
-    assert found["noise"] == pytest.approx(np.sqrt(np.mean(noises)) if noises else 0.0, abs=1e-9)
+    assert summary["answers"] == len(squares)
+    assert summary["spread"] == pytest.approx(np.sqrt(np.mean(squares)) if squares else 0.0, abs=1e-9)
+    assert summary["noise"] == pytest.approx(np.sqrt(np.mean(noises)) if noises else 0.0, abs=1e-9)
 
 
 def table(n: int = 40) -> pd.DataFrame:
@@ -58,12 +58,12 @@ def test_a_table_with_three_judges(load_table) -> None:
     by_text = {p: i for i, p in enumerate(outcomes.prompts)}
     rows = [by_text[f"prompt {i}"] for i in range(40)]
     np.testing.assert_allclose(outcomes.scores[rows][:, order], expected)
-    found = outcomes.report["judges"]
-    assert found["names"] == ["ada", "bob", "cid"] and found["answers"] == 80
-    assert found["best"] == {"ada": "large", "bob": "large", "cid": "small"}
-    said = judges_text(found)
-    assert "means of 3 judges (ada, bob, cid), who differ by 0." in said
-    assert f"By cid alone small would be the best model, not {found['best_of_mean']}." in said
+    summary = outcomes.report["judges"]
+    assert summary["names"] == ["ada", "bob", "cid"] and summary["answers"] == 80
+    assert summary["best"] == {"ada": "large", "bob": "large", "cid": "small"}
+    text = judges_text(summary)
+    assert "means of 3 judges (ada, bob, cid), who differ by 0." in text
+    assert f"By cid alone small would be the best model, not {summary['best_of_mean']}." in text
 
 
 def test_a_wide_table_with_two_judges(load_table) -> None:

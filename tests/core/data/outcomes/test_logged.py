@@ -55,60 +55,62 @@ def outcomes_of_log(pool_file, tmp_path: Path, cabs_home: Path):
 
 def test_answers_are_kept_and_the_others_are_predicted(outcomes_of_log) -> None:
     frame = calls()
-    found = outcomes_of_log(frame, models=MODELS)
+    outcomes = outcomes_of_log(frame, models=MODELS)
     played = np.array([MODELS.index(m) for m in frame["model"]])
     rows = np.arange(len(frame))
-    assert found.query_ids.tolist() == [str(i + 2) for i in rows]  # rows of the CSV file
-    assert (found.answered.sum(axis=1) == 1).all() and (found.answered.argmax(axis=1) == played).all()
-    assert (found.scores[rows, played] == frame["score"]).all()
-    assert np.allclose(found.costs[rows, played], frame["cost"], rtol=0)
-    assert np.allclose(found.propensities[rows, played], frame["propensity"])
-    assert np.isnan(found.propensities).sum() == 2 * len(frame)
-    sums = np.char.startswith(found.prompts, "sum ")
-    names = np.char.startswith(found.prompts, "name ")
-    missing = found.answered == 0
+    assert outcomes.query_ids.tolist() == [str(i + 2) for i in rows]  # rows of the CSV file
+    assert (outcomes.answered.sum(axis=1) == 1).all() and (outcomes.answered.argmax(axis=1) == played).all()
+    assert (outcomes.scores[rows, played] == frame["score"]).all()
+    assert np.allclose(outcomes.costs[rows, played], frame["cost"], rtol=0)
+    assert np.allclose(outcomes.propensities[rows, played], frame["propensity"])
+    assert np.isnan(outcomes.propensities).sum() == 2 * len(frame)
+    sums = np.char.startswith(outcomes.prompts, "sum ")
+    names = np.char.startswith(outcomes.prompts, "name ")
+    missing = outcomes.answered == 0
     means = {
-        w: [found.scores[r & missing[:, j], j].mean() for j in range(3)]
+        w: [outcomes.scores[r & missing[:, j], j].mean() for j in range(3)]
         for w, r in (("s", sums), ("n", names))
     }
     assert means["s"][0] > means["s"][1] + 0.3 and means["n"][2] > means["n"][0] + 0.3
-    assert found.report["decisions"] == {m: int((frame["model"] == m).sum()) for m in MODELS}
+    assert outcomes.report["decisions"] == {m: int((frame["model"] == m).sum()) for m in MODELS}
 
 
 def test_predictions_know_nothing_of_validation_and_test(outcomes_of_log) -> None:
     """With every held-out outcome changed, no other cell changes."""
     frame = calls()
-    found = outcomes_of_log(frame, models=MODELS)
-    held = make_splits(found, Split()) != "train"
+    outcomes = outcomes_of_log(frame, models=MODELS)
+    held = make_splits(outcomes, Split()) != "train"
     assert 0.2 < held.mean() < 0.4
     changed = frame.assign(
         score=np.where(held, 1.0 - frame["score"], frame["score"]), cost=np.where(held, 0.5, frame["cost"])
     )
     again = outcomes_of_log(changed, models=MODELS)
-    same = (found.answered == 0) | ~held[:, None]
-    assert (found.scores[same] == again.scores[same]).all() and (found.costs[same] == again.costs[same]).all()
-    assert (found.scores[~same] != again.scores[~same]).all()
+    same = (outcomes.answered == 0) | ~held[:, None]
+    assert (outcomes.scores[same] == again.scores[same]).all() and (
+        outcomes.costs[same] == again.costs[same]
+    ).all()
+    assert (outcomes.scores[~same] != again.scores[~same]).all()
 
 
 def test_what_is_left_out_is_counted(outcomes_of_log) -> None:
     frame = calls()
     frame.loc[:9, "score"] = np.nan
     frame.loc[10:14, "cost"] = np.nan
-    found = outcomes_of_log(frame, models=["large", "medium"])
+    outcomes = outcomes_of_log(frame, models=["large", "medium"])
     kept = (frame["model"] != "small") & frame["score"].notna() & frame["cost"].notna()
-    assert len(found) == kept.sum() and found.arms == ["large", "medium"]
+    assert len(outcomes) == kept.sum() and outcomes.arms == ["large", "medium"]
     others = int((frame["model"] == "small").sum())
-    assert found.report["without_score"] >= others
-    assert sum(found.report["missing_costs"].values()) == found.report["queries_dropped"] > 0
+    assert outcomes.report["without_score"] >= others
+    assert sum(outcomes.report["missing_costs"].values()) == outcomes.report["queries_dropped"] > 0
 
 
 def test_a_log_needs_no_propensities_and_takes_constant_costs(outcomes_of_log) -> None:
     frame = calls().drop(columns=["propensity", "cost"])
-    found = outcomes_of_log(
+    outcomes = outcomes_of_log(
         frame, models=MODELS, cost_per_call=dict(zip(MODELS, (0.01, 0.001, 0.0001), strict=True))
     )
-    assert found.propensities is None
-    assert np.allclose(found.costs, [[0.01, 0.001, 0.0001]])
+    assert outcomes.propensities is None
+    assert np.allclose(outcomes.costs, [[0.01, 0.001, 0.0001]])
 
 
 @pytest.mark.parametrize(
@@ -149,8 +151,8 @@ def test_bad_logs_name_the_row(outcomes_of_log, change, fields, message) -> None
 
 
 def test_checks_that_compare_models_on_a_query_do_not_apply(outcomes_of_log) -> None:
-    found = outcomes_of_log(calls(600))
-    results = {r.name: r for r in run_checks("outcomes", found)}
+    outcomes = outcomes_of_log(calls(600))
+    results = {r.name: r for r in run_checks("outcomes", outcomes)}
     assert all(r.passed for r in results.values())
     for name in ("alignment_blocks", "models_distinct", "duplicates_agree"):
         assert results[name].observed == "does not apply: of a log, one model answered each prompt"
@@ -166,9 +168,9 @@ def test_an_event_log_that_keeps_prompts_is_a_source(pool_file, tmp_path: Path, 
             with pytest.raises(DataError, match=r"keep no prompt.*--keep-prompts"):
                 load_outcomes(pool)
             continue
-        found = load_outcomes(pool)
-        assert len(found) == len(frame) - 1 and found.report["without_score"] == 1
-        assert found.prompts == frame["prompt"].tolist()[:-1]
+        outcomes = load_outcomes(pool)
+        assert len(outcomes) == len(frame) - 1 and outcomes.report["without_score"] == 1
+        assert outcomes.prompts == frame["prompt"].tolist()[:-1]
         before = pool.external_files()
         with closing(EventLog(place)) as log:  # open, so that what is new is in the file beside it
             append(log, frame.iloc[:1], keep, start=len(frame))
@@ -213,5 +215,7 @@ def test_wording_tells_in_every_script(script: str) -> None:
     prompts = [(proof if h else other) + "".join(rng.choice(parts, 12)) for h in hard]
     train = np.arange(200)
     features = prompt_features(prompts, train)
-    found = predicted_cells(features, train, np.ones((400, 1), dtype=bool), np.where(hard, 0.1, 0.9)[:, None])
-    assert found[200:][hard[200:], 0].mean() < 0.3 < 0.7 < found[200:][~hard[200:], 0].mean()
+    predicted = predicted_cells(
+        features, train, np.ones((400, 1), dtype=bool), np.where(hard, 0.1, 0.9)[:, None]
+    )
+    assert predicted[200:][hard[200:], 0].mean() < 0.3 < 0.7 < predicted[200:][~hard[200:], 0].mean()

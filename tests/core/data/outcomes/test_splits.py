@@ -85,8 +85,8 @@ def test_no_prompt_is_ever_in_two_splits(groups: list[int], kind: str, seed: int
     assert set(splits.tolist()) == set(SPLITS)
     assert disjoint(outcomes, splits)
     if kind == "random":
-        wanted = np.array([0.7, 0.1, 0.2]) * len(prompts)
-        assert np.abs(np.array(counts(splits)) - wanted).max() <= 6, "off by a group at most"
+        expected = np.array([0.7, 0.1, 0.2]) * len(prompts)
+        assert np.abs(np.array(counts(splits)) - expected).max() <= 6, "off by a group at most"
 
 
 def test_by_prompt_held_out_prompts_stay_so_when_the_table_grows() -> None:

@@ -190,8 +190,8 @@ def test_scores_as_people_have_them() -> None:
     }
     place = Place("calls.csv", 2, "score")
     for given, (texts, expected) in cases.items():
-        found = number_column(pd.Series(texts, dtype=object), "score", place, given)
-        assert found.tolist() == pytest.approx(expected)
+        column = number_column(pd.Series(texts, dtype=object), "score", place, given)
+        assert column.tolist() == pytest.approx(expected)
         numbers = number_column(pd.Series(texts[:1] * 2, dtype="string"), "score", place, given)
         assert numbers.tolist() == pytest.approx(expected[:1] * 2)
     with pytest.raises(

@@ -52,10 +52,10 @@ def test_twins_differ_in_the_encoder_alone(name: str) -> None:
     ("pool", "benchmark"), [("routerbench", "routerbench"), ("sprout", "sprout"), ("openllm_v2", "openllm")]
 )
 def test_shipped_pools_of_the_paper_name_its_models(pool: str, benchmark: str) -> None:
-    found = find_pool(pool).pool
-    assert found.paper_benchmark == benchmark
-    assert found.models == {row.name: (row.source_name,) for row in PUBLISHED[benchmark]}
-    assert found.split.kind == ("default" if pool == "sprout" else "random")
+    shipped = find_pool(pool).pool
+    assert shipped.paper_benchmark == benchmark
+    assert shipped.models == {row.name: (row.source_name,) for row in PUBLISHED[benchmark]}
+    assert shipped.split.kind == ("default" if pool == "sprout" else "random")
 
 
 def test_rescaled_means_of_the_open_llm_pool_are_the_papers() -> None:
@@ -111,7 +111,7 @@ def test_published_table_against_the_file_beside_the_checkout(data_dir: Path) ->
         pytest.skip(f"the paper's table is not at {table}")
     with open(table, encoding="utf-8") as handle:
         rows = {(r["dataset"], r["model"]): r for r in csv.DictReader(handle)}
-    ours = {(b, r.name): r for b, found in PUBLISHED.items() for r in found}
+    ours = {(b, r.name): r for b, table in PUBLISHED.items() for r in table}
     assert set(ours) == set(rows)
     for key, row in rows.items():
         assert ours[key].score == float(row["performance"])

@@ -110,10 +110,10 @@ def pool(folder: Path, text: str = "", name: str = "mine") -> Path:
 @pytest.mark.parametrize("text", ["", "replay: {rhos: auto, trials: 3}\n", "replay: {trials: 3}\n"])
 def test_the_rhos_of_a_users_table_come_from_its_costs(cabs_home: Path, tmp_path: Path, text: str) -> None:
     table(tmp_path)
-    found = load_pool_file(pool(tmp_path, text))
-    assert found.rhos_from == "costs"
-    assert found.pool.replay.rhos == grid_for_costs([0.01, 0.1]) == (0, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-    assert found.pool.replay.trials == (3 if text else 10)
+    pool_file = load_pool_file(pool(tmp_path, text))
+    assert pool_file.rhos_from == "costs"
+    assert pool_file.pool.replay.rhos == grid_for_costs([0.01, 0.1]) == (0, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+    assert pool_file.pool.replay.trials == (3 if text else 10)
 
 
 def test_listing_pools_reads_a_table_once(cabs_home: Path, tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_table_that_cannot_be_read_hides_no_pool(cabs_home: Path) -> None:
     pool(folder, name="absent")
     (folder / "t.csv").write_text("nonsense\n")
     pools, errors = list_pools()
-    (found,) = [p for p in pools if p.pool.name == "absent"]
-    assert errors == [] and found.pool.replay.rhos == PAPER_GRID
-    assert "no column 'prompt'" in found.rhos_from
+    (pool_file,) = [p for p in pools if p.pool.name == "absent"]
+    assert errors == [] and pool_file.pool.replay.rhos == PAPER_GRID
+    assert "no column 'prompt'" in pool_file.rhos_from
 
 
 def test_auto_is_for_tables(tmp_path: Path) -> None:

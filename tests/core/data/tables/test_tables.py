@@ -81,8 +81,8 @@ def test_parquet_of_duckdb(tmp_path: Path, version: str) -> None:
         f"to '{path}' (format parquet, parquet_version {version})"
     )
     table = open_table(path)
-    wanted = ["prompt", "id", "s.a", "s.b.1", "m.k.x", "j.z.1", "score"]
-    frame = table.read(wanted, ["prompt"])
+    columns = ["prompt", "id", "s.a", "s.b.1", "m.k.x", "j.z.1", "score"]
+    frame = table.read(columns, ["prompt"])
     assert frame["prompt"].tolist()[999] == "prompt 999" and frame["prompt"].dtype == "category"
     assert frame.iloc[7, 2:].astype(float).tolist() == [7, 2, 7, 7, 0.007]
     assert text_column(frame["id"], "query_id", table.place("id")).is_unique
@@ -211,12 +211,12 @@ def test_packed_files_that_are_cut_or_called_wrongly(tmp_path: Path) -> None:
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "plain.csv.gz").write_bytes(b"prompt\na\n")
     (tmp_path / "packed.csv").write_bytes(whole)
-    for name, said in (
+    for name, message in (
         ("cut.csv.gz", "cannot be read as"),
         ("plain.csv.gz", "cannot be read"),
         ("packed.csv", "is a gzip"),
     ):
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=message):
             open_table(tmp_path / name).read(["prompt"])
 
 

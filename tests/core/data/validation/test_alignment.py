@@ -49,9 +49,9 @@ def generated(n: int, orders: list[int], seed: int = 0) -> tuple[np.ndarray, np.
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_blocks_are_the_orders(orders: list[int], expected: list[list[int]], seed: int) -> None:
     scores, tasks, prompts = generated(3000, orders, seed)
-    found = correlation_blocks(scores, tasks)
-    assert found.blocks == expected and found.conclusive
-    _, p_values = predictability(scores, tasks, text_features(prompts), found.blocks)
+    alignment = correlation_blocks(scores, tasks)
+    assert alignment.blocks == expected and alignment.conclusive
+    _, p_values = predictability(scores, tasks, text_features(prompts), alignment.blocks)
     aligned = [orders[block[0]] == 1 for block in expected]
     assert [p <= 0.01 for p in p_values] == aligned
 
@@ -125,15 +125,15 @@ def test_weakly_related_models_are_not_set_apart() -> None:
         rng = np.random.default_rng(seed)
         chance = rng.random(800) < 0.65
         scores[chance, 5] = rng.integers(0, 2, chance.sum())
-        found = correlation_blocks(scores, tasks, seed=seed)
-        assert len(found.blocks) == 1 and found.apart == ()
+        alignment = correlation_blocks(scores, tasks, seed=seed)
+        assert len(alignment.blocks) == 1 and alignment.apart == ()
 
 
 def test_constant_models_are_left_out() -> None:
     scores, tasks, _ = generated(2000, [1, 1, 1])
     scores[:, 1] = 1
-    found = correlation_blocks(scores, tasks)
-    assert found.blocks == [[0, 2]] and np.isnan(found.correlations[1]).all()
+    alignment = correlation_blocks(scores, tasks)
+    assert alignment.blocks == [[0, 2]] and np.isnan(alignment.correlations[1]).all()
     nothing = correlation_blocks(np.ones((50, 2)), np.zeros(50))
     assert nothing.blocks == [] and not nothing.conclusive
 
@@ -175,8 +175,8 @@ def test_real_matrix_as_published_fails_and_the_blocks_are_named(both_orders) ->
     results = {r.name: r for r in run_checks("outcomes", published, pool=pool_file.pool, only=alignment)}
     assert not results["alignment_blocks"].passed and results["alignment_blocks"].severity == "WARN"
     by_processes: dict[int, set[str]] = {}
-    for shown, name in (pool_file.pool.source_names() or {}).items():
-        by_processes.setdefault(RUNS[name][0], set()).add(shown)
+    for model, name in (pool_file.pool.source_names() or {}).items():
+        by_processes.setdefault(RUNS[name][0], set()).add(model)
     blocks = [set(b["models"].split(", ")) for b in results["alignment_blocks"].examples]
     assert sorted(map(sorted, blocks)) == sorted(map(sorted, by_processes.values()))
     unpredictable = [set(b["models"].split(", ")) for b in results["alignment_text"].examples]

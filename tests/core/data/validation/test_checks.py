@@ -178,19 +178,19 @@ def test_fault_in_outcomes(clean: Outcomes, name: str) -> None:
 
 def test_a_failure_that_the_pool_file_accepts_is_a_warning(clean: Outcomes) -> None:
     faulty = FAULTY_OUTCOMES["queries_kept"](clean)
-    found = checked("queries_kept", faulty)
-    assert (found.passed, found.severity, found.accepted) == (False, "ERROR", False)
+    result = checked("queries_kept", faulty)
+    assert (result.passed, result.severity, result.accepted) == (False, "ERROR", False)
     pool = POOL.model_copy(update={"accept": ("queries_kept",)})
-    found = checked("queries_kept", faulty, pool=pool)
-    assert (found.passed, found.severity, found.accepted) == (False, "WARN", True)
+    result = checked("queries_kept", faulty, pool=pool)
+    assert (result.passed, result.severity, result.accepted) == (False, "WARN", True)
 
 
 def test_misalignment_stops_only_tables_that_are_joined_by_order(clean: Outcomes) -> None:
     ordered = ModelPool(name="p", source={"kind": "openllm_v2"})
     for pool, severity in ((POOL, "WARN"), (ordered, "ERROR")):
-        found = checked("alignment_blocks", misaligned(clean), pool=pool)
-        assert (found.passed, found.severity) == (False, severity)
-        assert ("joined by a key" in found.observed) == (severity == "WARN")
+        result = checked("alignment_blocks", misaligned(clean), pool=pool)
+        assert (result.passed, result.severity) == (False, severity)
+        assert ("joined by a key" in result.observed) == (severity == "WARN")
 
 
 def test_unrelated_blocks_are_named(clean: Outcomes) -> None:

@@ -38,27 +38,27 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
     frame = support_table()
     frame.loc[[4, 10], "cost"] = None
     frame.loc[16, "score"] = None
-    found = overview(load_pool_file(given(tmp_path, frame)))
-    text = found.text
+    about = overview(load_pool_file(given(tmp_path, frame)))
+    text = about.text
     assert "900 rows, 297 queries x 3 models, 1 task" in text
     assert "left out: 3 of 300 queries" in text and "missing costs: medium 2" in text
-    kept = found.outcomes
+    kept = about.outcomes
     for j, arm in enumerate(kept.arms):
-        (line,) = [line for line in found.lines if line.startswith(arm)]
+        (line,) = [line for line in about.lines if line.startswith(arm)]
         assert f"{kept.scores[:, j].mean():.3f}" in line and f"{1000 * kept.costs[:, j].mean():.4g}" in line
     assert "repeated prompts: 1, the most often (2 times) 'Ticket 0: refund" in text
     assert "chosen from the costs" in text
-    (worth,) = [line for line in found.lines if line.startswith("one right answer is worth: ")]
+    (worth,) = [line for line in about.lines if line.startswith("one right answer is worth: ")]
     assert worth.startswith("one right answer is worth: $0.002, ") and "$0.50, any price (" in worth
-    assert len(found.warnings) == 1 and "words and lengths predicts" in found.warnings[0]
+    assert len(about.warnings) == 1 and "words and lengths predicts" in about.warnings[0]
     assert "(check alignment_text, does not stop a run)" in text
 
 
 def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Path) -> None:
     dear = support_table().assign(cost=lambda f: f["cost"] * 1000)
-    found = overview(load_pool_file(given(tmp_path, dear, "replay: {rhos: paper}\n")))
-    assert "most models cost more than it is worth" in found.text
-    assert "depends on it between about $2.00 and $500" in found.text
+    about = overview(load_pool_file(given(tmp_path, dear, "replay: {rhos: paper}\n")))
+    assert "most models cost more than it is worth" in about.text
+    assert "depends on it between about $2.00 and $500" in about.text
     free = overview(load_pool_file(given(tmp_path, support_table().assign(cost=0))))
     assert "nothing can be saved" in free.text
 
@@ -94,11 +94,11 @@ def test_a_large_table_is_told_what_it_will_take(cabs_home: Path, tmp_path: Path
     assert "processor time" not in overview(load_pool_file(path)).text
     monkeypatch.setattr(module, "_LARGE", 900)
     monkeypatch.setattr(module, "_SECONDS", 0.2)
-    found = overview(load_pool_file(path))
+    about = overview(load_pool_file(path))
     assert (
-        "large: 900 outcomes will take about 3 minutes of processor time and 0.4 GB of memory" in found.text
+        "large: 900 outcomes will take about 3 minutes of processor time and 0.4 GB of memory" in about.text
     )
-    assert "and embedding, whose rate" in found.text
+    assert "and embedding, whose rate" in about.text
     fitted = overview(load_pool_file(given(tmp_path, support_table(), "encoder: {name: tfidf-svd}\n")))
     assert "processor time" in fitted.text and "embedding" not in fitted.text
 
@@ -147,10 +147,10 @@ def test_odd_tables_are_not_read_in_silence(cabs_home: Path, tmp_path: Path, cas
     path = given(tmp_path, frame)
     path.write_text(f"source: {{kind: file, path: tickets.csv, columns: {{cost: {cost}}}}}\n")
     try:
-        said = overview(load_pool_file(path)).text
+        text = overview(load_pool_file(path)).text
     except DataError as error:
-        said = str(error)
-    assert expected in said
+        text = str(error)
+    assert expected in text
 
 
 def test_what_stands_above_the_header_and_what_lacks_a_column(cabs_home: Path, tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "unit", "said"),
+    ("name", "unit", "expected"),
     [
         ("took_ms", 1000.0, "column 'took_ms' is read as milliseconds; median 1.5 s"),
         ("took", 1.0, "latencies: seconds, median 1.5 s"),
@@ -196,12 +196,12 @@ def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
         ("teams", 1.0, "latencies: seconds, median 1.5 s"),
     ],
 )
-def test_the_unit_of_latencies_is_said(cabs_home: Path, tmp_path: Path, name, unit, said) -> None:
+def test_the_unit_of_latencies_is_said(cabs_home: Path, tmp_path: Path, name, unit, expected) -> None:
     frame = support_table().assign(**{name: 1.5 * unit})
     more = f"source: {{kind: file, path: tickets.csv, columns: {{latency: {name}}}}}\n"
     path = given(tmp_path, frame)
     path.write_text(more)
-    assert said in overview(load_pool_file(path)).text
+    assert expected in overview(load_pool_file(path)).text
 
 
 def test_judges_and_near_duplicates_are_told(cabs_home: Path, tmp_path: Path) -> None:

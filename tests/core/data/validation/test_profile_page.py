@@ -74,12 +74,12 @@ def test_names_are_text_not_markup(tmp_path: Path) -> None:
 
 def test_headroom_by_hand() -> None:
     outcomes = sound(400, 3)
-    found = headroom(outcomes, (0.0, 300.0))
+    means = headroom(outcomes, (0.0, 300.0))
     for r, rho in enumerate((0.0, 300.0)):
         utility = np.clip(outcomes.scores - rho * outcomes.costs, 0, 1)
-        assert found["random"][r] == pytest.approx(utility.mean())
-        assert found["single"][r] == pytest.approx(max(utility[:, j].mean() for j in range(3)))
-        assert found["oracle"][r] == pytest.approx(np.mean([row.max() for row in utility]))
+        assert means["random"][r] == pytest.approx(utility.mean())
+        assert means["single"][r] == pytest.approx(max(utility[:, j].mean() for j in range(3)))
+        assert means["oracle"][r] == pytest.approx(np.mean([row.max() for row in utility]))
 
 
 def test_links_lead_to_the_related_pages(tmp_path: Path) -> None:
