@@ -170,10 +170,7 @@ BAD_CELLS = {
     "score is text": (put(4, "score", "so so"), r"row 6: score is 'so so'; expected"),
     "score is a formula": (put(4, "score", "=1+1"), r"row 6: score is '=1\+1'; expected"),
     "negative cost": (put(4, "cost", -1), r"row 6: cost is -1; expected USD >= 0"),
-    "cost in euros": (
-        put(4, "cost", "€0.1"),
-        r"row 6: cost is '€0.1'; .* Write costs as plain numbers of USD",
-    ),
+    "cost in euros": (put(4, "cost", "€0.1"), r"row 6: cost is '€0.1'; .* plain numbers of USD"),
     "cost with a comma": (put(4, "cost", "0,002"), r"row 6: cost is '0,002'; .* with a decimal point"),
     "an integer of 400 digits": (put(4, "cost", "1" + "0" * 400), r"row 6: cost is inf; expected"),
     "score of 100": (
@@ -186,26 +183,13 @@ BAD_CELLS = {
     "negative tokens": (put(4, "n_input_tokens", -3), r"row 6: n_input_tokens is -3; expected a token count"),
     "no prompt": (put(4, "prompt", ""), r"row 6: prompt is empty; expected a text"),
     "blank model": (put(4, "model", "  "), r"row 6: model is empty; expected a text"),
-    "two prompts": (
-        put(4, "prompt", "another"),
-        r"row 6: query 'q1' has prompt 'another', but in row 5 it has",
-    ),
+    "two prompts": (put(4, "prompt", "another"), r"row 6: query 'q1' has prompt 'another', but in row 5"),
     "duplicate pair": (
         lambda f: pd.concat([f, f.iloc[[4]]]),
         r"row 20: duplicate \(query, model\): query 'q1', model 'odd/../name' stands already in row 6",
     ),
-    "huge field": (
-        put(4, "prompt", "x" * 1_000_001),
-        r"row 6: prompt has 1,000,001 characters; expected at most",
-    ),
-    "no score column": (
-        lambda f: f.drop(columns="score"),
-        r"no column 'score', which source.columns.score names",
-    ),
-    "no cost column": (
-        lambda f: f.drop(columns="cost"),
-        r"no column 'cost', which source.columns.cost names",
-    ),
+    "huge field": (put(4, "prompt", "x" * 1_000_001), "row 6: prompt has 1,000,001 .*; expected at most"),
+    "no score column": (lambda f: f.drop(columns="score"), "no column 'score', which source.columns.score"),
     "no rows": (lambda f: f.iloc[:0], "the table has no rows"),
     "one model": (lambda f: f[f["model"] == "small"], "holds one model, 'small'"),
 }
@@ -256,32 +240,16 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
         ("t", b"a,b", "a file without suffix"),
         ("t.csv", b"", "is empty .0 bytes."),
         ("t.csv", b"\n", "no column 'prompt'"),
-        (
-            "t.csv",
-            b"prompt;model;score;cost\na;m;1;1\n",
-            "separated by semicolons: .*Save the table with commas",
-        ),
-        (
-            "t.jsonl",
-            b'{"prompt": "a"}\n{"prompt": "a", "score": 1, "score": 0}\n',
-            "row 2: .*'score' stands twice",
-        ),
+        ("t.csv", b"prompt;model;score;cost\na;m;1;1\n", "separated by semicolons: .* with commas"),
+        ("t.jsonl", b'{"prompt": "a"}\n{"score": 1, "score": 0}\n', "row 2: .*'score' stands twice"),
         ("t.csv", b"prompt\tmodel\tscore\tcost\na\tm\t1\t1\n", "separated by tabs"),
-        (
-            "t.csv",
-            "prompt,model,score,cost\né,m,1,1\n".encode("latin-1"),
-            "not UTF-8 text, line 2 .*may be Latin-1",
-        ),
+        ("t.csv", "prompt,model\né,m\n".encode("latin-1"), "not UTF-8 text, line 2 .*may be Latin-1"),
         ("t.csv", b"promt,model,score,cost\na,m,1,1\n", "no column 'prompt', .* Did you mean 'promt'"),
         ("t.csv", b"prompt,model,score\na,m,1\n", "no column 'cost', .*give prices .* or cost_per_call"),
         ("t.csv", b"prompt,model,score,cost\na,m,1,1,9\n", "Expected 4 columns, got 5"),
         ("t.jsonl", b'{"prompt": "a"\n', "cannot be read|not JSON"),
         ("t.jsonl", b'{"a":' * 5000, "cannot be read|not JSON"),
-        (
-            "t.jsonl",
-            b'{"prompt":"a\\ud800","model":"m","score":1,"cost":1}\n',
-            "row 1: prompt holds half a surrogate",
-        ),
+        ("t.jsonl", b'{"prompt":"a\\ud800","model":"m","score":1,"cost":1}\n', "row 1: .* half a surrogate"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\nnot json\n', "row 2: not JSON"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n[1]\n', "row 2: expected a JSON object"),
         ("t.jsonl", b'{"prompt":"a","model":"m","score":1,"cost":1}\n\n{}\n', "row 2: prompt is missing"),

@@ -126,13 +126,10 @@ BAD_POOLS = {
     "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
     "no source": ("title: a\n", "source: Field required"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
-    "a log under a condition": (
-        LOG + "replay: {condition: drift}\n",
-        r"replay.condition cannot be used with source kind 'logs': a log knows the outcome of one model a ",
-    ),
+    "a log under a condition": (LOG + "replay: {condition: drift}\n", "replay.condition .* kind 'logs'"),
     "a log with later models": (
         LOG + "models: [a, b]\nlater_models: {a: c}\n",
-        "later_models cannot be used with source kind 'logs'",
+        "later_models .* kind 'logs'",
     ),
     "a log beside a log": (LOG + "router: {log: other.csv}\n", "router.log cannot be used"),
     "a log with query ids": (
@@ -147,17 +144,11 @@ BAD_POOLS = {
     "unprintable model": (FINE + 'models: ["a", "b\\u2028"]\n', "printable characters"),
     "unknown price": (
         FINE + "models: [a, b]\nprices: {c: {input: 1, output: 1}}\n",
-        r"prices names models that are not in the pool: \['c'\]",
+        r"prices names .*\['c'\]",
     ),
-    "later version of an unknown model": (
-        FINE + "models: [a, b]\nlater_models: {c: x}\n",
-        r"later_models names models that are not in the pool: \['c'\]",
-    ),
+    "later unknown model": (FINE + "models: [a, b]\nlater_models: {c: x}\n", r"later_models names .*\['c'\]"),
     "later version without models": (FINE + "later_models: {a: x}\n", "later_models needs models"),
-    "negative price": (
-        FINE + "prices: {c: {input: -1, output: 1}}\n",
-        "prices.c.input: Input should be greater than or equal to 0",
-    ),
+    "negative price": (FINE + "prices: {c: {input: -1, output: 1}}\n", "prices.c.input: .* equal to 0"),
     "two rescalings": (FINE + "rescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n", "not both"),
     "fractions": (FINE + "split: {fractions: [0.5, 0.5, 0.5]}\n", "three positive numbers with sum 1"),
     "unknown preset": (FINE + "policies: [cabs_d_linear@best]\n", "has no preset 'best'"),
@@ -166,10 +157,7 @@ BAD_POOLS = {
     "negative rho": (FINE + "replay: {rhos: [-1]}\n", "-1 is no rho: expected 0 or a number from 1e-06"),
     "rho twice": (FINE + "replay: {rhos: [0.5, 5e-1]}\n", "a value twice"),
     "rho is text": (FINE + "replay: {rhos: fine}\n", "a list of numbers, `paper` or"),
-    "two grids": (
-        FINE + "replay: {rhos: [1], answer_value_usd: [1]}\n",
-        "1 / rho is the answer's value, so give one",
-    ),
+    "two grids": (FINE + "replay: {rhos: [1], answer_value_usd: [1]}\n", "1 / rho .* so give one"),
     "two prices": (
         FINE + "prices: {a: {input: 1, output: 1}}\ncost_per_call: {a: 1}\n",
         "prices and cost_per_call both name 'a'",
@@ -178,7 +166,7 @@ BAD_POOLS = {
     "scale of a source with scores": (FINE + "score_range: [0, 100]\n", "for source kinds file and logs"),
     "unknown condition": (
         FINE + "replay: {condition: sabotage}\n",
-        "replay.condition: 'sabotage' is no stress condition; expected one of",
+        "condition: 'sabotage' .*; expected one of",
     ),
     "requests a month twice": (
         FINE + "requests_per_month: 5\ngoal: {budget_per_month: 1, requests_per_month: 6}\n",

@@ -113,10 +113,7 @@ ODD_TABLES = {
     "yes and no in letters": (_cell("score", "N"), "300 queries x 3 models"),
     "thousands": (_cell("cost", "1,234.5"), "with a decimal point and without thousands separators"),
     "a price": (lambda f: f.rename(columns={"cost": "usd_per_1m_tokens"}), "its name says prices: map"),
-    "another currency": (
-        lambda f: f.rename(columns={"cost": "cost_eur"}),
-        "another currency: give costs in USD",
-    ),
+    "another currency": (lambda f: f.rename(columns={"cost": "cost_eur"}), "give costs in USD"),
     "cents": (lambda f: f.rename(columns={"cost": "cost_cents"}), "column 'cost_cents' is read as cents"),
     "ids for prompts": (lambda f: f.assign(prompt=f["query_id"]), "are these ids?"),
     "Python's lists": (
@@ -132,7 +129,7 @@ ODD_TABLES = {
     ),
     "numbered rows": (
         lambda f: f.assign(query_id=range(len(f))),
-        "`source.columns.query_id: null` goes by the prompt",
+        "columns.query_id: null` goes by the prompt",
     ),
     "gaps in task": (lambda f: f.assign(task=None), "source.columns.task: null leaves the column out"),
     "wide": (lambda f: f.rename(columns={"model": "a_score"}), "a column a model is `layout: wide`"),
