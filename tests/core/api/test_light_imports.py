@@ -25,6 +25,8 @@ LIGHT = {
         "from dbt_like_sql.project import list_models; list_models()",
         "duckdb sqlglot pandas numpy",
     ),
+    # `cabs plan` and the sensors answer in a second or two of processor, not in five
+    "what is due": ("import cabs_dagster.due", "dagster pandas scipy.stats duckdb torch numba sklearn"),
     "cabs --help": (
         "from cabs_dagster.cli import main; main(['--help'], standalone_mode=False)",
         "dagster pydantic numpy yaml pandas torch altair",
