@@ -25,22 +25,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_only_the_chosen_policies_are_tuned(home: Path) -> None:
-    told: list[str] = []
+    notes: list[str] = []
     some = chain_of().over(["lin_ucb"])
     assert some.pool.policies == ("lin_ucb",) and some.pool_file.path == chain_of().pool_file.path
-    made = make_artifact(some, some.stage("tuning"), Options(notify=told.append))
+    made = make_artifact(some, some.stage("tuning"), Options(notify=notes.append))
     first = json.loads((made.folder / "tuning.json").read_text())
     assert set(first) == {"lin_ucb"}
-    assert told == ["tuning lin_ucb: 1 of 2 configurations (50 % of the tuning)"]
+    assert notes == ["tuning lin_ucb: 1 of 2 configurations (50 % of the tuning)"]
     again = chain_of().over(["lin_ucb"])
     assert again.status(again.stage("tuning")).state == "fresh"
 
     whole = chain_of()
     assert whole.status(whole.stage("tuning")).state == "stale"
-    made = make_artifact(whole, whole.stage("tuning"), Options(notify=told.append))
+    made = make_artifact(whole, whole.stage("tuning"), Options(notify=notes.append))
     both = json.loads((made.folder / "tuning.json").read_text())
     assert set(both) == {"lin_ucb", "lin_ucb_full"} and both["lin_ucb"] == first["lin_ucb"]
-    assert [text.split(":")[0] for text in told] == ["tuning lin_ucb", "tuning lin_ucb_full"]
+    assert [text.split(":")[0] for text in notes] == ["tuning lin_ucb", "tuning lin_ucb_full"]
 
     some = chain_of().over(["lin_ucb"])  # what is tuned stays, so nothing is to be done
     assert some.pool.policies == whole.pool.policies

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import socket
 import threading
 from collections.abc import Iterator
 from email.message import Message
@@ -11,18 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import CabsError
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
 from cabs_core.pipeline.page_server import DEFAULT_URL, page_server, page_url, reports_url
 from cabs_core.pipeline.pages import page_parts
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
@@ -72,9 +66,9 @@ def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int,
         connection.putheader(name, value)
     connection.endheaders()
     answer = connection.getresponse()
-    found = answer.status, answer.headers, answer.read().decode("utf-8")
+    parts = answer.status, answer.headers, answer.read().decode("utf-8")
     connection.close()
-    return found
+    return parts
 
 
 def test_pages_and_the_files_beside_them(port: int) -> None:

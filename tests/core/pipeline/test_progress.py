@@ -9,25 +9,25 @@ from cabs_core.pipeline.stages.progress import Progress
 
 
 def test_it_speaks_after_a_few_seconds_and_then_every_ten() -> None:
-    said: list[str] = []
+    lines: list[str] = []
     times = iter([0.0, *(0.5 * i for i in range(1, 81))])
-    told = Progress(said.append, "embedding", "prompts", clock=lambda: next(times))
+    progress = Progress(lines.append, "embedding", "prompts", clock=lambda: next(times))
     for done in range(50, 4050, 50):
-        told(done, 4000)
-    assert said[0] == "embedding: 300 of 4,000 prompts, 100 a second, about 37 s left"
-    assert len(said) == 4 and said[-1].startswith("embedding: 3,300 of 4,000")
+        progress(done, 4000)
+    assert lines[0] == "embedding: 300 of 4,000 prompts, 100 a second, about 37 s left"
+    assert len(lines) == 4 and lines[-1].startswith("embedding: 3,300 of 4,000")
 
 
 @pytest.mark.parametrize(("early", "bound", "most"), [(False, "about", ""), (True, "at most", "at most ")])
 def test_slow_work_is_told_by_the_seconds_that_each_takes(early: bool, bound: str, most: str) -> None:
     """What it takes to begin is in the first piece: no rate is told from it."""
-    said: list[str] = []
+    lines: list[str] = []
     clock = iter([0.0, 40.0, 60.0]).__next__
-    told = Progress(said.append, "training", "epochs", may_end_early=early, clock=clock)
-    told(1, 60)
-    told(3, 60)
-    assert said[0] == f"training: 1 of {most}60 epochs"
-    assert said[1] == f"training: 3 of {most}60 epochs, 10 s each, {bound} 10 minutes left"
+    progress = Progress(lines.append, "training", "epochs", may_end_early=early, clock=clock)
+    progress(1, 60)
+    progress(3, 60)
+    assert lines[0] == f"training: 1 of {most}60 epochs"
+    assert lines[1] == f"training: 3 of {most}60 epochs, 10 s each, {bound} 10 minutes left"
 
 
 @pytest.mark.parametrize(

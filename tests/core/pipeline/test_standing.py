@@ -6,11 +6,12 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from tests_support import output_of
 
 from cabs_core.base.paths import VERDICT
-from cabs_core.pipeline import standing
+from cabs_core.pipeline import goal, standing
 from cabs_core.router.card import model_card
+from cabs_dagster.cli import runner
 
 CASE = {
     "rho": 100.0,
@@ -36,18 +37,16 @@ def chain(tmp_path, monkeypatch):
 
 
 def test_the_verdict_is_of_held_out_prompts_and_of_the_rho_that_is_served(chain):
-    found = standing.held_out(chain, 100.0, "ridge")
-    assert found.decision == "keep"
-    assert (
-        "300 held-out queries (60 independent prompts)" in found.text
-        and "-0.0200 (-0.0500 to +0.0010, 95 %)" in found.text
-    )
+    verdict = standing.held_out(chain, 100.0, "ridge")
+    assert verdict.decision == "keep"
+    assert "300 held-out queries (60 independent prompts)" in verdict.text
+    assert "-0.0200 (-0.0500 to +0.0010, 95 %)" in verdict.text
     assert "plays hier_mix" in standing.held_out(chain, 100.0, "hier_mix").text
     compared = json.dumps({"by_value": [CASE | {"against": "mini"}]})
     (chain.store.folder(()) / VERDICT).write_text(compared, encoding="utf-8")
     assert "comparisons with mini a request" in standing.held_out(chain, 100.0).text
-    other = standing.held_out(chain, 50.0)
-    assert not other.decision and "rho 50" in other.text
+    of_another_rho = standing.held_out(chain, 50.0)
+    assert not of_another_rho.decision and "rho 50" in of_another_rho.text
 
 
 def test_without_a_report_or_with_older_data_there_is_none(chain, monkeypatch):
@@ -57,17 +56,20 @@ def test_without_a_report_or_with_older_data_there_is_none(chain, monkeypatch):
     assert "outcomes failed a check" in standing.held_out(chain, 100.0).text
 
 
-def test_deploying_against_the_report_asks_for_anyway(tiny_pool, monkeypatch):
-    from cabs_dagster.cli import main, runner
-
-    monkeypatch.setattr(standing, "held_out", lambda chain, rho: standing.HeldOut("keep", "keep m0"))
+@pytest.fixture
+def deployable(tiny_pool, monkeypatch):
+    """The file of a pool whose router every deployment takes."""
     monkeypatch.setattr(
         runner.Runner, "deploy_pool", lambda self, pool: {"passed": True, "reason": "nothing before"}
     )
-    refused = CliRunner().invoke(main, ["deploy", "tiny"])
-    assert refused.exit_code == 2 and "keep m0" in refused.output and "--anyway" in refused.output
-    all_the_same = CliRunner().invoke(main, ["deploy", "tiny", "--anyway"])
-    assert all_the_same.exit_code == 0 and "keep m0" in all_the_same.stdout
+    return tiny_pool
+
+
+def test_deploying_against_the_report_asks_for_anyway(deployable, monkeypatch):
+    monkeypatch.setattr(standing, "held_out", lambda chain, rho: standing.HeldOut("keep", "keep m0"))
+    refusal = output_of("deploy", "tiny", code=2)
+    assert "keep m0" in refusal and "--anyway" in refusal
+    assert "keep m0" in output_of("deploy", "tiny", "--anyway")
 
 
 @pytest.mark.parametrize(("policy", "text"), [("ridge", "does not learn"), ("hier_mix", "It learns")])
@@ -97,27 +99,15 @@ def test_a_card_says_whether_it_learns_and_that_validation_is_no_verdict(policy,
         ("ridge", False, "no router fulfils"),
     ],
 )
-def test_what_is_deployed_is_what_the_goal_takes(tiny_pool, monkeypatch, policy, confirmed, words):
+def test_what_is_deployed_is_what_the_goal_takes(deployable, monkeypatch, policy, confirmed, words):
     """A pool with a goal, of which export would write one router and deploy another."""
-    from cabs_core.pipeline import goal
-    from cabs_dagster.cli import main, runner
-
-    with tiny_pool.open("a", encoding="utf-8") as file:
+    with deployable.open("a", encoding="utf-8") as file:
         file.write("\ngoal: {value_per_right_answer: 0.01}\nrouter: {policy: ridge}\n")
-    monkeypatch.setattr(
-        goal,
-        "answer_for",
-        lambda chain, aim: SimpleNamespace(
-            goal=aim.text,
-            policy=policy,
-            rho=chain.pool.router_rho,
-            confirmed=confirmed,
-            sentence="So it is.",
-        ),
-    )
-    monkeypatch.setattr(
-        runner.Runner, "deploy_pool", lambda self, pool: {"passed": True, "reason": "nothing before"}
-    )
-    done = CliRunner().invoke(main, ["deploy", "tiny"])
-    assert done.exit_code == (2 if words else 0) and words in done.output, done.output
-    assert CliRunner().invoke(main, ["deploy", "tiny", "--anyway"]).exit_code == 0
+
+    def answer_for(chain, aim):
+        answer = {"policy": policy, "rho": chain.pool.router_rho, "confirmed": confirmed}
+        return SimpleNamespace(goal=aim.text, sentence="So it is.", **answer)
+
+    monkeypatch.setattr(goal, "answer_for", answer_for)
+    assert words in output_of("deploy", "tiny", code=2 if words else 0)
+    output_of("deploy", "tiny", "--anyway")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests_support import chain_of, finished_replay, finished_stages, stand_in
 
 from cabs_core.base.errors import ProvenanceError
-from cabs_core.data.pools.find import find_pool, load_pool_file
+from cabs_core.data.pools.find import load_pool_file
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options, Target, make_artifact
 
 
@@ -29,9 +28,9 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def test_nothing_there(tiny_pool: Path) -> None:
-    found = states()
-    assert found["outcomes"] == "missing"
-    assert set(found.values()) == {"missing", "waiting"}
+    state = states()
+    assert state["outcomes"] == "missing"
+    assert set(state.values()) == {"missing", "waiting"}
 
 
 def test_made_in_order_everything_is_fresh_and_making_again_does_nothing(tiny_pool: Path) -> None:
@@ -131,9 +130,9 @@ def test_a_damaged_artifact_is_stale_refused_by_consumers_and_mended_by_making_i
 def test_an_artifact_in_anothers_place_is_noticed(tiny_pool: Path) -> None:
     finished_replay(0.0, "lin_ucb")
     store = ArtifactStore()
-    other = cell(500.0)
-    store.move(cell().parts, other.parts)
-    assert chain_of().status(other).state == "stale"
+    place = cell(500.0)
+    store.move(cell().parts, place.parts)
+    assert chain_of().status(place).state == "stale"
 
 
 def test_a_failed_blocking_check_blocks_what_follows(tiny_pool: Path) -> None:
@@ -163,11 +162,3 @@ def test_the_table_of_a_file_pool_is_an_input(cabs_home: Path) -> None:
     table.write_text("prompt,model,score,cost\nmore,m,1,1\n")
     assert current().status(current().stage("outcomes")).reasons == ("table changed",)
     assert current().pool_file.external_files() != before
-
-
-def test_a_target_knows_where_it_lies(tiny_pool: Path) -> None:
-    target = Target("replay", find_pool("tiny").pool, 50.0, "cabs_d_linear@literal")
-    assert target.parts == ("replay", "tiny", "0050", "cabs_d_linear__literal")
-    assert target.partition == "tiny|0050"
-    assert target.name == "replay/cabs_d_linear__literal"
-    assert replace(target, rho=9999.0).partition == "tiny|9999"

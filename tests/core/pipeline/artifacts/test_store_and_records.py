@@ -131,9 +131,8 @@ def test_a_new_artifact_takes_the_place_of_an_old_one(
     put(store, text="new")
     assert (store.folder(("splits", "p")) / "a.txt").read_text() == "new"
     assert not (store.folder(("splits", "p")) / "only_old").exists()
-    assert atomic.remove_leftovers(store.root) == 0 and [
-        p.name for p in (store.root / "splits").iterdir()
-    ] == ["p"]
+    assert atomic.remove_leftovers(store.root) == 0
+    assert [p.name for p in (store.root / "splits").iterdir()] == ["p"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="folders are exchanged in one step on Linux only")

@@ -17,8 +17,8 @@ from cabs_core.pipeline.theory.page import charts, fill, findings, markdown
 def slow(seed, rounds, arms, dim, size, eps, targets, bias):
     """One repetition in plain NumPy: dense ridge solved anew, the program by its Python interface."""
     x, truth, rewards, uniforms = bandit.world(seed, rounds, arms, dim)
-    own = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
-    surrogates = truth + own + bandit.noise(seed, x, arms, eps, False)
+    biases = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
+    surrogates = truth + biases + bandit.noise(seed, x, arms, eps, False)
     plays = [[] for _ in range(arms)]
     graph, gamma = bandit.cliques(arms, size), bandit.exploration(arms / size, rounds, dim)
     rows = [([], []) for _ in range(arms)]
