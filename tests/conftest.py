@@ -112,6 +112,18 @@ def _ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "ran", run)
 
 
+@pytest.fixture(scope="session")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CABS_HOME with the stages of the pool `tiny`, before any replay; to be copied."""
+    from tests_support import TINY, home_with, made_once, made_stages
+
+    def make(home: Path) -> None:
+        with home_with(TINY, home):
+            made_stages()
+
+    return made_once(tmp_path_factory, "staged", make)
+
+
 @pytest.fixture
 def ran(_ran: Path, cabs_home: Path) -> Path:
     """A CABS_HOME of this test alone in which `cabs run tiny` went through."""

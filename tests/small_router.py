@@ -15,6 +15,7 @@ from small_encoders import small_bert
 from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool, PoolFile
@@ -90,6 +91,12 @@ def bert_pool(tmp_path_factory) -> ModelPool:
 @pytest.fixture(scope="session")
 def bert_artifacts(tmp_path_factory, bert_pool) -> dict[str, Path]:
     return make_artifacts(tmp_path_factory.mktemp("bert"), bert_pool)
+
+
+@pytest.fixture(scope="session")
+def problem(artifacts) -> ReplayProblem:
+    """The problem of the test split."""
+    return ReplayProblem.load(artifacts["replay_problem"] / "test")
 
 
 @pytest.fixture(scope="session")

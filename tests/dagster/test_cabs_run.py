@@ -1,21 +1,22 @@
-"""`cabs run`, `plan`, `check`, `pool` on the tiny pool: what is made, what is not, what is said, exit
+"""`cabs run`, `plan` and `check` on the tiny pool: what is made, what is not, what is said, exit
 codes."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
+import duckdb
 import pandas as pd
 import pytest
-from tests_support import TINY, cabs, chain_of, home_with
+from tests_support import TINY, at_home, cabs, chain_of, home_with, output_of
 
 from cabs_core.base.catalog.policies import policies
-from cabs_core.pipeline.artifacts import ArtifactStore, Chain
-from cabs_core.pipeline.retention import TRACE_FILE, prunable, prune
+from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.report.plots.page import start_bundling, vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli.runner import Runner
@@ -28,13 +29,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory):
+def world(_ran: Path, tmp_path_factory: pytest.TempPathFactory):
     """A CABS_HOME in which the chain of the tiny pool has run."""
-    home = tmp_path_factory.mktemp("world")
-    pool = TINY.replace("tuning_budget: 0", "tuning_budget: 2").replace("lin_ucb]", "lin_ucb, lin_ucb_full]")
-    with home_with(pool, home):
-        done = cabs("run", "tiny")
-        assert done.exit_code == 0, done.output
+    home = shutil.copytree(_ran, tmp_path_factory.mktemp("world"), dirs_exist_ok=True)
+    with at_home(home):
         yield home
 
 
@@ -58,11 +56,7 @@ def test_everything_is_there_and_recorded(world: Path) -> None:
         assert {r.tags["cabs/pool"] for r in instance.get_runs()} == {"tiny"}
         assert {r.status for r in instance.get_runs()} == {dg.DagsterRunStatus.SUCCESS}
     assert (world / "artifacts" / "reports" / "tiny" / "index.html").is_file()
-
-
-def test_running_again_launches_nothing(world: Path) -> None:
-    assert launched() == []
-    assert "nothing changed" in cabs("run", "--pool", "tiny").output
+    assert "nothing changed" in output_of("run", "tiny") and launched() == []
 
 
 def test_forcing_gives_the_same_bytes(world: Path) -> None:
@@ -88,24 +82,21 @@ def test_a_replay_that_fails_is_said_and_there_is_no_new_verdict(world: Path) ->
     for parts in (("replay", "tiny", "0500", "lin_ucb"), report):
         ArtifactStore().delete(parts)
     cell.symlink_to("nowhere")  # no folder can be put in its place
-    done = cabs("run", "tiny")
-    assert done.exit_code == 2 and "1 of 2 rhos are incomplete, so there is no new verdict" in done.output
-    assert "lin_ucb" in done.output and not ArtifactStore().folder(report).exists()
+    output = output_of("run", "tiny", code=2)
+    assert "1 of 2 rhos are incomplete, so there is no new verdict" in output and "lin_ucb" in output
+    assert not ArtifactStore().folder(report).exists()
     cell.unlink()
-    assert cabs("run", "tiny").exit_code == 0 and ArtifactStore().folder(report).is_dir()
+    output_of("run", "tiny")
+    assert ArtifactStore().folder(report).is_dir()
 
 
-def test_an_altered_replay_is_made_again_before_anything_is_shown(world: Path) -> None:
-    path = ArtifactStore().folder(("replay", "tiny", "0000", "random")) / "trials.parquet"
-    good = path.read_bytes()
-    path.write_bytes(good[:-30] + bytes(30))
-    assert "trials.parquet was altered" in cabs("plan", "tiny").output
-    done = cabs("run", "tiny")
-    assert done.exit_code == 0, done.output
-    assert {status.state for status in chain_of().overview()} == {"fresh"}
-
-
-def test_altered_pages_and_what_is_put_into_them_are_made_again(world: Path) -> None:
+def test_what_was_altered_is_made_again_before_anything_is_shown(world: Path) -> None:
+    """A replay, the database of the marts, pages, and what is put into pages."""
+    trials = ArtifactStore().folder(("replay", "tiny", "0000", "random")) / "trials.parquet"
+    trials.write_bytes(trials.read_bytes()[:-30] + bytes(30))
+    assert "trials.parquet was altered" in output_of("plan", "tiny")
+    database = world / "artifacts" / "marts" / "cabs.duckdb"
+    database.write_bytes(database.read_bytes()[:5000])
     reports = world / "artifacts" / "reports"
     start_bundling.cache_clear()  # this process may remember it from a page of another test
     vega_bundle()
@@ -120,27 +111,15 @@ def test_altered_pages_and_what_is_put_into_them_are_made_again(world: Path) -> 
     verdict, record = reports / "tiny" / "verdict.json", reports / "tiny" / "provenance.json"
     verdict.write_bytes(verdict.read_bytes().replace(b"0.", b"9."))
     record.write_bytes(record.read_bytes()[:-50])
-    done = cabs("run", "tiny")
-    assert done.exit_code == 0, done.output
-    assert (reports / "index.html").read_bytes() == whole[reports / "index.html"]
-    assert (reports / "tables" / "leaderboard.csv").read_bytes() == whole[
-        reports / "tables" / "leaderboard.csv"
-    ]
+    output_of("run", "tiny")
+    assert {status.state for status in chain_of().overview()} == {"fresh"}
+    with duckdb.connect(str(database), read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM mart_policy_leaderboard").fetchone()[0] > 0
+    for path in (reports / "index.html", reports / "tables" / "leaderboard.csv"):
+        assert path.read_bytes() == whole[path]
     page = (reports / "tiny" / "index.html").read_text(encoding="utf-8")
     assert whole[script].decode() in page, "the script comes from a cache that was altered"
     assert json.loads(verdict.read_text())["previous"] is None, "compared with a verdict that was altered"
-    assert launched() == []
-
-
-def test_a_damaged_database_of_the_marts_is_rebuilt(world: Path) -> None:
-    import duckdb
-
-    database = world / "artifacts" / "marts" / "cabs.duckdb"
-    database.write_bytes(database.read_bytes()[:5000])
-    done = cabs("run", "tiny")
-    assert done.exit_code == 0, done.output
-    with duckdb.connect(str(database), read_only=True) as connection:
-        assert connection.execute("SELECT count(*) FROM mart_policy_leaderboard").fetchone()[0] > 0
     assert launched() == []
 
 
@@ -156,67 +135,34 @@ def test_a_mart_whose_test_fails_stops_every_run_until_it_passes(world: Path, mo
         Marts(ArtifactStore()).run(get_model("mart_arm_shares"), force=True)
         before = report.stat().st_mtime_ns
         for _ in range(2):
-            done = cabs("run", "tiny")
-            assert done.exit_code == 2 and "arm_shares_sum_to_one" in done.output, done.output
+            assert "arm_shares_sum_to_one" in output_of("run", "tiny", code=2)
             assert report.stat().st_mtime_ns == before
-        assert cabs("check", "--pool", "tiny", "--quick").exit_code == 1
-    assert cabs("run", "tiny").exit_code == 0
+        output_of("check", "--pool", "tiny", "--quick", code=1)
+    output_of("run", "tiny")
 
 
 def test_replays_of_a_policy_that_is_not_installed_stay_out_with_one_line(world: Path, monkeypatch) -> None:
     file, text = world / "pools" / "tiny.yaml", (world / "pools" / "tiny.yaml").read_text()
-    file.write_text(text.replace(", lin_ucb_full]", "]"))
+    file.write_text(text.replace("ridge, ", ""))
     with monkeypatch.context() as removed:
-        removed.delitem(policies(), "lin_ucb_full")
+        removed.delitem(policies(), "ridge")
         for _ in range(2):  # also where nothing else is to be made
-            done = cabs("run", "tiny")
-            assert done.exit_code == 0, done.output
-            assert done.output.count("leave out policy lin_ucb_full of pool tiny: no installed package") == 1
+            leaves_out = "leave out policy ridge of pool tiny: no installed package"
+            assert output_of("run", "tiny").count(leaves_out) == 1
         board = pd.read_parquet(world / "artifacts" / "marts" / "mart_policy_leaderboard.parquet")
         assert set(board["policy"]) == {"random", "best_single", "lin_ucb"}
     file.write_text(text)
-    assert "leave out" not in cabs("run", "tiny").output
-
-
-def test_the_gate_passes_records_and_writes(world: Path, tmp_path: Path) -> None:
-    junit, markdown = tmp_path / "j.xml", tmp_path / "m.md"
-    done = cabs("check", "--pool", "tiny", "--rho", "0", "--junit", str(junit), "--markdown", str(markdown))
-    assert done.exit_code == 0, done.output
-    cases = ElementTree.parse(junit).getroot().findall(".//testcase")
-    names = {(c.get("classname"), c.get("name")) for c in cases}
-    assert {
-        ("replay [tiny|0000]", "trace"),
-        ("replay_audit [tiny]", "reproducible"),
-        ("outcomes [tiny]", "valid"),
-    } <= names
-    assert "passed" in markdown.read_text().splitlines()[0]
-
-
-def test_pruned_traces_leave_checks_and_reports_working(world: Path) -> None:
-    store = ArtifactStore()
-    assert list(prunable(store, 1.0)) == []
-    assert list(prunable(store, 0.0, keep_pools=("tiny",))) == []
-    (trace,) = [t for t in prunable(store, 0.0) if t.parts == ("replay", "tiny", "0500", "random")]
-    prune(store, trace)
-    assert not (store.folder(trace.parts) / TRACE_FILE).exists()
-    assert trace.parts not in [t.parts for t in prunable(store, 0.0)]
-    done = cabs("check", "--pool", "tiny", "--rho", "500", "--quick")
-    assert done.exit_code == 0, done.output
-    assert [job for job, _, _ in launched()] == ["build_results"]  # the round-level marts are made without it
-    assert launched() == []
+    assert "leave out" not in output_of("run", "tiny")
 
 
 def test_json_is_all_that_is_printed(world: Path) -> None:
-    for words in (["run", "tiny"], ["run", "tiny", "--force", "--rho", "500", "--policies", "random"]):
-        done = cabs(*words, "--json")
-        assert done.exit_code == 0, done.output
-        found = json.loads(done.stdout)
-        assert (
-            set(found) == {"pool", "seconds", "runs", "report", "verdict", "missing"}
-            and found["pool"] == "tiny"
-        )
-        assert found["report"].endswith("reports/tiny/index.html") and found["missing"] == ""
-    assert ["prepare_pool", "replay_pool"] == [run["job"] for run in found["runs"]][:2]
+    done = cabs("run", "tiny", "--force", "--rho", "500", "--policies", "random", "--json")
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    assert set(printed) == {"pool", "seconds", "runs", "report", "verdict", "missing"}
+    assert printed["pool"] == "tiny" and printed["missing"] == ""
+    assert printed["report"].endswith("reports/tiny/index.html")
+    assert ["prepare_pool", "replay_pool"] == [run["job"] for run in printed["runs"]][:2]
     assert "1/1 rho 500: " in done.stderr, "progress goes elsewhere"
     done = cabs("check", "--pool", "tiny", "--rho", "0", "--quick", "--json")
     cases = json.loads(done.stdout)
@@ -233,22 +179,8 @@ def test_a_damaged_database_of_dagster_is_one_sentence(tmp_path: Path) -> None:
         data = bytearray(index.read_bytes())
         data[100:5000] = bytes(4900)  # the header stays
         index.write_bytes(data)
-        done = cabs("run", "tiny")
-    assert done.exit_code == 2 and "move that folder away" in done.output, done.output
-    assert len(done.output) < 1000
-
-
-def test_other_commands(world: Path) -> None:
-    done = cabs("report", "--pool", "tiny")
-    assert done.exit_code == 0 and done.output.strip().endswith("index.html")
-    for words in (["pool", "list"], ["pool", "show", "tiny"], ["plan", "--pool", "tiny"], ["instance"]):
-        done = cabs(*words)
-        assert done.exit_code == 0 and done.output, words
-    plan = json.loads(cabs("plan", "tiny", "--json").output)
-    assert {"target", "partition", "state", "reasons"} == set(plan[0])
-    stages = len(Chain(ArtifactStore(), chain_of().pool_file).overview())
-    assert len(plan) > stages, "marts, report and leaderboard are planned, too"
-    assert {"report", "leaderboard"} <= {line["target"] for line in plan}
+        output = output_of("run", "tiny", code=2)
+    assert "move that folder away" in output and len(output) < 1000
 
 
 def test_junit_and_markdown_of_all_outcomes() -> None:

@@ -6,21 +6,20 @@ import webbrowser
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from tests_support import output_of
 
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
 from cabs_core.pipeline.pages import page_parts
-from cabs_dagster.cli import main
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Addresses that the browser was asked for; no browser is started."""
-    found: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", lambda url: found.append(url) or True)
-    return found
+    addresses: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: addresses.append(url) or True)
+    return addresses
 
 
 def write_page(pool: str | None) -> ArtifactStore:
@@ -40,9 +39,8 @@ def test_the_path_is_printed_and_opened_where_asked(
 ) -> None:
     page = write_page(pool).root.joinpath("reports", *filter(None, [pool]), "index.html")
     for more, urls in (([], []), (["--open"], [page.as_uri()])):
-        done = CliRunner().invoke(main, ["report", *words, *more])
-        assert done.exit_code == 0 and opened == urls, done.output
-        assert pool is None or (Path(done.output.strip()) == page and page.read_text() == "<p>page</p>")
+        output = output_of("report", *words, *more)
+        assert opened == urls and (pool is None or Path(output.strip()) == page)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +48,7 @@ def test_the_path_is_printed_and_opened_where_asked(
     [("tiny", "there is no report yet: run `cabs run --pool tiny` first"), ("tyni", "no pool called 'tyni'")],
 )
 def test_no_report_yet_says_what_to_do(tiny_pool: Path, opened: list[str], pool: str, message: str) -> None:
-    done = CliRunner().invoke(main, ["report", "--pool", pool, "--open"])
-    assert done.exit_code != 0 and opened == [] and message in done.output + str(done.exception)
+    assert message in output_of("report", "--pool", pool, "--open", code=2) and opened == []
 
 
 @pytest.mark.parametrize("how", ["refuses", "raises"])
@@ -65,7 +62,6 @@ def test_where_no_browser_can_be_opened_the_path_is_still_printed(
 
     monkeypatch.setattr(webbrowser, "open", no_browser)
     store = write_page("tiny")
-    done = CliRunner().invoke(main, ["report", "--pool", "tiny", "--open"])
-    assert done.exit_code == 1
-    assert str(store.root / "reports" / "tiny" / "index.html") in done.output
-    assert "no browser could be opened here" in done.output
+    output = output_of("report", "--pool", "tiny", "--open", code=1)
+    assert str(store.root / "reports" / "tiny" / "index.html") in output
+    assert "no browser could be opened here" in output

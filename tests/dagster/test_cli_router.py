@@ -22,11 +22,9 @@ def test_a_routing_table_for_another_gateway(ran: Path, tmp_path: Path) -> None:
     table = json.loads(output_of("export", "--pool", "tiny", "--table", "json", "--rho", "500"))
     assert table["rho"] == 500.0 and table["rows"] and table["lost"]["low"] <= table["lost"]["value"]
     assert "no verdict at rho 7" in output_of("export", "tiny", "--table", "json", "--rho", "7", code=2)
-    said = output_of("export", "tiny", "--table", "litellm", "--out", str(tmp_path / "routes.yaml"))
-    assert (
-        "right answers a request more" in said
-        and "auto_router/cabs" in (tmp_path / "routes.yaml").read_text()
-    )
+    output = output_of("export", "tiny", "--table", "litellm", "--out", str(tmp_path / "routes.yaml"))
+    assert "right answers a request more" in output
+    assert "auto_router/cabs" in (tmp_path / "routes.yaml").read_text()
     names = [word for model in table["rows"][0]["others"] for word in ("--call", f"{model}=ours/{model}")]
     assert "--call" in output_of("export", "tiny", "--table", "openrouter", *names, code=2)
     names += ["--call", f"{table['rows'][0]['model']}=ours/one"]
@@ -40,22 +38,22 @@ def test_from_a_pool_to_a_router_that_learns(ran: Path, tmp_path: Path) -> None:
     out = tmp_path / "router"
     output_of("export", "--pool", another(ran), "--out", str(out), code=2)  # nothing was made yet
     assert not out.exists()
-    said = output_of(
+    output = output_of(
         "export", "--pool", "tiny", "--out", str(out), "--policy", "hier_mix", "--epsilon", "0.1"
     )
-    assert "goes on learning" in said and "which chose it and so flatter it" in said
+    assert "goes on learning" in output and "which chose it and so flatter it" in output
     verdict = (out / "held_out.md").read_text().strip()
-    assert verdict in said and verdict in output_of("serve", "--router", str(out), "--check")
-    assert "hier_mix" in said and [p.name for p in tmp_path.glob("*")].count("router") == 1
+    assert verdict in output and verdict in output_of("serve", "--router", str(out), "--check")
+    assert "hier_mix" in output and [p.name for p in tmp_path.glob("*")].count("router") == 1
     router = ["--router", str(out)]
-    found = json.loads(output_of("route", "What is two plus two?", *router, "--json", "--explain"))
-    assert found["model"] in found["scores"] and found["explanation"]["neighbours"]
-    assert "cabs feedback" in output_of("route", "Another one?", *router, "--available", found["model"])
-    assert output_of("feedback", found["id"], "--score", "1", *router).strip() == "recorded"
-    assert output_of("feedback", found["id"], "--score", "1", *router).strip() == "duplicate"
-    assert output_of("feedback", found["id"], "--score", "0", *router, code=1).strip() == "conflict"
+    decision = json.loads(output_of("route", "What is two plus two?", *router, "--json", "--explain"))
+    assert decision["model"] in decision["scores"] and decision["explanation"]["neighbours"]
+    assert "cabs feedback" in output_of("route", "Another one?", *router, "--available", decision["model"])
+    assert output_of("feedback", decision["id"], "--score", "1", *router).strip() == "recorded"
+    assert output_of("feedback", decision["id"], "--score", "1", *router).strip() == "duplicate"
+    assert output_of("feedback", decision["id"], "--score", "0", *router, code=1).strip() == "conflict"
     assert "unknown decision" in output_of("feedback", "nobody", "--score", "1", *router, code=2)
-    assert "score" in output_of("feedback", found["id"], "--score", "7", *router, code=2)
+    assert "score" in output_of("feedback", decision["id"], "--score", "7", *router, code=2)
     assert "2 decisions, 1 scored" in output_of("doctor", *router)
     assert json.loads(output_of("doctor", *router, "--json"))["rewards"] == 1
     output_of("rollback", *router, code=2)

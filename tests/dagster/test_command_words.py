@@ -20,8 +20,9 @@ from cabs_dagster.cli import main
 
 def completed(*words: str) -> list[str]:
     """What the last word is completed to."""
-    found = ShellComplete(main, {}, "cabs", "_CABS_COMPLETE").get_completions(list(words[:-1]), words[-1])
-    return [item.value for item in found]
+    shell = ShellComplete(main, {}, "cabs", "_CABS_COMPLETE")
+    completions = shell.get_completions(list(words[:-1]), words[-1])
+    return [item.value for item in completions]
 
 
 @pytest.mark.parametrize(
@@ -115,12 +116,12 @@ def test_a_link_that_leads_in_a_circle_is_named(tiny_pool: Path) -> None:
 
 
 def test_the_list_of_pools_as_json(tiny_pool: Path) -> None:
-    found = {pool["name"]: pool for pool in json.loads(cabs("pool", "list", "--json").stdout)}
-    assert set(found) == {pool_file.pool.name for pool_file in list_pools()[0]}
-    assert found["tiny"]["policies"] == ["random", "best_single", "lin_ucb"]
-    assert found["tiny"]["rhos"] == [0, 500] and found["tiny"]["source"] == "synthetic"
-    assert found["demo"]["shipped"] and not found["tiny"]["shipped"] and not found["tiny"]["retired"]
-    assert found["tiny"]["path"] == str(tiny_pool)
+    pools = {pool["name"]: pool for pool in json.loads(cabs("pool", "list", "--json").stdout)}
+    assert set(pools) == {pool_file.pool.name for pool_file in list_pools()[0]}
+    assert pools["tiny"]["policies"] == ["random", "best_single", "lin_ucb"]
+    assert pools["tiny"]["rhos"] == [0, 500] and pools["tiny"]["source"] == "synthetic"
+    assert pools["demo"]["shipped"] and not pools["tiny"]["shipped"] and not pools["tiny"]["retired"]
+    assert pools["tiny"]["path"] == str(tiny_pool)
 
 
 @pytest.mark.slow
@@ -149,8 +150,9 @@ def test_no_description_is_cut_in_the_middle_of_a_sentence(words: tuple[str, ...
 def test_policies_are_listed_with_options_and_ranges() -> None:
     text = cabs("policies").output
     assert all(f"{name}" in text for name in policies())
-    shown = cabs("policies", "lin_ucb").output
-    assert "lin_ucb @warm" in shown and "alpha: number = 0.4 (>= 0)" in shown and "target: string" in shown
+    details = cabs("policies", "lin_ucb").output
+    assert "lin_ucb @warm" in details and "alpha: number = 0.4 (>= 0)" in details
+    assert "target: string" in details
     rows = {row["name"]: row for row in json.loads(cabs("policies", "--json").output)}
     assert list(rows) == list(policies())
     warm = next(o for o in rows["lin_ucb"]["options"] if o["name"] == "warm")

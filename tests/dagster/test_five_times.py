@@ -24,8 +24,8 @@ policies: [best_single, ridge]
 """
 
 
-def verdict(home: Path, name: str, times: int, gap: float) -> dict:
-    """The verdict of a pool whose models a and b are each better at one kind of prompt by `gap`."""
+def verdict(home: Path, name: str, times: int) -> dict:
+    """The verdict of a pool whose models a and b are each better at one kind of prompt."""
     rng = np.random.default_rng(4)
     kinds = rng.integers(0, 2, PROMPTS)
     words = np.array(["".join(rng.choice(list("bcdfghjklmnprstvz"), 5)) for _ in range(500)])
@@ -33,7 +33,7 @@ def verdict(home: Path, name: str, times: int, gap: float) -> dict:
     for i, kind in enumerate(kinds):
         what = ("add these numbers together", "write a poem about it")[kind]
         text = f"{what} {' '.join(rng.choice(words, 8))}"
-        right = rng.random(3) < (0.5 + gap * (kind == 0), 0.5 + gap * (kind == 1), 0.5)
+        right = rng.random(3) < (0.95 if kind == 0 else 0.5, 0.95 if kind == 1 else 0.5, 0.5)
         rows += [
             {"id": f"{i}-{copy}", "question": text, "model": "abc"[j], "score": float(right[j]), "usd": 1e-4}
             for copy in range(times)
@@ -50,10 +50,9 @@ def verdict(home: Path, name: str, times: int, gap: float) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("gap", "decision"), [(0.45, "deploy"), (0.0, "unsure")])
-def test_five_copies_of_each_prompt_say_what_one_says(tmp_path: Path, gap: float, decision: str) -> None:
-    once, five = (verdict(tmp_path / "home", f"times{times}", times, gap) for times in (1, 5))
-    assert once["decision"] == five["decision"] == decision
+def test_five_copies_of_each_prompt_say_what_one_says(tmp_path: Path) -> None:
+    once, five = (verdict(tmp_path / "home", f"times{times}", times) for times in (1, 5))
+    assert once["decision"] == five["decision"] == "deploy"
     assert five["queries"] == 5 * once["queries"] and five["independent"] == once["independent"]
     widths = [case["utility"]["high"] - case["utility"]["low"] for case in (once, five)]
     assert widths[1] == pytest.approx(widths[0], rel=0.2)

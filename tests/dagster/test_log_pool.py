@@ -133,14 +133,14 @@ def test_estimates_cover_the_outcomes_that_the_log_does_not_show(world) -> None:
         for policy in ("random", "best_single", "ridge", "dr_policy"):
             target = probabilities(chain_of().pool, inputs, data, policy, rho)
             truth = float((target * utilities).sum(axis=1).mean())
-            (found,) = mart[
+            (estimate,) = mart[
                 (mart["policy"] == policy)
                 & (mart["rho"] == rho)
                 & (mart["outcome"] == "utility")
                 & (mart["estimator"] == "dr")
             ].itertuples()
-            wide = found.high - found.low
-            assert found.low - wide / 2 < truth < found.high + wide / 2, (policy, rho)
+            wide = estimate.high - estimate.low
+            assert estimate.low - wide / 2 < truth < estimate.high + wide / 2, (policy, rho)
 
 
 def test_the_router_was_trained_on_train_prompts_and_shows_real_answers_only(world) -> None:
@@ -190,8 +190,6 @@ def test_a_worse_challenger_stays_out_by_the_log_alone(world, tmp_path: Path) ->
     assert worse.difference == pytest.approx(-better.difference) and worse.se == pytest.approx(better.se)
     assert worse.high < 0 and not worse.promote and "champion stays" in worse.reason
     assert better.promote and worse.difference == pytest.approx(worse.challenger - worse.champion, abs=1e-9)
-    same = compare_on_log(tmp_path / "ridge", tmp_path / "ridge", prompts, data)
-    assert same.difference == 0.0 and same.promote and "differ in 0.00 %" in same.reason
 
 
 def test_it_is_deployed_and_compared_as_it_stands(world) -> None:
@@ -200,10 +198,9 @@ def test_it_is_deployed_and_compared_as_it_stands(world) -> None:
     assert first["passed"] and read_manifest(deployed_folder("tiny")).id == first["challenger"]
     (home / "pools" / "tiny.yaml").write_text(LOGGED.replace("rho: 500}", "rho: 500, epsilon: 0.3}"))
     make_artifact(chain_of(), chain_of().stage("router"))
-    found = deploy(chain_of())
-    assert (
-        found["passed"] and "differ in 0.00 %" in found["reason"] and found["comparison"]["difference"] == 0.0
-    )
+    again = deploy(chain_of())
+    assert again["passed"] and "differ in 0.00 %" in again["reason"]
+    assert again["comparison"]["difference"] == 0.0
     assert state() == "stale"
     shutil.rmtree(deployed_folder("tiny").parent)
     (home / "pools" / "tiny.yaml").write_text(LOGGED)

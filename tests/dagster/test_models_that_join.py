@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests_support import TINY, chain_of, home_with, output_of
+from tests_support import TINY, chain_of, home_with, made_stages, output_of
 
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.data.inputs import split_of
@@ -36,8 +36,7 @@ def pool_of(models: list[str]) -> str:
 
 def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -> None:
     with home_with(pool_of(FEW), tmp_path):
-        for name in chain_of().stages:
-            make_artifact(chain_of(), chain_of().stage(name))
+        made_stages()
         assert deploy(chain_of())["passed"] and not joins()
         place = deployed_folder("tiny")
         log = default_log(place)

@@ -64,7 +64,7 @@ def edited(**changes) -> None:
     path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
 
 
-def shown() -> dict[str, bytes]:
+def report_files() -> dict[str, bytes]:
     """The verdict and the tables of the report, by name."""
     folder = Path(output_of("report", "--pool", "tiny").strip()).parent
     files = [
@@ -89,20 +89,23 @@ def stale() -> list[str]:
 def test_pruned_after_every_step(ran: Path) -> None:
     """A report made without traces is the one made with them; a policy is added while other processes prune
     and run."""
-    before, rows = shown(), output_of("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
+    store = ArtifactStore()
+    assert list(prunable(store, 1.0)) == [] and list(prunable(store, 0.0, keep_pools=("tiny",))) == []
+    before, rows = report_files(), output_of("trace", "tiny", "--policy", "lin_ucb", "--rho", "500")
     assert {"tasks.csv", "propensities.csv", "verdict.json"} <= set(before)
     prune_all()
     assert stale() == []
     output_of("check", "--pool", "tiny", "--quick")
     shutil.rmtree(ArtifactStore().root / "reports" / "tiny")
     output_of("run", "tiny")
-    assert shown() == before and stale() == []
+    assert report_files() == before and stale() == []
     edited(policies=[*yaml.safe_load((pools_dir() / "tiny.yaml").read_text())["policies"], "cabs_c_linear"])
     assert any("cabs_c_linear" in name for name in stale())
     with pruning(), other_run("--force", "--policies", "random"):
         output_of("run", "tiny")
     output_of("run", "tiny")
-    assert stale() == [] and b"cabs_c_linear" in shown()["propensities.csv"] + shown()["verdict.json"]
+    assert stale() == []
+    assert b"cabs_c_linear" in report_files()["propensities.csv"] + report_files()["verdict.json"]
     prune_all()
     output_of("check", "--pool", "tiny")
     assert output_of("trace", "tiny", "--policy", "lin_ucb", "--rho", "500") == rows

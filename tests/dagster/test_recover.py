@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -55,8 +56,8 @@ def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -
     )
     assert process.stdout is not None and process.stdout.readline() == "there\n"
     os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 130 and said.strip() == "interrupted; run again to go on"
+    _, output = process.communicate(timeout=120)
+    assert process.returncode == 130 and output.strip() == "interrupted; run again to go on"
 
 
 _WORKER = """import os, sys
@@ -71,62 +72,62 @@ print("held", flush=True)
 sys.stdin.read()"""
 
 
+STARTED = dg.DagsterRunStatus.STARTED
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        yield instance
+
+
+def new_run(instance: dg.DagsterInstance, status=STARTED, process: str = "") -> dg.DagsterRun:
+    """A run of the first part of a chain, of this process where one is named."""
+    tags = {PROCESS_TAG: process} if process else None
+    return instance.create_run_for_job(defs.resolve_job_def(PREPARE), status=status, tags=tags)
+
+
 @pytest.mark.parametrize(("kind", "status"), [("worker", "FAILURE"), ("step of another process", "STARTED")])
-def test_a_launched_run_whose_code_server_died_with_it_ends(kind: str, status: str, tmp_path: Path) -> None:
+def test_a_launched_run_whose_code_server_died_with_it_ends(kind: str, status: str, instance) -> None:
     """After a restart of the machine Dagster's monitor knows nothing of its worker: the run and its slot were
     under way for ever.
     """
-    job = defs.resolve_job_def(PREPARE)
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-        code = [sys.executable, "-c", _WORKER, run.run_id, kind]
-        worker = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert worker.stdout is not None and worker.stdout.readline() == "held\n"
-        assert recover(instance) == []
-        worker.kill()
-        worker.wait()
-        assert recover(instance) == ([run.run_id] if kind == "worker" else [])
-        assert instance.get_runs()[0].status.value == status
-        assert not list(cabs_home().glob(f"processes/{run.run_id}*"))
+    run = new_run(instance)
+    code = [sys.executable, "-c", _WORKER, run.run_id, kind]
+    worker = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None and worker.stdout.readline() == "held\n"
+    assert recover(instance) == []
+    worker.kill()
+    worker.wait()
+    assert recover(instance) == ([run.run_id] if kind == "worker" else [])
+    assert instance.get_runs()[0].status.value == status
+    assert not list(cabs_home().glob(f"processes/{run.run_id}*"))
 
 
-def test_the_slots_of_the_dead_are_free(tmp_path: Path) -> None:
-    """No daemon is needed for it: `cabs run` after a kill would else wait for the killed step's pool for
-    ever."""
-    job, gone = defs.resolve_job_def(PREPARE), f"{socket.gethostname()}:{tmp_path / 'gone.lock'}"
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        storage = instance.event_log_storage
-        storage.set_concurrency_slots("gpu", 1)
-        dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags={PROCESS_TAG: gone})
-        assert storage.claim_concurrency_slot("gpu", dead.run_id, "oracles").is_claimed
-        assert not storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
-        assert recover(instance) == [dead.run_id]
-        assert storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
-
-
-def test_the_sensor_that_is_on_from_the_start_finds_the_dead(tmp_path: Path, monkeypatch) -> None:
+def test_the_sensor_that_is_on_from_the_start_finds_the_dead_and_frees_their_slots(
+    tmp_path: Path, instance, monkeypatch
+) -> None:
     """Parts of the job `pool_chain` are of no process that a daemon looks after."""
     monkeypatch.setenv("CABS_HOME", str(tmp_path))
-    job, gone = defs.resolve_job_def(PREPARE), f"{socket.gethostname()}:{tmp_path / 'gone.lock'}"
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        dead = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags={PROCESS_TAG: gone})
-        keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
-        run = instance.get_run_by_id(dead.run_id)
-    assert run is not None and run.status == dg.DagsterRunStatus.FAILURE
+    storage = instance.event_log_storage
+    storage.set_concurrency_slots("gpu", 1)
+    dead = new_run(instance, process=f"{socket.gethostname()}:{tmp_path / 'gone.lock'}")
+    assert storage.claim_concurrency_slot("gpu", dead.run_id, "oracles").is_claimed
+    assert not storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
+    keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
+    assert instance.get_runs()[0].status == dg.DagsterRunStatus.FAILURE
+    assert storage.claim_concurrency_slot("gpu", "next", "oracles").is_claimed
 
 
-def test_a_stopped_run_gives_back_its_slot_and_a_live_one_keeps_it(tmp_path: Path) -> None:
-    job = defs.resolve_job_def(PREPARE)
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
-        storage = instance.event_log_storage
-        live = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-        for pool, status in (("gpu", "CANCELED"), ("duckdb", "FAILURE")):
-            storage.set_concurrency_slots(pool, 2)
-            ended = instance.create_run_for_job(job, status=dg.DagsterRunStatus(status))
-            for run in (ended, live):
-                assert storage.claim_concurrency_slot(pool, run.run_id, "step").is_claimed
-            assert recover(instance) == []
-            assert [slot.run_id for slot in storage.get_concurrency_info(pool).claimed_slots] == [live.run_id]
+def test_a_stopped_run_gives_back_its_slot_and_a_live_one_keeps_it(instance) -> None:
+    storage, live = instance.event_log_storage, new_run(instance)
+    for pool, status in (("gpu", "CANCELED"), ("duckdb", "FAILURE")):
+        storage.set_concurrency_slots(pool, 2)
+        ended = new_run(instance, dg.DagsterRunStatus(status))
+        for run in (ended, live):
+            assert storage.claim_concurrency_slot(pool, run.run_id, "step").is_claimed
+        assert recover(instance) == []
+        assert [slot.run_id for slot in storage.get_concurrency_info(pool).claimed_slots] == [live.run_id]
 
 
 @dg.op(pool="gpu", ins={"start": dg.In(dg.Nothing)})
@@ -144,14 +145,12 @@ def test_a_run_that_waits_for_a_slot_says_who_holds_it(tmp_path: Path, monkeypat
     with open_instance() as instance:
         storage = instance.event_log_storage
         storage.set_concurrency_slots("gpu", 1)
-        job = defs.resolve_job_def(PREPARE)
-        live = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+        live = new_run(instance)
         assert storage.claim_concurrency_slot("gpu", live.run_id, "oracles").is_claimed
         holder = f"waiting for a slot of pool gpu, held by run {live.run_id} of prepare_pool (started)"
         assert waiting_for("gpu").startswith(holder)
         storage.set_concurrency_slots("gpu", 2)
-        tags = {PROCESS_TAG: f"{socket.gethostname()}:{tmp_path / 'killed.lock'}"}
-        killed = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED, tags=tags)
+        killed = new_run(instance, process=f"{socket.gethostname()}:{tmp_path / 'killed.lock'}")
         assert storage.claim_concurrency_slot("gpu", killed.run_id, "oracles").is_claimed
         assert waiting_for("gpu").startswith(f"{holder}: this goes on"), "who was killed later holds nothing"
         storage.set_concurrency_slots("gpu", 1)
@@ -189,7 +188,6 @@ def test_what_follows_from_a_failed_step_is_left_to_the_error(capfd) -> None:
 
 def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
-    started, job = dg.DagsterRunStatus.STARTED, defs.resolve_job_def(PREPARE)
     owner = subprocess.Popen(
         [sys.executable, "-c", _OWNER],
         stdin=subprocess.PIPE,
@@ -199,22 +197,16 @@ def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
     )
     with dg.DagsterInstance.ephemeral() as instance:
         assert owner.stdout is not None
-        tag = owner.stdout.readline().strip()
-        run = instance.create_run_for_job(job, status=started, tags={PROCESS_TAG: tag})
-        own = instance.create_run_for_job(job, status=started, tags={PROCESS_TAG: process_tag()})
-        launched = instance.create_run_for_job(job, status=started)
-        elsewhere = instance.create_run_for_job(job, status=started, tags={PROCESS_TAG: "another-host:/gone"})
+        killed = new_run(instance, process=owner.stdout.readline().strip())
+        of_this_process = new_run(instance, process=process_tag())
+        launched = new_run(instance)
+        elsewhere = new_run(instance, process="another-host:/gone")
         assert recover(instance) == []
         owner.kill()
         owner.wait()
-        assert recover(instance) == [run.run_id]
+        assert recover(instance) == [killed.run_id]
         assert recover(instance) == []
         end_own_runs(instance)
-        found = {r.run_id: r.status for r in instance.get_runs()}
-    failed = dg.DagsterRunStatus.FAILURE
-    assert found == {
-        run.run_id: failed,
-        own.run_id: failed,
-        launched.run_id: started,
-        elsewhere.run_id: started,
-    }
+        status = {run.run_id: run.status for run in instance.get_runs()}
+    assert status[killed.run_id] == status[of_this_process.run_id] == dg.DagsterRunStatus.FAILURE
+    assert status[launched.run_id] == status[elsewhere.run_id] == STARTED

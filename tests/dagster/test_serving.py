@@ -16,6 +16,7 @@ import yaml
 from cabs_core.base.errors import CabsError
 from cabs_dagster.instance import workspace
 from cabs_dagster.instance.serve import require_free
+from tests.gauntlet.stage import wait
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="the kernel tells of dead parents on Linux only"
@@ -39,9 +40,8 @@ sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"""
 
 @pytest.fixture
 def served(request, tmp_path: Path):
-    """(the process that serves, process ids of the stand-in, its service and its run); parameter: SIGINT
-    before."""
-    interrupts = getattr(request, "param", signal.default_int_handler)
+    """(the process that serves, process ids of the stand-in, its service and its run)."""
+    interrupts = getattr(request, "param", signal.SIG_DFL)  # what its parent does with SIGINT
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, FAKE],
         cwd=tmp_path,
@@ -50,7 +50,7 @@ def served(request, tmp_path: Path):
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
     )
-    wait_until(lambda: (tmp_path / "pids").exists())
+    assert wait(lambda: (tmp_path / "pids").exists(), 120.0)
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
     yield process, pids
     for pid in (process.pid, *pids):
@@ -59,13 +59,6 @@ def served(request, tmp_path: Path):
         except ProcessLookupError:
             pass
     process.wait()
-
-
-def wait_until(condition) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def gone(pid: int) -> bool:
@@ -88,18 +81,18 @@ def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
     process, (dev, _, _) = served
     process.kill()
     process.wait()
-    wait_until(lambda: gone(dev))
+    assert wait(lambda: gone(dev), 120.0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("served", [signal.SIG_DFL, signal.SIG_IGN], indirect=True)
+@pytest.mark.parametrize("served", [signal.SIG_IGN], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_it_ends_in_the_background_too(served, number) -> None:
     """A shell without job control starts background commands with SIGINT ignored."""
     process, (dev, service, run) = served
     os.kill(process.pid, number)
     assert process.wait(timeout=120) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
-    wait_until(lambda: gone(dev))
+    assert wait(lambda: gone(dev), 120.0)
     if number == signal.SIGTERM:
         assert gone(service) and gone(run)
 
@@ -129,7 +122,7 @@ def test_who_asks_twice_leaves_nothing_behind_either(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: (tmp_path / "ready").exists() and (tmp_path / "ready").read_text())
+    assert wait(lambda: (tmp_path / "ready").exists() and (tmp_path / "ready").read_text(), 120.0)
     api = int((tmp_path / "ready").read_text())
     for _ in range(3):
         process.terminate()

@@ -35,8 +35,8 @@ def watched(name: str) -> bool:
 
 def shown_stale(instance: dg.DagsterInstance, workspace) -> set[str]:
     """What the stock webserver's schema says is stale, after a tick of the sensor that is always on."""
-    found = keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
-    for event in found.asset_events:
+    tick = keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
+    for event in tick.asset_events:
         instance.report_runless_asset_event(event)
     data = execute_dagster_graphql(workspace.create_request_context(), QUERY, {"pool": "mine"}).data
     nodes = {"/".join(n["assetKey"]["path"]): n for n in data["assetNodes"] if not n["isPartitioned"]}

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.arena.__main__ import arena
-from benchmarks.arena.submission import (
-    arena_score,
-    robustness_score,
-    score,
-)
+from benchmarks.arena.submission import arena_score, robustness_score, score
 from cabs_core.base.errors import StorageError
 
 NAMES = {"gpt-4-1106-preview": "gpt-4-turbo", "claude-v1": "claude-3-haiku-20240307"}
@@ -63,12 +56,12 @@ def test_the_files_of_a_submission(dataset, make_bundle, test_prompts) -> None:
     assert wrong.exit_code == 2 and "OURS=THEIRS" in wrong.output
 
 
-@given(st.floats(1e-6, 1e4), st.floats(0, 1))
-def test_the_score_is_the_weighted_harmonic_mean(cost, accuracy) -> None:
-    c = (math.log2(200) - math.log2(min(max(cost, 0.0044), 200))) / (math.log2(200) - math.log2(0.0044))
-    expected = (1.1 * accuracy * c) / (0.1 * accuracy + c) if 0.1 * accuracy + c else 0.0
-    assert arena_score(cost, accuracy) == pytest.approx(expected, abs=1e-12)
-    assert 0 <= arena_score(cost, accuracy) <= 1
+def test_the_score_is_the_weighted_harmonic_mean_of_accuracy_and_cheapness() -> None:
+    """Cheapness is 1 up to 0.0044 USD per 1,000 queries, 0 from 200 on, logarithmic between."""
+    assert arena_score(0.001, 0.5) == arena_score(0.0044, 0.5) == pytest.approx(1.1 * 0.5 / (0.1 * 0.5 + 1.0))
+    assert arena_score(200.0, 0.5) == arena_score(1e4, 0.5) == arena_score(1.0, 0.0) == 0.0
+    half = (0.0044 * 200.0) ** 0.5
+    assert arena_score(half, 0.8) == pytest.approx(1.1 * 0.8 * 0.5 / (0.1 * 0.8 + 0.5))
 
 
 def test_the_figures_of_evaluated_predictions(tmp_path) -> None:

@@ -5,12 +5,6 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.deployment import simulate
-from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-
-
-@pytest.fixture(scope="module")
-def problem(artifacts):
-    return ReplayProblem.load(artifacts["replay_problem"] / "test")
 
 
 def test_without_trouble_the_deployment_is_the_replay(make_bundle, problem, test_prompts):

@@ -8,11 +8,14 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.base.hashing import hash_file
-from cabs_core.router.build import build_bundle, choose_policy
+from cabs_core.data.outcomes import Outcomes
+from cabs_core.evaluation.replay import replay
+from cabs_core.router.build import arms_of, build_bundle, choose_policy
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.checks import (
     check_bundle_matches_replay,
@@ -24,18 +27,11 @@ from cabs_core.router.promotion import promote, roll_back
 from cabs_core.router.router import Router
 
 
-@pytest.fixture(scope="module")
-def problem(artifacts):
-    return ReplayProblem.load(artifacts["replay_problem"] / "test")
-
-
 def test_a_bundle_that_decides_otherwise_is_found_out(make_bundle, problem, tmp_path):
     """The check of the check: heads of another pool state give other decisions."""
     folder = tmp_path / "router"
     shutil.copytree(make_bundle("carrot"), folder)
     path = folder / "oracles" / "arrays.safetensors"
-    from safetensors.numpy import load_file, save_file
-
     arrays = load_file(path)
     arrays["context_costs.weights"] = -50.0 * arrays["context_costs.weights"]
     arrays["context_costs.mean"] = arrays["context_costs.mean"][::-1].copy()
@@ -123,9 +119,6 @@ def test_replay_only_policies_and_unpriced_arms_are_refused(tmp_path, pool, arti
 
 
 def test_an_arm_of_no_cost_needs_a_word(artifacts):
-    from cabs_core.data.outcomes import Outcomes
-    from cabs_core.router.build import arms_of
-
     table = Outcomes.load(artifacts["outcomes"])
     costs = table.costs.copy()
     costs[:, 1] = 0.0
@@ -137,8 +130,6 @@ def test_an_arm_of_no_cost_needs_a_word(artifacts):
 
 def test_the_best_on_validation_is_chosen(artifacts):
     """Against the slow way: the largest mean of replays; the test problem plays no part."""
-    from cabs_core.evaluation.replay import replay
-
     validation = ReplayProblem.load(artifacts["replay_problem"] / "validation")
     names = ["random", "carrot", "kernel_ridge", "lin_ucb_full", "oracle_best"]
     choice = choose_policy(validation, names, 300.0)
@@ -153,15 +144,6 @@ def test_the_best_on_validation_is_chosen(artifacts):
         assert row["utility"] == pytest.approx(values[row["policy"]])
     with pytest.raises(RouterError, match="can be deployed"):
         choose_policy(validation, ["oracle_best"], 300.0)
-
-
-def test_card_and_manifest(make_bundle):
-    folder = make_bundle("carrot")
-    manifest = read_manifest(folder)
-    card = (folder / "README.md").read_text()
-    assert manifest.policy in card and all(name in card for name in manifest.names)
-    assert not list(folder.rglob("*.pkl")) and not list(folder.rglob("*.pickle"))
-    assert {"n", "mean", "se"} <= set(manifest.evidence)
 
 
 def test_without_prompts(make_bundle):
@@ -206,16 +188,25 @@ def test_promotion_keeps_what_is_not_a_router(make_bundle, tmp_path):
         promote(two, place)
 
 
-def test_a_worse_challenger_is_not_promoted(make_bundle, problem, test_prompts):
-    worse = compare_with_champion(make_bundle("kernel_ridge"), make_bundle("random"), test_prompts, problem)
+@pytest.fixture
+def compare(make_bundle, problem, test_prompts):
+    """compare(champion, challenger, outcomes=, margin=, ...) -> the verdict on two policies' bundles."""
+
+    def verdict(champion, challenger, outcomes=problem, **options):
+        folders = (make_bundle(policy) for policy in (champion, challenger))
+        return compare_with_champion(*folders, test_prompts, outcomes, **options)
+
+    return verdict
+
+
+def test_a_worse_challenger_is_not_promoted(compare, problem):
+    worse = compare("kernel_ridge", "random")
     assert not worse.promote and worse.difference < 0 and "champion stays" in worse.reason
-    same = compare_with_champion(
-        make_bundle("kernel_ridge"), make_bundle("kernel_ridge"), test_prompts, problem, margin=0.2
-    )
+    same = compare("kernel_ridge", "kernel_ridge", margin=0.2)
     assert same.promote and same.difference == 0.0
     fewer = replace(problem.rows(np.arange(problem.n)), arms=[f"other-{arm}" for arm in problem.arms])
     with pytest.raises(RouterError, match="no outcomes"):
-        compare_with_champion(make_bundle("kernel_ridge"), make_bundle("kernel_ridge"), test_prompts, fewer)
+        compare("kernel_ridge", "kernel_ridge", fewer)
 
 
 def with_gaps(problem, champion_plays: np.ndarray, unknown: tuple[str, ...] = ()):
@@ -234,30 +225,27 @@ def with_gaps(problem, champion_plays: np.ndarray, unknown: tuple[str, ...] = ()
     )
 
 
-def test_predictions_do_not_promote(make_bundle, problem, test_prompts):
+def test_predictions_do_not_promote(compare, make_bundle, problem, test_prompts):
     """Biased predictions turn the verdict round where they count as outcomes, and change little where they
     do not."""
-    champion, challenger = make_bundle("kernel_ridge"), make_bundle("random")
-    full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.2)
+    full = compare("kernel_ridge", "random", rho=0.0, margin=0.2)
     rows = np.arange(problem.n)
-    played = played_arms(champion, test_prompts, problem, 0.0)
+    played = played_arms(make_bundle("kernel_ridge"), test_prompts, problem, 0.0)
     gaps = with_gaps(problem, played)
-    naive = compare_with_champion(
-        champion, challenger, test_prompts, replace(gaps, observed=None), rho=0.0, margin=0.2
-    )
+    naive = compare("kernel_ridge", "random", replace(gaps, observed=None), rho=0.0, margin=0.2)
     assert full.difference < -0.05 and not full.promote
-    assert naive.difference > 0.05 and naive.promote  # what was done before
-    verdict = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.2)
+    assert naive.difference > 0.05 and naive.promote  # predictions taken for outcomes
+    verdict = compare("kernel_ridge", "random", gaps, rho=0.0, margin=0.2)
     assert verdict.difference < 0 and not verdict.promote and "from real answers" in verdict.reason
     assert abs(verdict.difference - full.difference) < 3 * verdict.se
     assert verdict.se > full.se and (gaps.observed[rows, played] > 0).any()
 
 
-def test_what_nobody_can_know_is_not_told(make_bundle, problem, test_prompts):
-    champion, challenger = make_bundle("kernel_ridge"), make_bundle("carrot")
-    full = compare_with_champion(champion, challenger, test_prompts, problem, rho=0.0, margin=0.9)
-    gaps = with_gaps(problem, played_arms(champion, test_prompts, problem, 0.0), tuple(problem.arms))
-    verdict = compare_with_champion(champion, challenger, test_prompts, gaps, rho=0.0, margin=0.02)
+def test_what_nobody_can_know_is_not_told(compare, make_bundle, problem, test_prompts):
+    full = compare("kernel_ridge", "carrot", rho=0.0, margin=0.9)
+    played = played_arms(make_bundle("kernel_ridge"), test_prompts, problem, 0.0)
+    gaps = with_gaps(problem, played, tuple(problem.arms))
+    verdict = compare("kernel_ridge", "carrot", gaps, rho=0.0, margin=0.02)
     assert full.promote and not verdict.promote
     spread = 1.96 * verdict.se
     assert verdict.low < verdict.difference - spread and verdict.high > verdict.difference + spread
@@ -269,12 +257,10 @@ def test_both_learn_from_real_answers_alone(make_bundle, problem, test_prompts):
     bundle = make_bundle("lin_ts")
     nothing = replace(problem, observed=np.zeros(problem.scores.shape))
     mirror = replace(nothing, scores=1.0 - problem.scores)
-    assert (
-        played_arms(bundle, test_prompts, nothing, 0.0) == played_arms(bundle, test_prompts, mirror, 0.0)
-    ).all()
-    assert (
-        played_arms(bundle, test_prompts, problem, 0.0) != played_arms(bundle, test_prompts, nothing, 0.0)
-    ).any()
+    known, unknown, mirrored = (
+        played_arms(bundle, test_prompts, outcomes, 0.0) for outcomes in (problem, nothing, mirror)
+    )
+    assert (unknown == mirrored).all() and (known != unknown).any()
 
 
 def test_what_a_hub_adds_is_no_damage(make_bundle, tmp_path):

@@ -70,10 +70,9 @@ def played(router: Router, n: int) -> str:
     return max(share, key=lambda arm: share[arm])
 
 
-@pytest.mark.parametrize("priced", [True, False])
 @pytest.mark.parametrize(
-    ("tokens", "cost"),
-    [(40_000.0, 0.004), (12.0, 0.05)],
+    ("priced", "tokens", "cost"),
+    [(True, 40_000.0, 0.004), (False, 12.0, 0.05)],
     ids=["a long conversation, 1,000 times a usual call", "an absurd cost"],
 )
 def test_one_outcome_drives_no_model_out_of_play(make_bundle, priced, tokens, cost):
@@ -96,9 +95,8 @@ def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle,
     for i in range(5):
         decision = router.route(f"{TEXT} {i}", tokens=1_000.0)
         row = router.log.decision(id=decision.id)
-        assert row.expected_cost == pytest.approx(
-            decision.costs[decision.model]
-        ) and row.input_cost == pytest.approx(1e-4)
+        assert row.expected_cost == pytest.approx(decision.costs[decision.model])
+        assert row.input_cost == pytest.approx(1e-4)
         router.feedback(decision.id, score=1.0, cost=10 * decision.costs[decision.model])
     factors = router.learner.charges.factors
     assert (factors > 1).any()

@@ -49,10 +49,8 @@ def cold(tmp_path_factory: pytest.TempPathFactory):
 def test_it_routes_explores_and_unlearns_its_prior(cold) -> None:
     manifest = read_manifest(cold)
     assert manifest.names == list(MODELS) and manifest.evidence == {} and manifest.provenance["cold"] is True
-    assert (
-        "Nothing was measured" in (cold / "README.md").read_text()
-        and "standard error" not in (cold / "README.md").read_text()
-    )
+    assert "Nothing was measured" in (cold / "README.md").read_text()
+    assert "standard error" not in (cold / "README.md").read_text()
     router = Router.load(cold, seed=1)
     first = router.route("Write a sonnet about rivers")
     assert min(first.probabilities.values()) >= 0.1 - 1e-9  # a third of epsilon each
@@ -96,19 +94,14 @@ def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
     router.close()
     done = CliRunner().invoke(doctor, ["--router", str(tmp_path / "router")])
     assert "the log can tell mean scores of" in done.output, done.output
-    assert (
-        CliRunner().invoke(export, []).exit_code == 2
-        and CliRunner().invoke(export, ["--cold"]).exit_code == 2
-    )
+    assert CliRunner().invoke(export, []).exit_code == 2
+    assert CliRunner().invoke(export, ["--cold"]).exit_code == 2
 
 
 def test_reach_by_hand() -> None:
     even = reach("a", [2.0] * 60, [1.0, 0.0] * 30, 120)
-    assert (
-        even.n_eff == pytest.approx(60)
-        and even.half_width == pytest.approx(2.001 * 0.5 / np.sqrt(59), rel=1e-3)
-        and even.needed == 0
-    )
+    assert even.n_eff == pytest.approx(60)
+    assert even.half_width == pytest.approx(2.001 * 0.5 / np.sqrt(59), rel=1e-3) and even.needed == 0
     rare = reach("b", [50.0] * 3, [1.0] * 3, 150)
     assert rare.half_width is None and rare.needed == 150 * (FEWEST / 3 - 1)
     never = reach("c", [], [], 150)

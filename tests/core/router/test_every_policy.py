@@ -1,5 +1,4 @@
-"""A policy that cannot be played or estimated leaves the others as they are; `check_policy` deploys every
-policy."""
+"""A policy that cannot be played or estimated leaves the others as they are; static ones need no compiler."""
 
 from __future__ import annotations
 
@@ -17,12 +16,16 @@ from cabs_core.router.policies_on_log import as_table, evaluate_pool, read_decis
 from cabs_core.router.router import Router
 
 
-def test_a_policy_that_fails_is_an_error_of_its_own(monkeypatch, pool, artifacts) -> None:
+@pytest.fixture
+def broken_carrot(monkeypatch) -> None:
     def broken(self, *_):
         raise PolicyError("carrot cannot be played today")
 
     monkeypatch.setattr(Carrot, "values", broken)
     monkeypatch.setattr(Carrot, "table", broken)
+
+
+def test_a_policy_that_fails_is_an_error_of_its_own(broken_carrot, artifacts) -> None:
     problem = ReplayProblem.load(artifacts["replay_problem"] / "validation")
     choice = choose_policy(problem, ["carrot", "ridge"], 300.0)
     assert choice.policy == "ridge" and "carrot cannot be played" in choice.failed["carrot"]
@@ -56,7 +59,7 @@ def test_static_routers_serve_without_compiled_code(make_bundle) -> None:
 
 @pytest.mark.slow
 def test_an_estimate_that_fails_leaves_those_of_others(
-    tmp_path, monkeypatch, pool, artifacts, make_bundle, test_prompts
+    tmp_path, broken_carrot, pool, artifacts, make_bundle, test_prompts
 ) -> None:
     router = Router.load(make_bundle("ridge", epsilon=0.5), log=tmp_path / "log.sqlite", seed=1)
     for i, text in enumerate(3 * test_prompts):  # an effective sample size well above 50, whatever is drawn
@@ -64,10 +67,6 @@ def test_an_estimate_that_fails_leaves_those_of_others(
     router.close()
     data = read_decisions(tmp_path / "log.sqlite", make_bundle("ridge", epsilon=0.5))
 
-    def broken(self, *_):
-        raise PolicyError("carrot cannot be played today")
-
-    monkeypatch.setattr(Carrot, "values", broken)
     rows = evaluate_pool(pool, artifacts, data, policies=["carrot", "ridge"], rhos=[300.0])
     assert [r["refused"] for r in rows if r["policy"] == "carrot"] == [
         "it cannot be asked: carrot cannot be played today"

@@ -102,9 +102,7 @@ def test_a_cheaper_router_of_the_quality_asked_for_is_found():
     assert "rho" not in answer.sentence
 
 
-def test_where_only_the_model_itself_will_do_it_is_kept():
-    answer, _ = asked(Goal(quality=1.0, of="big"), good=0.9, bad=0.3)
-    assert answer.choice == "big" or not answer.confirmed
+def test_a_model_that_does_it_alone_is_kept():
     answer, _ = asked(Goal(quality=0.5))
     assert answer.confirmed and answer.choice == "small" and "keep small" in answer.sentence
 
@@ -134,9 +132,9 @@ def test_a_goal_that_all_miss_is_not_told_by_more_prompts():
 
 def test_too_few_queries_say_how_many_would_do():
     answer, _ = asked(Goal(quality=0.85), n=60, seed=3)
-    if not answer.confirmed:
-        assert "more prompts in the table would tell" in answer.sentence or "comes closer" in answer.sentence
-    assert all(w.sure < w.ratio for w in answer.wishes)
+    (wish,) = answer.wishes
+    assert not answer.confirmed and wish.sure < 1.0 < wish.ratio and wish.more > 100
+    assert "more prompts in the table would tell" in answer.sentence
 
 
 def test_what_is_promised_holds():
@@ -173,10 +171,8 @@ def test_the_closest_is_the_closest_of_everything_single_models_included():
 
 
 def test_the_best_model_and_per_cent_are_understood():
-    from cabs_core.data.pool_files.goals import parse_goal
-
     goal = parse_goal("quality: 95%, of: best")
     assert (goal.quality, goal.of) == (0.95, "best") and parse_goal("latency: 2s, share: 90 %").share == 0.9
     answer, test = asked(goal, good=0.9, bad=0.85)
-    assert answer.against == test.arms[int(test.scores.mean(axis=0).argmax())] or answer.against == "big"
+    assert answer.against == test.arms[int(test.scores.mean(axis=0).argmax())] == "big"
     assert "quality (at least" in answer.sentence

@@ -66,13 +66,9 @@ def test_the_command_line_takes_a_url(s3, make_bundle) -> None:
 def test_what_is_not_there_is_said(s3, make_bundle) -> None:
     with pytest.raises(RouterError, match=f"there is no router at {URL}"):
         fetch(URL)
-    with pytest.raises(StorageError, match="no bucket 'nobody'"):
-        publish(make_bundle("ridge"), "s3://nobody/x")
     s3.put_object(Bucket="cabs", Key="routers/tiny/report.html", Body=b"mine")
     with pytest.raises(StorageError, match=r"'report.html' and no router"):
         publish(make_bundle("ridge"), URL)
-    with pytest.raises(StorageError, match="fsspec driver"):
-        fetch("nosuch://x/y")
 
 
 @pytest.mark.slow

@@ -46,21 +46,11 @@ def test_the_text_that_a_request_is_routed_by(route_by, text):
     assert image.text is None  # not the text of an older turn
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [{"role": "user", "content": [IMAGE]}],
-        [{"role": "system", "content": "rules"}],
-        [],
-        "",
-        None,
-        [3, None],
-        {"a": 1},
-    ],
-)
-def test_no_text(messages):
-    request = ChatRequest.read({"messages": messages})
-    assert request.text is None and not request.in_tools
+def test_no_text():
+    image, rules = {"role": "user", "content": [IMAGE]}, {"role": "system", "content": "rules"}
+    for messages in ([image], [rules], [], "", None, [3, None], {"a": 1}):
+        request = ChatRequest.read({"messages": messages})
+        assert request.text is None and not request.in_tools, messages
 
 
 def test_dialects_and_tool_loops():
@@ -102,32 +92,15 @@ def test_the_key_of_a_session():
     assert key({"previous_response_id": "r1"}).previous == "r1"
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-        lambda x: (
-            st.lists(x, max_size=3)
-            | st.dictionaries(
-                st.sampled_from(
-                    [
-                        "messages",
-                        "input",
-                        "role",
-                        "content",
-                        "type",
-                        "text",
-                        "metadata",
-                        "session_id",
-                        "system",
-                    ]
-                ),
-                x,
-                max_size=4,
-            )
-        ),
-        max_leaves=12,
-    )
+FIELDS = ["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda x: st.lists(x, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), x, max_size=4),
+    max_leaves=12,
 )
+
+
+@given(JSON_VALUES)
 def test_no_body_is_too_odd(body):
     for route_by in options.ROUTE_BY:
         request = ChatRequest.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
@@ -135,12 +108,17 @@ def test_no_body_is_too_odd(body):
         assert request.tokens >= request.earlier >= 0
 
 
+def ask(router: Router, body: dict, **options):
+    """The decision on a request with this body."""
+    return route_conversation(router, ChatRequest.read(body), **options)
+
+
 def play(router: Router, turns: int, **options) -> list:
     """A conversation of so many user turns, each answered."""
     messages, decisions = [], []
     for i in range(turns):
         messages.append(message(f"Question {i}: translate this into Spanish, please."))
-        decisions.append(route_conversation(router, ChatRequest.read({"messages": messages}), **options))
+        decisions.append(ask(router, {"messages": messages}, **options))
         messages.append({"role": "assistant", "content": "hola " * 20})
     return decisions
 
@@ -149,9 +127,8 @@ def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
     for sticky, turns_kept in (("off", 0), ("tools", 1)):
         router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
         play(router, 3)
-        body = {"messages": [USER, CALL]}
-        route_conversation(router, ChatRequest.read({"messages": [USER]}))
-        route_conversation(router, ChatRequest.read({"messages": [*body["messages"], RESULT]}))
+        ask(router, {"messages": [USER]})
+        ask(router, {"messages": [USER, CALL, RESULT]})
         assert sum(d.kept is not None for d in router.log.decisions()) == turns_kept
     with pytest.raises(RouterError, match="sticky 'often'"):
         Router.load(make_bundle("carrot"), sticky="often")
@@ -170,53 +147,42 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
     worth = 0.2 / (300.0 * 9e-6)  # tokens of the cache, at rho 300
     for i, (tokens, stays) in enumerate(((worth + 20, True), (worth - 20, False))):
         named = {"metadata": {"session_id": f"s{i}"}}
-        route_conversation(router, ChatRequest.read({"messages": [USER], **named}), available=[arm])
+        ask(router, {"messages": [USER], **named}, available=[arm])
         history = [USER, {"role": "assistant", "content": "x" * (4 * int(tokens) - len(USER["content"]))}]
-        decision = route_conversation(
-            router, ChatRequest.read({"messages": [*history, message("and now?")], **named})
-        )
+        decision = ask(router, {"messages": [*history, message("and now?")], **named})
         assert (decision.kept is not None) is stays
 
 
 def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle, monkeypatch):
     router = Router.load(make_bundle("carrot", epsilon=0.1))
     named = {"metadata": {"session_id": "s"}}
-    route_conversation(router, ChatRequest.read({"messages": [USER], **named}))
+    ask(router, {"messages": [USER], **named})
     later = time.time() + sessions.IDLE + 1
     monkeypatch.setattr(time, "time", lambda: later)
-    assert route_conversation(router, ChatRequest.read({"messages": [USER, CALL, RESULT], **named})).kept
+    assert ask(router, {"messages": [USER, CALL, RESULT], **named}).kept
     monkeypatch.setattr(time, "time", lambda: later + sessions.IDLE + 1)
-    assert (
-        route_conversation(
-            router, ChatRequest.read({"messages": [USER, ANSWER, message("hm")], **named})
-        ).kept
-        is None
-    )
+    assert ask(router, {"messages": [USER, ANSWER, message("hm")], **named}).kept is None
 
 
 def test_a_response_that_follows_another(make_bundle):
     router = Router.load(
         make_bundle("carrot", epsilon=0.3), cache_prices=dict.fromkeys(("claude-v1",), (100000.0, 0.0))
     )
-    first = route_conversation(router, ChatRequest.read({"input": "an SQL question"}))
+    first = ask(router, {"input": "an SQL question"})
     router.finish(first.id, response_id="resp_1")
     body = {"input": [{"type": "function_call_output", "output": "42"}], "previous_response_id": "resp_1"}
-    second = route_conversation(router, ChatRequest.read(body))
+    second = ask(router, body)
     assert (second.model, second.kept) == (first.model, first.id)
     assert {d.session for d in router.log.decisions()} == {router.log.decision(id=first.id).session}
 
 
 def test_without_text_the_fallback_answers(make_bundle):
     router = Router.load(make_bundle("carrot", epsilon=0.3), fallback="claude-v1")
-    decision = route_conversation(
-        router, ChatRequest.read({"messages": [{"role": "user", "content": [IMAGE]}]})
-    )
+    decision = ask(router, {"messages": [{"role": "user", "content": [IMAGE]}]})
     assert decision.model == "claude-v1" and decision.kept is None
     assert router.feedback(decision.id, score=1.0) == "recorded"
     assert router.learner.learnt == 0  # no text, nothing to learn from
-    fallback = route_conversation(
-        router, ChatRequest.read({"messages": []}), available=["gpt-4-1106-preview"]
-    )
+    fallback = ask(router, {"messages": []}, available=["gpt-4-1106-preview"])
     assert fallback.model == "gpt-4-1106-preview"
     assert compact(router.log, 1e12)["left"] == 0
 
@@ -224,9 +190,9 @@ def test_without_text_the_fallback_answers(make_bundle):
 def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp_path):
     router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
     body = {"messages": [USER], "metadata": {"session_id": "s"}}
-    first = route_conversation(router, ChatRequest.read(body))
+    first = ask(router, body)
     body["messages"] += [CALL, RESULT]
-    turns = [route_conversation(router, ChatRequest.read(body), call_id=f"c{i}") for i in range(3)]
+    turns = [ask(router, body, call_id=f"c{i}") for i in range(3)]
     for name, cost in zip([first, *turns], (0.1, 0.2, 0.3, 0.4), strict=True):
         router.finish(name.id, cost=cost, response_id=f"r-{name.id}")
     assert router.feedback_by(response_id=f"r-{turns[0].id}", score=0.5) == "recorded"
@@ -251,7 +217,7 @@ def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     for s in range(4):
         for turn in range(3):
             body = {"messages": [message(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}
-            decision = route_conversation(router, ChatRequest.read(body))
+            decision = ask(router, body)
             router.feedback(decision.id, score=float(turn == s), cost=1e-4)
     alone = router.route("alone")
     router.feedback(alone.id, score=1.0, cost=1e-4)

@@ -22,12 +22,8 @@ def test_it_decides_from_text_as_the_replay_does(tmp_path, bert_pool, bert_artif
     build_bundle(tmp_path / "r", bert_pool, bert_artifacts, policy="ridge", rho=300.0)
     problem = ReplayProblem.load(bert_artifacts["replay_problem"] / "test")
     comparison = check_bundle_matches_replay(tmp_path / "r", problem, prompts=test_prompts)
-    assert (
-        comparison.passed
-        and comparison.text_rounds > 50
-        and comparison.text_different == 0
-        and comparison.embedding <= 1e-6
-    )
+    assert comparison.passed and comparison.text_rounds > 50 and comparison.text_different == 0
+    assert comparison.embedding <= 1e-6
 
 
 @pytest.mark.slow
