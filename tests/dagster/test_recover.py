@@ -3,8 +3,6 @@ alone."""
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -30,34 +28,6 @@ _OWNER = """import sys
 from cabs_dagster.instance.recover import process_tag
 print(process_tag(), flush=True)
 sys.stdin.read()"""
-
-
-_INTERRUPTED = """
-import subprocess, sys, time
-from cabs_dagster.cli.interrupt import until_interrupted
-
-def work():
-    code = "import sys, time; print('there', flush=True); time.sleep(2)"
-    subprocess.Popen([sys.executable, "-c", code]).wait()
-
-until_interrupted(work, lambda: None)
-"""
-
-
-def test_ctrl_c_is_a_line_and_no_traceback_of_a_process_that_dagster_started() -> None:
-    """A terminal interrupts the whole group; Dagster's two watchers of a step's output would say so at
-    length."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _INTERRUPTED],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None and process.stdout.readline() == "there\n"
-    os.killpg(process.pid, signal.SIGINT)
-    _, output = process.communicate(timeout=120)
-    assert process.returncode == 130 and output.strip() == "interrupted; run again to go on"
 
 
 _WORKER = """import os, sys
@@ -193,7 +163,6 @@ def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=dict(os.environ),
     )
     with dg.DagsterInstance.ephemeral() as instance:
         assert owner.stdout is not None
