@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -173,19 +174,23 @@ def started(words: list[object], output: Path, settings: dict[str, str]) -> Iter
         process.wait()
 
 
-def installed_package(folder: Path, module: str, text: str, entry_points: str) -> dict[str, str]:
-    """Environment of a process that finds a package of one module, and has a CABS_HOME of its own."""
-    site, home = folder / "site", folder / "home"
+def run_beside_package(script: str, folder: Path, module: str, text: str, entry_points: str) -> None:
+    """Run a script in a process that finds a package of one module; its argument is an empty CABS_HOME."""
+    root, site, home = Path(__file__).parents[1], folder / "site", folder / "home"
     info = site / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
     home.mkdir()
     (site / f"{module}.py").write_text(text)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
-    paths = [str(site), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "CABS_HOME": str(home),
-        "DAGSTER_HOME": str(home),
-    }
+    paths = [str(site), str(root), os.environ.get("PYTHONPATH", "")]
+    homes = {"CABS_HOME": str(home), "DAGSTER_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(home)],
+        cwd=root,
+        env={**os.environ, **homes, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -10,11 +10,11 @@ from cabs_core.base.errors import listed
 
 @given(st.lists(st.text(st.characters(codec="ascii", exclude_characters=", "), min_size=1, max_size=30)))
 def test_names_are_whole_and_the_others_are_counted(names: list[str]) -> None:
-    shown, _, more = listed(names, 60).partition(" and ")
-    found = shown.split(", ") if shown else []
-    assert found == names[: len(found)]
-    assert len(shown) <= 60
-    assert len(found) + (int(more.split()[0]) if more else 0) == len(names)
+    text, _, more = listed(names, 60).partition(" and ")
+    whole = text.split(", ") if text else []
+    assert whole == names[: len(whole)]
+    assert len(text) <= 60
+    assert len(whole) + (int(more.split()[0]) if more else 0) == len(names)
     assert bool(more) == (sum(len(name) + 2 for name in names) > 60)
 
 

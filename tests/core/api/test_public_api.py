@@ -39,13 +39,10 @@ def test_contexts_of_other_size_are_played_or_refused() -> None:
     problem = synthetic_problem(n=120, K=3, d=4)
     rng = np.random.default_rng(0)
     wide = rng.normal(size=(problem.n, 7)), rng.normal(size=(len(problem.offline_scores), 7))
-    other = problem.with_contexts(*wide)
-    assert (
-        other.dim == 7
-        and other.metadata["contexts"] == "own"
-        and other.content_hash() != problem.content_hash()
-    )
-    assert (replay(other, "lin_ucb", 300.0, 1).actions != replay(problem, "lin_ucb", 300.0, 1).actions).any()
+    wider = problem.with_contexts(*wide)
+    assert wider.dim == 7 and wider.metadata["contexts"] == "own"
+    assert wider.content_hash() != problem.content_hash()
+    assert (replay(wider, "lin_ucb", 300.0, 1).actions != replay(problem, "lin_ucb", 300.0, 1).actions).any()
     for x, offline in ((wide[0][:5], wide[1]), (wide[0][:, :6], wide[1]), (wide[0], wide[1][:5])):
         with pytest.raises(DataError, match=r"expected \[120, d\] and"):
             problem.with_contexts(x, offline)
@@ -120,16 +117,17 @@ def test_the_tidy_frame_is_what_replays_say(problem):
 
 def test_differences_are_paired_and_static_ones_have_an_error(problem):
     a, b = (replay(problem, name, rho=300.0, trials=3) for name in ("ridge", "best_single"))
-    found = paired_difference(a, b)
-    assert found.value == pytest.approx(a.utility - b.utility)
-    assert found.se_trials < 1e-12 < found.se and found.low < found.value < found.high
+    difference = paired_difference(a, b)
+    assert difference.value == pytest.approx(a.utility - b.utility)
+    assert difference.se_trials < 1e-12 < difference.se
+    assert difference.low < difference.value < difference.high
     usual, dear = (paired_difference(x, b, "cost") for x in (a, replace(a, dearest_call=5.0)))
     assert a.dearest_call == np.max([problem.costs.max(), problem.offline_costs.max()])
     assert usual.high < 0.01 and dear.high == pytest.approx(dear.value + 5 * (1 - 0.05 ** (1 / 150)))
     few = paired_difference(*(replace(x, priced=60.0) for x in (a, b)), "cost")
     assert np.isnan(few.low) and "no interval: 60 prompts or conversations are known" in str(few)
     again = paired_difference(b, a)
-    assert again.value == -found.value and again.se == pytest.approx(found.se)
+    assert again.value == -difference.value and again.se == pytest.approx(difference.se)
     with pytest.raises(DataError, match="not paired"):
         paired_difference(a, replay(problem, "ridge", rho=300.0, trials=3, seed=1))
     with pytest.raises(DataError, match="not comparable"):
@@ -152,14 +150,14 @@ def test_a_policy_of_another_library_plays_the_same_orders(problem):
             self.counts[arm] += 1
 
     mine = Mean()
-    found, other = replay(problem, mine, trials=3), replay(problem, "lin_ucb", trials=3)
-    assert np.array_equal(found.order, other.order) and mine.counts.sum() == 0, "every trial has a copy"
-    assert np.array_equal(found.actions, replay(problem, Mean(), trials=3).actions)
+    result, linear = replay(problem, mine, trials=3), replay(problem, "lin_ucb", trials=3)
+    assert np.array_equal(result.order, linear.order) and mine.counts.sum() == 0, "every trial has a copy"
+    assert np.array_equal(result.actions, replay(problem, Mean(), trials=3).actions)
     late = replay(problem, Mean(), trials=3, condition="delayed_rewards")
-    assert not np.array_equal(late.actions, found.actions)
-    played = found.actions, found.order
+    assert not np.array_equal(late.actions, result.actions)
+    played = result.actions, result.order
     scores, costs = (x[played[1], played[0]] for x in (problem.scores, problem.costs))
-    assert np.array_equal(found.rewards, np.clip(scores - 300.0 * costs, 0.0, 1.0))
+    assert np.array_equal(result.rewards, np.clip(scores - 300.0 * costs, 0.0, 1.0))
     for wrong in (7, [0.5, 0.5], "a", [2.0, -1.0, 0.0, 0.0]):
         Mean.predict = lambda self, context, wrong=wrong: wrong
         with pytest.raises(PolicyError, match="predict returned"):

@@ -71,9 +71,9 @@ def test_no_other_module_multiplies_by_rho():
     """The formula stands in `cabs_core.base.utility` and `compiled.utility`. PORT's dual has a rho of its
     own."""
     core = Path(__file__).parents[3] / "cabs_core"
-    own = {Path(module.__file__) for module in (formula, compiled, budget)}
-    found = [path for path in core.rglob("*.py") if "solver" not in path.parts and multiplies(path)]
-    assert set(found) == own
+    allowed = {Path(module.__file__) for module in (formula, compiled, budget)}
+    multiplying = [path for path in core.rglob("*.py") if "solver" not in path.parts and multiplies(path)]
+    assert set(multiplying) == allowed
 
 
 def multiplies(path):

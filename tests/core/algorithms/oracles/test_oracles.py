@@ -31,6 +31,19 @@ def rows_of(data, name):
     )
 
 
+def predictions(oracles, data, part):
+    """All that oracles say of a part of the data."""
+    x, lengths, y, _ = rows_of(data, part)
+    scores = ("mean", "ridge", "knn", "kernel_ridge", "network", "blend", None)
+    costs = ("lengths", "ridge", "network", None)
+    return {
+        "scores": {name: oracles.predict_scores(x, lengths, model=name) for name in scores},
+        "costs": {name: oracles.predict_costs(x, lengths, model=name) for name in costs},
+        "contexts": {kind: oracles.contexts(x, lengths, kind) for kind in ("pca", "head")},
+        "surrogates": oracles.surrogate_deltas(x, lengths, y),
+    }
+
+
 def test_auto_takes_the_least_validation_error_of_every_head(auto):
     errors = auto.metrics["validation"]
     for head in ("propagation", "cost"):
@@ -138,20 +151,8 @@ def test_nothing_of_the_test_split_enters(data):
     altered = replace(data.outcomes, scores=scores, costs=costs)
     first = train_oracles(data.embeddings, data.outcomes, data.split, config)
     second = train_oracles(embeddings, altered, data.split, config)
-    x, lengths, y, _ = rows_of(data, "validation")
     assert first.chosen == second.chosen and first.blend == second.blend
-    for name in ("knn", "kernel_ridge", "network", "blend"):
-        np.testing.assert_array_equal(
-            first.predict_scores(x, lengths, model=name), second.predict_scores(x, lengths, model=name)
-        )
-    for name in ("lengths", "ridge", "network"):
-        np.testing.assert_array_equal(
-            first.predict_costs(x, lengths, model=name), second.predict_costs(x, lengths, model=name)
-        )
-    np.testing.assert_array_equal(
-        first.surrogate_deltas(x, lengths, y), second.surrogate_deltas(x, lengths, y)
-    )
-    np.testing.assert_array_equal(first.contexts(x, lengths), second.contexts(x, lengths))
+    np.testing.assert_equal(predictions(first, data, "validation"), predictions(second, data, "validation"))
 
 
 @pytest.mark.parametrize(
@@ -191,18 +192,7 @@ def test_feature_head(data):
 def test_saved_and_loaded_oracles_are_the_same(auto, data, tmp_path):
     folder = auto.save(tmp_path / "oracles")
     again = Oracles.load(folder)
-    x, lengths, y, _ = rows_of(data, "test")
-    for name in ("mean", "ridge", "knn", "kernel_ridge", "network", "blend", None):
-        np.testing.assert_array_equal(
-            again.predict_scores(x, lengths, model=name), auto.predict_scores(x, lengths, model=name)
-        )
-    for name in ("lengths", "ridge", "network", None):
-        np.testing.assert_array_equal(
-            again.predict_costs(x, lengths, model=name), auto.predict_costs(x, lengths, model=name)
-        )
-    np.testing.assert_array_equal(again.surrogate_deltas(x, lengths, y), auto.surrogate_deltas(x, lengths, y))
-    for kind in ("pca", "head"):
-        np.testing.assert_array_equal(again.contexts(x, lengths, kind), auto.contexts(x, lengths, kind))
+    np.testing.assert_equal(predictions(again, data, "test"), predictions(auto, data, "test"))
     assert again.metrics == json.loads(json.dumps(auto.metrics)) and again.chosen == auto.chosen
     suffixes = {path.suffix for path in folder.rglob("*") if path.is_file()}
     assert suffixes <= {".json", ".md", ".safetensors", ".npz"}

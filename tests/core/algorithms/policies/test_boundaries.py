@@ -337,9 +337,6 @@ def test_policies_are_checked_when_built():
             build_policy("lin_ucb", **good | change)
     with pytest.raises(PolicyError, match="mu"):
         build_policy("square_cb", arms=["a", "b", "c"], dim=3, mu=2.0)
-    for experts, words in ((["lin_ts"], "two or more experts"), (["lin_ts", "magic"], "unknown expert")):
-        with pytest.raises(PolicyError, match=words):
-            build_policy("cabs_d_linear", arms=["a", "b"], dim=2, experts=experts)
     with pytest.raises(PolicyError, match="Offline"):
         Offline(np.full((2, 3), np.nan), np.zeros((2, 2)), np.zeros((2, 2)), 1.0)
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from ridge_by_rows import RidgeByRows
+from scipy.special import expit
 
 from cabs_core.algorithms.policies import Request, build_policy, reference
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
@@ -28,31 +30,11 @@ def stream(problem):
     return make_stream(problem, RHO)
 
 
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
-
-
-def paper_graph(keys, t, ybar, probability):
-    A = np.eye(K)
-    for i in range(K):
-        for j in range(K):
-            if i != j:
-                A[i, j] = uniform(keys, GRAPH, t, i * K + j) < probability(abs(ybar[i] - ybar[j]))
-    return A
-
-
-class History:
-    """Rows per arm; estimates by solving the normal equations from scratch."""
-
-    def __init__(self, penalty=10.0):
-        self.penalty, self.rows = penalty, [[] for _ in range(K)]
-
-    def theta(self, j):
-        A, b = self.penalty * np.eye(D), np.zeros(D)
-        for x, y, w in self.rows[j]:
-            A += w * np.outer(x, x)
-            b += w * y * x
-        return np.linalg.solve(A, b)
+def expected_graph(ybar, probability):
+    """Probabilities [K, K] of the edges, from those of a gap between two predictions."""
+    E = probability(np.abs(ybar[:, None] - ybar))
+    np.fill_diagonal(E, 1.0)
+    return E
 
 
 def drawn_graph(policy, t, E):
@@ -121,20 +103,19 @@ def test_argmax_plays_the_likeliest_arm_and_learns_what_sampling_learns(problem,
 def test_published_learns_plain_targets(problem, stream):
     """No r / p, no IQR rule, no de-biasing: every neighbour's row is its surrogate utility as printed."""
     policy = build_policy("cabs_c_linear@published", arms=problem.arms, dim=D, rho=RHO)
-    history = History()
+    history = RidgeByRows(K, D, 10.0)
     for t in range(200):
         x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
         decision = policy.decide(stream.request(t, t))
         i = decision.arm
-        A = paper_graph(policy.algorithm.keys, t, ybar, sigmoid)
+        A = drawn_graph(policy, t, expected_graph(ybar, expit))
         r = np.clip(problem.scores[t, i] - RHO * problem.costs[t, i], 0, 1)
         s = np.clip(problem.scores[t, i] + problem.surrogate_deltas[t, i].astype(float) - RHO * chat, 0, 1)
         for j in range(K):
             if j == i or A[i, j]:
-                history.rows[j].append((x, r if j == i else s[j], 1.0))
+                history.observe(j, x, r if j == i else s[j])
         policy.update(decision, float(problem.scores[t, i]), float(problem.costs[t, i]))
-    theta = np.array([history.theta(j) for j in range(K)])
-    np.testing.assert_allclose(policy.algorithm.model.theta[0], theta, atol=1e-9)
+    np.testing.assert_allclose(policy.algorithm.model.theta[0], history.theta(), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["cabs_d_linear", "cabs_d_neural"])
@@ -148,26 +129,25 @@ def test_an_expert_does_not_play(problem, name):
 @pytest.mark.parametrize(
     ("options", "probability"),
     [
-        ({}, sigmoid),
-        ({"graph": "all"}, lambda g: 1.0),
+        ({}, expit),
+        ({"graph": "all"}, np.ones_like),
         ({"graph": "similarity", "pseudo_weight": 0.3, "bias": "none"}, lambda g: 1 - g),
-        ({"graph": "sigmoid_similarity", "importance": "weight"}, lambda g: sigmoid(1 - g)),
+        ({"graph": "sigmoid_similarity", "importance": "weight"}, lambda g: expit(1 - g)),
     ],
 )
 def test_practical_preset_equals_brute_force(problem, stream, options, probability):
     policy = build_policy("cabs_c_linear", arms=problem.arms, dim=D, rho=RHO, **options)
     o = policy.settings
-    history = History()
+    history = RidgeByRows(K, D, 10.0)
     n, total = np.zeros(K), np.zeros(K)
     for t in range(ROUNDS):
         x, ybar, chat = problem.contexts[t], problem.predicted_scores[t], problem.predicted_costs[t]
         margin = np.clip(1 - RHO * chat, 0, None)
         if t % 20 == 0:
-            theta = np.array([history.theta(j) for j in range(K)])
-            np.testing.assert_allclose(policy.algorithm.model.theta[0] @ x, theta @ x, atol=1e-9)
+            np.testing.assert_allclose(policy.algorithm.model.theta[0] @ x, history.theta() @ x, atol=1e-9)
         predicted = policy.algorithm.model.theta[0] @ x
         decision = policy.decide(stream.request(t, t))
-        A = paper_graph(policy.algorithm.keys, t, ybar, probability)
+        A = drawn_graph(policy, t, expected_graph(ybar, probability))
         if t % 20 == 0:
             losses, gamma = 1 - np.clip(predicted, 0, 1), 4 * math.sqrt(t + 1)
             best = solve_exploration(losses, A, gamma, tol=1e-9)
@@ -180,11 +160,11 @@ def test_practical_preset_equals_brute_force(problem, stream, options, probabili
         for j in range(K):
             if j == i:
                 weight = 1 / max(p[i], 1e-3) if o.importance == "weight" else 1.0
-                history.rows[j].append((x, r, weight))
+                history.observe(j, x, r, weight)
             elif A[i, j]:
                 seen = max(A[:, j] @ p, 1e-3)
                 weight = o.pseudo_weight / (seen if o.importance == "weight" else 1.0)
-                history.rows[j].append((x, np.clip(s[j] - bias[j], 0, 1), weight))
+                history.observe(j, x, np.clip(s[j] - bias[j], 0, 1), weight)
         total[i] += np.clip(ybar[i], 0, 1) * margin[i] - r
         n[i] += 1
         policy.update(decision, float(y), float(c))

@@ -50,7 +50,7 @@ def by_hand(monkeypatch, problem, name, **options):
 
 
 @pytest.mark.parametrize(("name", "options"), COMPILED)
-@pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive", "arms_disappear"])
+@pytest.mark.parametrize("condition", ["delayed_rewards", "arms_arrive", "arms_disappear"])
 def test_online_equals_compiled(monkeypatch, problem, name, options, condition):
     compiled = replay(problem, name, rho=RHO, trials=1, condition=condition, options=options)
     online = by_hand(monkeypatch, problem, name, condition=condition, options=options)

@@ -398,26 +398,6 @@ def test_an_arm_that_joined_stays_free_after_a_restart_and_is_drawn_whole():
     np.testing.assert_array_equal(draws[1][:3], draws[0][:3])
 
 
-def test_models_that_change_under_their_names_are_learnt_anew():
-    rng = np.random.default_rng(0)
-    n, K = 1600, 4
-    problem = synthetic_problem(n=n, K=K, d=5, offline=300, seed=3)
-    before, after = np.array([0.85, 0.6, 0.5, 0.4]), np.array([0.3, 0.6, 0.5, 0.75])
-    chance = np.where(np.arange(n)[:, None] < n // 2, before, after)
-    changing = replace(
-        problem,
-        scores=(rng.random((n, K)) < chance).astype(float),
-        static_scores={"kernel_ridge": np.tile(before, (n, 1))},
-        offline_scores=(rng.random((300, K)) < before).astype(float),
-    )
-    order = np.tile(np.arange(n), (4, 1))
-    late = {}
-    for alarm in (40.0, None):
-        played = replay(changing, "hier_mix", 0.0, trials=4, order=order, restart=alarm)
-        late[alarm] = played.rewards[:, -n // 4 :].mean()
-    assert late[40.0] > late[None] + 0.05
-
-
 @pytest.mark.parametrize("quality", [1.0, -1.0])
 def test_corrections_move_arms_whose_order_is_wrong(quality):
     """The prompts' difficulty is right, the arms' order is not: the two models stay with the anchor."""

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from ridge_by_rows import RidgeByRows
 
 from cabs_core.algorithms.policies import build_policy
 from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import ACTION, NOISE, draw, normal, uniform
+from cabs_core.base.streams import stream_keys
 from cabs_core.evaluation.replay import replay
 
 RHO = 300.0
@@ -16,32 +18,6 @@ ROUNDS = 500
 @pytest.fixture(scope="module")
 def problem():
     return synthetic_problem(n=ROUNDS, K=5, d=7, seed=3)
-
-
-class Reference:
-    """Ridge (or VAW) per arm from the list of rows seen, solved from scratch at every question."""
-
-    def __init__(self, arms, dim, penalty, regression="ridge", prior=None):
-        self.base = penalty * np.eye(dim) if prior is None else prior[0]
-        self.moment = np.zeros((arms, dim)) if prior is None else prior[1]
-        self.rows = [[] for _ in range(arms)]
-        self.vaw = regression == "vaw"
-
-    def observe(self, arm, x, y, weight=1.0):
-        self.rows[arm].append((x, y, weight))
-
-    def predict(self, arm, x):
-        """(prediction, width squared) for x."""
-        A, b = self.base.copy(), self.moment[arm].copy()
-        if self.rows[arm]:
-            X = np.array([r[0] for r in self.rows[arm]])
-            y, w = np.array([r[1] for r in self.rows[arm]]), np.array([r[2] for r in self.rows[arm]])
-            A += X.T @ (w[:, None] * X)
-            b += X.T @ (w * y)
-        if self.vaw:
-            A = A + np.outer(x, x)
-        solved = np.linalg.solve(A, np.stack([b, x], axis=1))
-        return x @ solved[:, 0], x @ solved[:, 1]
 
 
 def choose(kind, options, keys, t, mu, width):
@@ -84,8 +60,6 @@ def test_bandit_equals_brute_force(problem, kind, options):
     result = replay(problem, kind, rho=RHO, trials=1, seed=5, options=options)
     policy = build_policy(kind, arms=problem.arms, dim=problem.dim, rho=RHO, **options)
     settings = policy.settings
-    from cabs_core.base.streams import stream_keys
-
     keys = stream_keys(5, problem.pool, kind, "300", 0)
     utilities = np.clip(problem.scores - RHO * problem.costs, 0, 1)
     target = problem.scores if settings.target == "score" else utilities
@@ -99,7 +73,7 @@ def test_bandit_equals_brute_force(problem, kind, options):
         X = problem.offline_contexts
         Y = np.clip(problem.offline_scores - RHO * problem.offline_costs, 0, 1)
         prior = settings.penalty * np.eye(problem.dim) + settings.warm * X.T @ X, settings.warm * (X.T @ Y).T
-    reference = Reference(problem.K, problem.dim, settings.penalty, settings.regression, prior)
+    reference = RidgeByRows(problem.K, problem.dim, settings.penalty, settings.regression, prior)
     for t, row in enumerate(result.order[0]):
         x = problem.contexts[row]
         mu, width = np.array([reference.predict(j, x) for j in range(problem.K)]).T

@@ -32,7 +32,7 @@ def fresh(problem, name, trial=0, rho=300.0, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("condition", ["none", "delayed_rewards", "arms_arrive"])
+@pytest.mark.parametrize("condition", ["delayed_rewards", "arms_arrive"])
 @pytest.mark.parametrize("name, options", POLICIES)
 def test_lockstep_replay_is_the_online_loop(name, options, condition):
     problem = synthetic_problem(n=60, K=4, d=5, offline=20, seed=1)

@@ -80,32 +80,20 @@ class Illiterate(Carrot):
         return Reads()
 
 
-def test_a_policy_that_cannot_be_deployed_is_found(monkeypatch):
-    record = replace(policies()["carrot"], path=f"{__name__}:Illiterate")
-    monkeypatch.setitem(policies(), "carrot", record)
-    with pytest.raises(PolicyError, match=r"needs Request\.predicted_scores"):
-        check_policy("carrot")
-
-
 @pytest.mark.parametrize(
-    ("cls", "message"),
+    ("name", "cls", "message"),
     [
-        (Undecided, "class Undecided lacks choose"),
-        (Forgetful, "its round is"),
-        (Careless, "it plays an arm that has disappeared"),
-        (TwoFaced, "decide plays otherwise than run"),
-        (Drawn, "two replays with one seed differ in their actions"),
+        ("random", Undecided, "class Undecided lacks choose"),
+        ("random", Forgetful, "its round is"),
+        ("random", Careless, "it plays an arm that has disappeared"),
+        ("random", TwoFaced, "decide plays otherwise than run"),
+        ("random", Drawn, "two replays with one seed differ in their actions"),
+        ("lin_ucb", Untaught, "it learns, but Untaught lacks learn"),
+        ("carrot", Illiterate, r"needs Request\.predicted_scores"),
     ],
 )
-def test_broken_promises_are_found(cls, message, monkeypatch):
-    record = policies()["random"]
-    monkeypatch.setitem(policies(), "random", replace(record, path=f"{__name__}:{cls.__name__}"))
+def test_broken_promises_are_found(name, cls, message, monkeypatch):
+    record = replace(policies()[name], path=f"{__name__}:{cls.__name__}", presets=("default",))
+    monkeypatch.setitem(policies(), name, record)
     with pytest.raises(PolicyError, match=message):
-        check_policy("random")
-
-
-def test_a_missing_learn_is_named(monkeypatch):
-    record = replace(policies()["lin_ucb"], path=f"{__name__}:Untaught", presets=("default",))
-    monkeypatch.setitem(policies(), "lin_ucb", record)
-    with pytest.raises(PolicyError, match="it learns, but Untaught lacks learn"):
-        check_policy("lin_ucb")
+        check_policy(name)

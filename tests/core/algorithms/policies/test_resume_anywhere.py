@@ -104,24 +104,14 @@ def assert_same(name, dim, condition, engine, cuts):
 @pytest.mark.slow
 @given(
     name=st.sampled_from([*QUICK, *VARIANTS]),
+    engine=st.sampled_from(["compiled", "online"]),
     dim=st.sampled_from([5, 33]),
     cuts=CUTS,
     condition=st.sampled_from(["none", *STREAM_CONDITIONS]),
 )
-@settings(max_examples=150, deadline=None)
-def test_replay_resumes_bit_for_bit(name, dim, cuts, condition):
-    assert_same(name, dim, condition, "compiled", cuts)
-
-
-@pytest.mark.slow
-@given(
-    name=st.sampled_from([n for n in (*QUICK, *VARIANTS) if n != "oracle_best"]),
-    cuts=CUTS,
-    condition=st.sampled_from(["none", *STREAM_CONDITIONS]),
-)
-@settings(max_examples=60, deadline=None)
-def test_online_resumes_bit_for_bit(name, cuts, condition):
-    assert_same(name, 5, condition, "online", cuts)
+@settings(max_examples=200)
+def test_any_policy_resumes_bit_for_bit(name, engine, dim, cuts, condition):
+    assert_same(name, dim, condition, "compiled" if name == "oracle_best" else engine, cuts)
 
 
 @pytest.mark.slow

@@ -118,7 +118,6 @@ def test_losses_and_gradients_are_those_of_the_sources(predictor):
         np.testing.assert_allclose(got[name], value, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.slow
 def test_training_is_adam_with_the_l2_term_in_the_gradient():
     torch = pytest.importorskip("torch")
     x, lengths, y, _ = sample(n=50, e=6)

@@ -54,27 +54,21 @@ def test_predictions_from_lists_are_those_of_a_search(name, vectors, tmp_path, m
     rng = np.random.default_rng(1)
     y, lengths = (rng.random((500, 3)) < 0.5).astype(float), np.arange(500.0)
     held_out = (rows[:40], lengths[:40], y[:40])
-    searched = make_score_predictor(name).fit(points, lengths, y, validation=held_out)
+
+    def fitted(*lists):
+        predictor = make_score_predictor(name)
+        for neighbours in lists:
+            predictor.use(neighbours)
+        return predictor.fit(points, lengths, y, validation=held_out)
+
+    searched = fitted()
     expected = searched.predict(rows, lengths[:90])
     lists = NeighbourLists.cached(points, rows, tmp_path)
-    without_lists = make_score_predictor(name)
-    without_lists.use(
-        NeighbourLists(points[1:], rows, lists.near - 1)
-    )  # of other train prompts: they are no use
-    assert (
-        without_lists.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected
-    ).all()
-    predictor = make_score_predictor(name)
-    predictor.use(lists)
-    alone = predictor.fit(points, lengths, y, validation=held_out).predict(
-        rows + 1, lengths[:90]
-    )  # not in the lists
-    assert (alone == searched.predict(rows + 1, lengths[:90])).all()
+    of_other_prompts = NeighbourLists(points[1:], rows, lists.near - 1)
+    assert (fitted(of_other_prompts).predict(rows, lengths[:90]) == expected).all()
+    not_in_the_lists = fitted(lists).predict(rows + 1, lengths[:90])
+    assert (not_in_the_lists == searched.predict(rows + 1, lengths[:90])).all()
     forbid_search(monkeypatch)
-    predictor = make_score_predictor(name)
-    predictor.use(lists)
-    assert (
-        predictor.fit(points, lengths, y, validation=held_out).predict(rows, lengths[:90]) == expected
-    ).all()
+    assert (fitted(lists).predict(rows, lengths[:90]) == expected).all()
     searched.use(lists)  # as after loading
     assert (searched.predict(rows, lengths[:90]) == expected).all()

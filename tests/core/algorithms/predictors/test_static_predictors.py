@@ -168,7 +168,7 @@ def test_cost_of_equal_lengths_is_the_mean():
 
 
 @pytest.mark.parametrize(
-    "change, says",
+    "change, words",
     [
         ({"scores": np.full((10, 2), 1.5)}, "row 0, arm 0 is 1.5"),
         ({"scores": np.zeros((9, 2))}, r"shape \(9, 2\)"),
@@ -177,9 +177,9 @@ def test_cost_of_equal_lengths_is_the_mean():
         ({"lengths": np.ones(4)}, "prompt_lengths"),
     ],
 )
-def test_bad_input_is_named(change, says):
+def test_bad_input_is_named(change, words):
     data = {"embeddings": np.ones((10, 3)), "lengths": np.ones(10), "scores": np.zeros((10, 2))} | change
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=words):
         make_score_predictor("ridge").fit(data["embeddings"], data["lengths"], data["scores"])
 
 

@@ -124,6 +124,16 @@ def test_wrong_arrays_are_refused_when_the_caller_is_compiled(wrong):
         solve_kernel(np.zeros(3), G, 1.0, 1e-8, make_workspace(3), np.empty(3))
 
 
+def output_of_process(code, *arguments, folder, **settings):
+    """What a process in this folder prints that runs this code."""
+    root = Path(__file__).resolve().parents[4]
+    words = [sys.executable, "-c", code, *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": str(root)} | {name: str(value) for name, value in settings.items()}
+    done = subprocess.run(words, env=env, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.slow
 def test_works_where_no_cache_can_be_written(tmp_path):
     """A read-only installation: kernels compile in memory."""
@@ -135,10 +145,7 @@ def test_works_where_no_cache_can_be_written(tmp_path):
         "s = solve_exploration([0.0, 1.0], [[1, 0], [0, 1]], 10.0)\n"
         "assert s.certified and abs(s.objective - 0.1) < 1e-8\n"
     )
-    root = Path(__file__).resolve().parents[4]
-    env = {**os.environ, "PYTHONPATH": str(root), "NUMBA_CACHE_DIR": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    output_of_process(code, folder=tmp_path, NUMBA_CACHE_DIR="")
 
 
 @pytest.mark.slow
@@ -156,30 +163,16 @@ def test_a_cache_in_a_read_only_image_is_used(tmp_path):
         "assert solve_exploration([0.0, 1.0], [[1, 0], [0, 1]], 10.0).certified\n"
         "print(before, c.CACHE_DIR)\n"
     )
-    root, image = Path(__file__).resolve().parents[4], tmp_path / "image"
+    image, temporary = tmp_path / "image", tmp_path / "tmp"
     image.mkdir()
-    (tmp_path / "tmp").mkdir()
-    env = {
-        **os.environ,
-        "PYTHONPATH": str(root),
-        "NUMBA_CACHE_DIR": str(image),
-        "TMPDIR": str(tmp_path / "tmp"),
-    }
-    outputs = []
-    for kind in ("writable", "read-only"):
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(image), kind],
-            env=env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        outputs.append(done.stdout.split())
-    (built, folder), (started, copy) = outputs
+    temporary.mkdir()
+    (built, folder), (started, copy) = (
+        output_of_process(code, image, kind, folder=tmp_path, NUMBA_CACHE_DIR=image, TMPDIR=temporary).split()
+        for kind in ("writable", "read-only")
+    )
     # kernels of one signature compile when they are imported, the others when they are called
     assert float(started) > float(built) and folder == str(image) != copy
-    assert not list((tmp_path / "tmp").iterdir())  # the copy goes with the process
+    assert not list(temporary.iterdir())  # the copy goes with the process
 
 
 @pytest.mark.slow
@@ -193,13 +186,8 @@ def test_compiled_code_of_an_older_version_is_not_even_opened(tmp_path):
         "class {0}(NamedTuple):\n    a: float\n    b: float\n"
         "Pair = {0}\n@kernel\ndef f(p):\n    return p.a + {1} * p.b\n"
     )
+    cache = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONDONTWRITEBYTECODE": "1"}
     for name, factor, expected in (("Old", 1, "3.0"), ("New", 3, "7.0")):
         (tmp_path / "cached_kernel.py").write_text(text.format(name, factor), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"},
-        )
-        assert done.stdout.strip() == expected, done.stderr
+        assert output_of_process(script, tmp_path, folder=tmp_path, **cache).strip() == expected
     assert len(list((tmp_path / "cache").rglob("cached_kernel*.nbi"))) == 2

@@ -49,8 +49,6 @@ def test_all_families_are_certified(K):
     batch = solve_exploration_batch(f, G, gammas)
     assert batch.certified.all()
     assert (batch.p >= 0).all() and np.abs(batch.p.sum(1) - 1).max() <= 1e-12
-    for b in rng.choice(1920, 40, replace=False):
-        check(solve_exploration(f[b], G[b], gammas[b]), f[b], G[b], gammas[b])
 
 
 def optimum_without_edges(f, gamma):

@@ -93,10 +93,10 @@ def fail():
 
 
 def test_a_plug_in_is_added_after_the_built_in_records():
-    found = plugins.records(
+    records = plugins.records(
         "g", (TOY,), points=Points({"more": (PolicyRecord("other", "a", "b:C", "Other", "x."),)})
     )
-    assert list(found) == ["toy", "other"]
+    assert list(records) == ["toy", "other"]
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_plug_in_is_added_after_the_built_in_records():
 )
 def test_a_faulty_plug_in_is_left_out_and_named(value, message):
     with pytest.warns(UserWarning, match=r"entry point 'bad' \(somewhere:bad\) is left out") as caught:
-        found = plugins.records("g", (TOY,), points=Points({"bad": value}))
-    assert list(found) == ["toy"] and message in str(caught[0].message)
+        records = plugins.records("g", (TOY,), points=Points({"bad": value}))
+    assert list(records) == ["toy"] and message in str(caught[0].message)
 
 
 def test_no_plug_in_no_warning():

@@ -39,14 +39,14 @@ def names(source: str) -> Iterator[str]:
 @pytest.mark.parametrize("room", sorted({str(file.parent) for file in FILES}))
 def test_no_policy_is_named(room: str) -> None:
     allowed = set() if room == "cabs_core/report" else WORDS
-    found = {
+    named = {
         f"{file}: {name}"
         for file in FILES
         if str(file.parent) == room
         for name in names((ROOT / file).read_text(encoding="utf-8"))
         if name not in allowed
     }
-    assert not found
+    assert not named
 
 
 def test_the_search_finds_names_presets_and_modules() -> None:
@@ -57,6 +57,6 @@ def test_the_search_finds_names_presets_and_modules() -> None:
 
 def test_records_refer_to_policies_that_exist() -> None:
     for record in policies().values():
-        for other in (*record.experts, *filter(None, [record.bandit])):
-            assert other in policies(), record.name
+        for name in (*record.experts, *filter(None, [record.bandit])):
+            assert name in policies(), record.name
         assert not record.bandit or record.kind == "upper bound"

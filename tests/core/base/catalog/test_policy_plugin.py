@@ -1,13 +1,7 @@
 """A policy of another package, found by its entry point: replay, marts, report and asset graph name it."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-from tests_support import installed_package
-
-ROOT = Path(__file__).parents[4]
+from tests_support import run_beside_package
 
 TOY = '''
 """Always the cheapest arm, and what the catalog says about it."""
@@ -87,20 +81,10 @@ policy_code_version.cache_clear()
 assert policy_code_version("cheapest") != before
 
 import cabs_dagster.definitions
-
-print("named everywhere")
 """
 
 
 @pytest.mark.slow
 def test_a_policy_of_another_package_is_named_everywhere(tmp_path):
     points = "[cabs.policies]\ncheapest = toy_router:RECORD\n"
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "artifacts")],
-        cwd=ROOT,
-        env=installed_package(tmp_path, "toy_router", TOY, points),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0 and "named everywhere" in done.stdout, done.stderr[-3000:]
+    run_beside_package(SCRIPT, tmp_path, "toy_router", TOY, points)

@@ -1,13 +1,7 @@
 """A source and an encoder of another package, found by their entry points: read, embedded, versioned and
 deployed."""
 
-import subprocess
-import sys
-from pathlib import Path
-
-from tests_support import installed_package
-
-ROOT = Path(__file__).parents[4]
+from tests_support import run_beside_package
 
 TOY = '''
 """Coin flips as outcomes, letter counts as embeddings, and what the catalog says about them."""
@@ -83,41 +77,32 @@ home = Path(sys.argv[1])
 assert list(sources())[-1] == "coins" and list(encoders())[-1] == "letter-counts"
 assert encoder_label("letter-counts") == "Letters"
 (home / "flips.yaml").write_text("source: {kind: coins, queries: 60}\\nencoder: {name: letter-counts}\\n")
-found = load_pool_file(home / "flips.yaml")
-outcomes = load_outcomes(found)
+flips = load_pool_file(home / "flips.yaml")
+outcomes = load_outcomes(flips)
 assert outcomes.arms == ["heads", "tails"] and len(outcomes) == 60
-assert set(make_splits(outcomes, found.pool.split)) == {"train", "validation", "test"}
+assert set(make_splits(outcomes, flips.pool.split)) == {"train", "validation", "test"}
 
-vectors, report = embed_prompts(outcomes.prompts, found.pool.encoder, store=home / "store")
-again, second = embed_prompts(outcomes.prompts, found.pool.encoder, store=home / "store")
+vectors, report = embed_prompts(outcomes.prompts, flips.pool.encoder, store=home / "store")
+again, second = embed_prompts(outcomes.prompts, flips.pool.encoder, store=home / "store")
 assert vectors.shape == (60, 26) and report.embedded == 60 and report.pooling == "counts"
 assert second.embedded == 0 and np.array_equal(vectors, again)
 
 import toy_parts
 
 (home / "bundle").mkdir()
-write_fitted(found.pool.encoder, (), report.identity, home / "bundle" / "encoder")
-router = TextEncoder(found.pool.encoder.model_dump(mode="json"), report.identity, home / "bundle")
+write_fitted(flips.pool.encoder, (), report.identity, home / "bundle" / "encoder")
+router = TextEncoder(flips.pool.encoder.model_dump(mode="json"), report.identity, home / "bundle")
 assert np.array_equal(router.encode(list(outcomes.prompts)), vectors)
 
-stages = [Target(name, found.pool) for name in ("outcomes", "splits", "prompt_embeddings")]
+stages = [Target(name, flips.pool) for name in ("outcomes", "splits", "prompt_embeddings")]
 before = [stage.code_version for stage in stages]  # a change of the other package makes what it made stale
 source = Path(toy_parts.__file__)
 source.write_text(source.read_text() + "\\nCHANGED = True\\n")
 stage_code_version.cache_clear()
 assert [old != stage.code_version for old, stage in zip(before, stages)] == [True, False, True]
-print("read, embedded, deployed")
 """
 
 
 def test_a_source_and_an_encoder_of_another_package(tmp_path):
     points = "[cabs.sources]\ncoins = toy_parts:SOURCE\n[cabs.encoders]\nletters = toy_parts:ENCODER\n"
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "home")],
-        cwd=ROOT,
-        env=installed_package(tmp_path, "toy_parts", TOY, points),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0 and "read, embedded, deployed" in done.stdout, done.stderr[-3000:]
+    run_beside_package(SCRIPT, tmp_path, "toy_parts", TOY, points)

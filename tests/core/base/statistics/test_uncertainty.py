@@ -64,20 +64,20 @@ def test_two_way_error_against_cameron_gelbach_miller_by_loops(seed, trials, que
     """The sum of the one-way variances: never below the estimator that subtracts the cells' own variance."""
     rng = np.random.default_rng(seed)
     cells = rng.random((trials, 1)) + rng.random(queries) + rng.random((trials, queries))
-    found = statistics.two_way_error(
+    error = statistics.two_way_error(
         float(statistics.standard_error(cells.mean(axis=1))),
         float(statistics.standard_error(cells.mean(axis=0))),
         trials,
         queries,
     )
     by_trial, by_query, by_cell = slow_cameron_gelbach_miller(cells)
-    assert found.se**2 == pytest.approx(by_trial + by_query)
-    assert found.se**2 >= by_trial + by_query - by_cell
-    assert min(trials, queries) - 1 - 1e-9 <= found.df <= trials + queries - 2 + 1e-9
+    assert error.se**2 == pytest.approx(by_trial + by_query)
+    assert error.se**2 >= by_trial + by_query - by_cell
+    assert min(trials, queries) - 1 - 1e-9 <= error.df <= trials + queries - 2 + 1e-9
     order = np.array([rng.permutation(queries) for _ in range(trials)])
     played = np.take_along_axis(cells, order, axis=1)
     crossed = statistics.crossed_error(order, played)
-    assert (crossed.se, crossed.df) == pytest.approx((found.se, found.df))
+    assert (crossed.se, crossed.df) == pytest.approx((error.se, error.df))
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_intervals_cover_and_those_of_the_larger_error_alone_do_not(order_sd, qu
         noise = 0.3 * rng.standard_normal((trials, queries))
         by_trial, by_query = a + b.mean() + noise.mean(axis=1), a.mean() + b + noise.mean(axis=0)
         errors = [float(statistics.standard_error(v)) for v in (by_trial, by_query)]
-        found = statistics.two_way_error(*errors, trials, queries)
-        covered += abs(by_trial.mean()) <= found.margin
+        error = statistics.two_way_error(*errors, trials, queries)
+        covered += abs(by_trial.mean()) <= error.margin
         larger += abs(by_trial.mean()) <= 1.96 * max(errors)
     assert 0.935 <= covered / studies <= 0.995
     if (order_sd, query_sd) == (0.05, 0.05):
@@ -170,16 +170,20 @@ def rare_failures(p: float, n: int, spread: float, tables: int = 1500) -> np.nda
     return p + rng.normal(0, spread, (tables, n)) - (rng.random((tables, n)) < p)
 
 
+def claims(tables: np.ndarray) -> tuple[float, float]:
+    """Shares of the tables that claim a gain, by the interval and by the usual one."""
+    errors = [statistics.mean_error(row) for row in tables]
+    claimed = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
+    return claimed, np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
+
+
 @pytest.mark.parametrize(
     ("n", "spread", "expected"), [(50, 0.02, 1), (50, 0.02, 4), (200, 0.1, 2), (500, 0.02, 3), (500, 0.3, 10)]
 )
 def test_what_was_never_seen_is_possible(n, spread, expected):
     """A gain is claimed in at most 5 % of tables, whether the failures were seen or not;
     the usual interval claims it in many."""
-    tables = rare_failures(expected / n, n, spread)
-    errors = [statistics.mean_error(row) for row in tables]
-    claimed = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
-    usual = np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
+    claimed, usual = claims(rare_failures(expected / n, n, spread))
     assert claimed <= 0.05 and usual >= claimed
     if (n, spread, expected) == (50, 0.02, 1):
         assert usual > 0.3, "what this test is for"
@@ -188,10 +192,8 @@ def test_what_was_never_seen_is_possible(n, spread, expected):
 def test_no_power_is_lost_where_gains_and_losses_are_common():
     rng = np.random.default_rng(1)
     tables = rng.choice([-1.0, 0.0, 1.0], (1000, 200), p=[0.1375, 0.6, 0.2625])
-    errors = [statistics.mean_error(row) for row in tables]
-    found = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
-    usual = np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
-    assert found >= 0.95 * usual > 0.6
+    claimed, usual = claims(tables)
+    assert claimed >= 0.95 * usual > 0.6
 
 
 def test_shares_by_clopper_and_pearson():
@@ -200,9 +202,9 @@ def test_shares_by_clopper_and_pearson():
     for hits, n in ((0, 12), (19, 20), (20, 20), (7, 30)):
         error = statistics.mean_error(np.arange(n) < hits)
         low, high = statistics.share_interval(hits / n, error)
-        wanted = binomtest(hits, n).proportion_ci(0.95)
+        exact = binomtest(hits, n).proportion_ci(0.95)
         # the standard error knows n - 1 where the binomial has n
-        assert (low, high) == pytest.approx((wanted.low, wanted.high), abs=0.015)
+        assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.015)
     clustered = statistics.mean_error((np.arange(40) < 30).repeat(5), clusters=np.arange(40).repeat(5))
     once = statistics.mean_error(np.arange(40) < 30)
     assert statistics.share_interval(0.75, clustered) == pytest.approx(statistics.share_interval(0.75, once))
@@ -224,15 +226,15 @@ def _dear_in_a_hundred(rng, shape, share=0.01, times=20.0):
 def test_budgets_hold_for_costs_with_tails(draw, n):
     """A mean cost 1 % above the budget is called within it in at most 5 %; by Student's t in up to .3."""
     rng = np.random.default_rng(0)
-    wrong = usual = found = 0
+    wrong = usual = recognised = 0
     for paid, before in zip(draw(rng, (400, n)), draw(rng, (400, 3 * n)), strict=True):
         error = statistics.mean_error(paid, unit=0.0)
         dearest, calls = max(paid.max(), before.max()), 4 * n
         known = statistics.cost_error(error, paid, dearest=dearest, calls=calls, mean=paid.mean())
         wrong += paid.mean() + known.reach("high", 0.05) <= 1 / 1.01
-        found += paid.mean() + known.reach("high", 0.05) <= 3
+        recognised += paid.mean() + known.reach("high", 0.05) <= 3
         usual += paid.mean() + 1.66 * error.se <= 1 / 1.01
-    assert wrong <= 0.065 * 400 and found >= 0.8 * 400
+    assert wrong <= 0.065 * 400 and recognised >= 0.8 * 400
     assert usual > 0.1 * 400, "what this test is for"
 
 
@@ -291,8 +293,8 @@ def test_as_many_prompts_as_were_asked_for_bring_an_answer():
     assert times is not None and times > 5
     truth = 0.03 + error.se * rng.standard_normal(4000)
     later = error.after(times)
-    found = truth + later.se * rng.standard_normal(4000)
-    sure = (found - later.reach("low", 0.05) > 0) | (found + later.reach("high", 0.05) < 0)
+    estimate = truth + later.se * rng.standard_normal(4000)
+    sure = (estimate - later.reach("low", 0.05) > 0) | (estimate + later.reach("high", 0.05) < 0)
     assert 0.8 <= sure.mean() <= 0.92
 
 
