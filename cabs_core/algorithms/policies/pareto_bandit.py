@@ -237,7 +237,8 @@ class ParetoBandit(CompiledPolicy):
 
         def penalties() -> np.ndarray:
             values = self._penalties(stream.static_costs, self.rho)
-            return np.ascontiguousarray(np.broadcast_to(values, stream.scores.shape))
+            # a copy: a view may not be written to, and the loop would be compiled once more for it
+            return np.array(np.broadcast_to(values, stream.scores.shape), order="C")
 
         return ParetoData(
             stream.once("pareto_bandit", lambda: counting(stream.contexts)),
