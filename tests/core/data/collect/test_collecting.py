@@ -3,6 +3,7 @@ and nothing goes anywhere else."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from pathlib import Path
 
@@ -164,8 +165,6 @@ def test_nothing_is_sent_anywhere_else(provider: Running, tmp_path, cabs_home, m
     def seen(self, address):
         met.add(address)
         return connect(self, address)
-
-    import asyncio
 
     selector = asyncio.selector_events.BaseSelectorEventLoop
     original = selector.sock_connect

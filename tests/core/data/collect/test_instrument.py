@@ -3,6 +3,8 @@ what people would have said."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from cabs_core.data.collect.instrument import (
     position,
     refusals_decide,
 )
+from cabs_core.pipeline.stages.scores import compared_with
 
 
 def simulated(rng, n, *, error=0.15, long=0.0, own=0.0, models=("gpt-a", "gpt-b", "claude-c", "llama-d")):
@@ -194,10 +197,6 @@ def test_a_judge_who_sees_half_of_what_people_see_does_not_narrow_the_difference
 
 
 def test_a_judge_that_compares_is_measured_by_comparisons():
-    from types import SimpleNamespace
-
-    from cabs_core.pipeline.stages.scores import compared_with
-
     cells = [SimpleNamespace(query=q, model=m) for q in "pqr" for m in ("max", "mini")]
     people = np.array([1.0, 0.5, 0.2, 0.8, np.nan, 1.0])
     assert compared_with(people, cells, "max").tolist() == pytest.approx(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import BertConfig, BertModel
 
 from benchmarks import forward
 
 
 def test_operations_of_a_forward_pass_counted_by_torch():
-    from torch.utils.flop_counter import FlopCounterMode
-    from transformers import BertConfig, BertModel
-
     config = BertConfig(
         vocab_size=50,
         hidden_size=32,
@@ -20,8 +20,6 @@ def test_operations_of_a_forward_pass_counted_by_torch():
         intermediate_size=80,
         max_position_embeddings=64,
     )
-    import torch
-
     model = BertModel(config, add_pooling_layer=False).eval()
     model.set_attn_implementation("eager")
     with FlopCounterMode(display=False) as counter, torch.no_grad():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import shutil
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
+from transformers import DebertaV2Model
 
 from cabs_core.base.errors import DataError, EncoderError
 from cabs_core.data.encoders.chunks import SHARD_PROMPTS
@@ -199,12 +204,6 @@ def test_bfloat16_points_the_same_way(tiny_bert, tmp_path):
 @pytest.fixture(scope="module")
 def like_mdeberta(tiny_deberta, tmp_path_factory):
     """What the hub holds of the paper's encoder: a SentencePiece model and a torch file, no safetensors."""
-    import json
-    import shutil
-
-    import sentencepiece
-    from transformers import DebertaV2Model
-
     folder = tmp_path_factory.mktemp("like_mdeberta")
     (folder / "text").write_text("\n".join(PROMPTS), encoding="utf-8")
     sentencepiece.SentencePieceTrainer.train(
@@ -237,9 +236,6 @@ def test_files_as_the_papers_encoder_has_them(like_mdeberta, tmp_path):
 
 
 def test_a_torch_file_that_holds_code_is_refused_and_not_run(like_mdeberta, tmp_path):
-    import pickle
-    import shutil
-
     class Code:
         def __reduce__(self):
             return (open, (str(tmp_path / "it ran"), "w"))
@@ -253,9 +249,6 @@ def test_a_torch_file_that_holds_code_is_refused_and_not_run(like_mdeberta, tmp_
 
 
 def test_first_token_pooling_where_the_model_says_so(tiny_bert, tmp_path):
-    import json
-    import shutil
-
     folder = tmp_path / "cls"
     shutil.copytree(tiny_bert, folder)
     (folder / "1_Pooling").mkdir()
@@ -271,8 +264,6 @@ def test_first_token_pooling_where_the_model_says_so(tiny_bert, tmp_path):
 
 
 def test_identity_is_the_content_and_the_settings_not_the_place(tiny_bert, tmp_path):
-    import shutil
-
     copy = tmp_path / "elsewhere"
     shutil.copytree(tiny_bert, copy)
     base = Encoder(name=str(tiny_bert), dtype="float32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
 
 from cabs_core.base.errors import EncoderError
 from cabs_core.data.encoders import tfidf
@@ -36,8 +37,6 @@ def test_texts_matter_and_test_prompts_do_not_enter(tmp_path):
 
 
 def test_the_vectors_are_tfidf_and_svd_of_characters():
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     encoder = TfidfEncoder(TRAIN, normalize=False)
     texts = sorted(set(TRAIN))
     table = TfidfVectorizer(

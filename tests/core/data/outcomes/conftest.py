@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.pools.find import load_pool_file
+
 
 @pytest.fixture
 def pool_file(tmp_path: Path):
     """Make a pool file from fields, beside which relative table paths are found."""
-    from cabs_core.data.pools.find import load_pool_file
 
     def make(**fields: Any):
         path = tmp_path / "mine.yaml"
@@ -27,7 +29,6 @@ def pool_file(tmp_path: Path):
 @pytest.fixture
 def load_table(tmp_path: Path, pool_file):
     """load_table(table, suffix, **fields): outcomes of a pool whose source is a file with this table."""
-    from cabs_core.data.outcomes import load_outcomes
 
     def load(table, suffix: str = ".parquet", *, layout: str = "tidy", columns=None, **fields: Any):
         path = tmp_path / f"t{suffix}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import PUBLISHED, Outcomes, load_outcomes, make_splits
@@ -54,8 +55,6 @@ def test_scores_are_graded_and_correlated(demo: Outcomes) -> None:
 def test_a_router_has_something_to_gain_and_something_to_learn(demo: Outcomes) -> None:
     """random < best single < learned from the text < best per query, in every cost regime and not by a
     landslide."""
-    from sklearn.linear_model import Ridge
-
     splits = make_splits(demo, find_pool("demo").pool.split)
     train, test = splits != "test", splits == "test"
     features = text_features(demo.prompts, dim=32)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hub_server import COMMIT, HubServer
+from huggingface_hub import constants
 
 from cabs_core.base.errors import DataError, StorageError
 from cabs_core.data.outcomes.download import RemoteFile, fetch
@@ -91,8 +93,6 @@ def test_nothing_is_written_through_a_link(
 @pytest.mark.skipif(sys.platform != "linux", reason="a limit on the size of files stands for a full disk")
 @pytest.mark.parametrize("kind", ["hub", "https"])
 def test_a_full_disk_is_not_blamed_on_the_server(hub: HubServer, cabs_home: Path, kind: str) -> None:
-    import resource
-
     put_both(hub)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
@@ -177,8 +177,6 @@ def test_without_network(hub: HubServer, kind: str) -> None:
 def test_cached_copy_without_network_and_offline(
     hub: HubServer, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from huggingface_hub import constants
-
     put_both(hub)
     file = either(hub, kind)
     fetch(file)
@@ -190,8 +188,6 @@ def test_cached_copy_without_network_and_offline(
 
 @pytest.mark.parametrize("kind", ["hub", "https"])
 def test_offline_without_cache(hub: HubServer, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants
-
     put_both(hub)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(DataError, match="offline mode is on"):

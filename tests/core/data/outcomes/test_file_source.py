@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pandas as pd
 import pytest
 
 from cabs_core.base.errors import DataError, PoolError
-from cabs_core.data.outcomes import Outcomes, load_outcomes
+from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
+from cabs_core.data.validation.run import run_checks
 
 MODELS = ("small", "large", "odd/../name")
 
@@ -317,11 +319,6 @@ def test_mapped_columns_are_called_as_the_user_calls_them(load_table, column, va
 def test_a_quarter_of_sprout(tmp_path: Path, pool_file) -> None:
     """11,000 queries x 13 models: read, split and checked in 0.5 GB; time grows with the table and no
     faster."""
-    import resource
-
-    from cabs_core.data.outcomes import make_splits
-    from cabs_core.data.validation.run import run_checks
-
     rng = np.random.default_rng(0)
     k = 13
     words = np.array([f"word{i}" for i in range(3000)])

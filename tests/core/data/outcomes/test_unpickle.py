@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import os
 import pickle
 import zlib
@@ -97,8 +98,6 @@ def test_dotted_names_do_not_reach_inside(tmp_path: Path) -> None:
 
 
 def test_codecs_are_latin1_only(tmp_path: Path) -> None:
-    import codecs
-
     assert restricted_load(write(tmp_path, Call(codecs.encode, "é", "latin1"), 2), NUMPY_GLOBALS) == b"\xe9"
     with pytest.raises(DataError, match="rot13"):
         restricted_load(write(tmp_path, Call(codecs.encode, "abc", "rot13"), 2), NUMPY_GLOBALS)

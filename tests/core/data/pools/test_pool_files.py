@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from cabs_core.base.errors import PoolError
 from cabs_core.base.paths import safe_name
@@ -204,8 +205,6 @@ def test_unreadable_pool_files(tmp_path: Path) -> None:
 
 def test_every_field_is_documented() -> None:
     """docs/model-pools.md names every field of a pool file, nested ones too."""
-    from pydantic import BaseModel
-
     text = (Path(__file__).parents[4] / "docs" / "model-pools.md").read_text(encoding="utf-8")
 
     def fields(model: type[BaseModel]) -> set[str]:

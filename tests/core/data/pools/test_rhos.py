@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import PoolError
 from cabs_core.data.pool_files import ModelPool, parse_rho_key, rho_key
+from cabs_core.data.pool_files.config import OUTCOME_FIELDS
 from cabs_core.data.pool_files.rhos import PAPER_GRID, dollars, grid_for_costs, rounded_rho
 from cabs_core.data.pools import rhos_from_costs
 from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
+from cabs_core.pipeline.artifacts import POOL_STAGES
 
 RHOS = st.one_of(st.just(0.0), st.floats(1e-6, 1e9), st.integers(1, 10**9).map(float))
 
@@ -177,8 +179,5 @@ def test_auto_is_for_tables(tmp_path: Path) -> None:
 
 def test_what_says_which_outcomes_a_pool_has_refreshes_them() -> None:
     """A changed cost scale (and every other field that changes the table) makes the outcomes anew."""
-    from cabs_core.data.pool_files.config import OUTCOME_FIELDS
-    from cabs_core.pipeline.artifacts import POOL_STAGES
-
     assert set(POOL_STAGES["outcomes"].settings) == {*OUTCOME_FIELDS, "accept"}
     assert {"rescale_grand_mean_cost", "score_range", "cost_per_call"} <= set(OUTCOME_FIELDS)
