@@ -37,6 +37,8 @@ replay: {{trials: 2, rhos: [0, 777]}}
 tuning_budget: {budget}
 policies: [random, best_single, lin_ucb]
 """
+#: stages that its chain has; answers and scores are collected, a log is estimated from
+STAGES = [stage.name for stage in POOL_STAGES.values() if stage.only in ("", "synthetic")]
 #: the pool that is probed, and another beside it
 MINE, OTHER = "mine", "other"
 #: marts that hold wall-clock measurements or the time of a run

@@ -128,7 +128,7 @@ def run(family: str, module: Family, *, seed: int, count: int, limit: float | No
     outcomes: Counter = Counter()
     calls: Counter = Counter()
     failures: list[dict[str, Any]] = []
-    ready = module.prepare() if hasattr(module, "prepare") else None
+    ready = module.prepare() if count and hasattr(module, "prepare") else None
     while index < count:
         # one child plays probes until it is done, or until one of them kills it
         for played, outcome, text, made in _child(module, ready, seed, family, index, count, limit):

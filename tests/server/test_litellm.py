@@ -240,16 +240,16 @@ def test_terms_of_a_call(plugin):
 
 def test_answers_whose_score_is_wanted_say_so(plugin, make_bundle):
     plugin.router = Router.load(make_bundle("carrot", epsilon=0.3), seed=1, score_share=0.5)
-    said = {}
+    marks = {}
     for i in range(20):
         call = {"litellm_call_id": f"call-{i}"}
         run(plugin.async_filter_deployments("cabs", deployments(), ASK, {**call, "metadata": {}}))
         headers = run(plugin.async_post_call_response_headers_hook(call, None, None))
-        said[headers["x-cabs-decision"]] = headers.get("x-cabs-score")
+        marks[headers["x-cabs-decision"]] = headers.get("x-cabs-score")
     plugin.attempts.clear()
     marked = {d.id: d.marked for d in plugin.router.log.decisions()}
-    assert said == {name: "wanted" if is_marked else None for name, is_marked in marked.items()}
-    assert set(said.values()) == {"wanted", None} and plugin.errors == 0
+    assert marks == {name: "wanted" if is_marked else None for name, is_marked in marked.items()}
+    assert set(marks.values()) == {"wanted", None} and plugin.errors == 0
 
 
 def test_a_failure_here_leaves_out_models_that_may_not_answer(plugin, monkeypatch):

@@ -86,26 +86,26 @@ def test_a_turn_that_keeps_its_model_says_so(place):
 
 def test_answers_whose_score_is_wanted_say_so_and_wait_in_a_queue(place):
     keys = {"keys": {"one": "key-1", "two": "key-2"}, "admin_keys": {"me": "key-3"}}
-    asked, other, admin = ({"authorization": f"Bearer key-{i}"} for i in (1, 2, 3))
+    asked, stranger, admin = ({"authorization": f"Bearer key-{i}"} for i in (1, 2, 3))
     with client(place, score_share=0.5, score_rule="seldom", **keys) as c:
         answers = [c.post("/v1/chat/completions", json=ASK, headers=asked) for _ in range(20)]
         answers += [c.post("/v1/decision", json={"text": "Hello"}, headers=asked) for _ in range(10)]
         settle(c)
         rows = {d.id: d for d in log(place).decisions()}
-        wanted = []
+        marked = []
         for answer in answers:
             name = answer.headers.get("x-cabs-decision") or answer.json()["id"]
             assert answer.headers.get("x-cabs-score") == ("wanted" if rows[name].marked else None)
-            wanted += [name] if rows[name].marked else []
-        assert 0 < len(wanted) < 30 == len(rows)
+            marked += [name] if rows[name].marked else []
+        assert 0 < len(marked) < 30 == len(rows)
         waiting = c.get("/v1/to-score?limit=1000", headers=asked).json()["data"]
-        assert [row["id"] for row in waiting] == wanted[::-1]
-        assert {row["q"] for row in waiting} == {rows[name].q for name in wanted}
-        assert c.get("/v1/to-score", headers=other).json()["data"] == []
-        scored = c.post("/v1/feedback", json={"id": wanted[-1], "score": 1}, headers=asked)
+        assert [row["id"] for row in waiting] == marked[::-1]
+        assert {row["q"] for row in waiting} == {rows[name].q for name in marked}
+        assert c.get("/v1/to-score", headers=stranger).json()["data"] == []
+        scored = c.post("/v1/feedback", json={"id": marked[-1], "score": 1}, headers=asked)
         assert scored.status_code == 200
         left = c.get("/v1/to-score?limit=1000", headers=admin).json()["data"]
-        assert [row["id"] for row in left] == wanted[-2::-1]
+        assert [row["id"] for row in left] == marked[-2::-1]
         for limit in ("0", "1001", "many", "-1", "1" * 99):
             refused = c.get(f"/v1/to-score?limit={limit}", headers=asked)
             assert refused.status_code == 400 and "from 1 to 1,000" in refused.text

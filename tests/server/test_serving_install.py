@@ -48,14 +48,14 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 import cabs_server.main, cabs_server.app, cabs_core.router.doctor
 from cabs_core import Router
-said = {}
+chosen = {}
 for folder in folders:
     router = Router.load(folder, seed=1)
     decision = router.route("what is the cost of a cat ?")
     assert router.explain(decision)["models"] and router.feedback(decision.id, score=1.0) == "recorded"
-    said[folder] = decision.model
+    chosen[folder] = decision.model
     router.close()
-print(json.dumps(said))
+print(json.dumps(chosen))
 """
 
 

@@ -12,10 +12,9 @@ from unittest import mock
 import dagster as dg
 
 from benchmarks.backfill import DevServer
-from cabs_core.pipeline.artifacts import POOL_STAGES
 
 from .. import homes
-from ..homes import MINE
+from ..homes import MINE, STAGES
 from ..runner import Nonsense, pick
 
 # a minute and a half each; tests/e2e/test_dagster_dev.py runs a backfill
@@ -49,7 +48,7 @@ def probe(tally, rng, ready) -> None:
         missing = sorted({pick(rng, PARTS) for _ in range(3)})
         for part in missing:
             shutil.rmtree(home / "artifacts" / part, ignore_errors=True)
-        stages = [stage for stage in POOL_STAGES if rng.random() < 0.4]
+        stages = [stage for stage in STAGES if rng.random() < 0.4]
         beside = pick(rng, BESIDE)
         setting = f"without {missing}, backfills of replay and {stages}, `cabs run` with {beside}"
         server = DevServer(home, homes.anew(home))

@@ -8,10 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from cabs_core.pipeline.artifacts import POOL_STAGES
-
 from .. import homes
-from ..homes import MINE
+from ..homes import MINE, STAGES
 from ..runner import Nonsense
 
 COUNT, QUICK, WHOLE_RUNS = 20, 1, True
@@ -23,7 +21,7 @@ MOMENTS = {
     "start": "dagster/dagster.yaml",
     **{stage: f"artifacts/{stage}/*" for stage in ("outcomes", "splits")},
     "embeddings": "embeddings/*/plans/*.npy",
-    **{stage: f"artifacts/{stage}/*" for stage in POOL_STAGES},
+    **{stage: f"artifacts/{stage}/*" for stage in STAGES},
     "replay": f"artifacts/replay/{MINE}/*/*",
     "first marts": "artifacts/marts/*.parquet",
     "marts": "artifacts/marts/mart_*.parquet",

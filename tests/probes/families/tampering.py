@@ -7,10 +7,8 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from cabs_core.pipeline.artifacts import POOL_STAGES
-
 from .. import homes
-from ..homes import MINE, OTHER
+from ..homes import MINE, OTHER, STAGES
 from ..runner import Nonsense, pick
 
 COUNT, QUICK, WHOLE_RUNS = 70, 1, True
@@ -19,7 +17,7 @@ LIMIT = 1800.0
 AT_ONCE = 3
 #: files below CABS_HOME, by kind
 KINDS = {
-    **{stage: f"artifacts/{stage}/{MINE}/**/*" for stage in POOL_STAGES},
+    **{stage: f"artifacts/{stage}/{MINE}/**/*" for stage in STAGES},
     "replay": f"artifacts/replay/{MINE}/*/*/*.parquet",
     "record of a stage": f"artifacts/*/{MINE}/provenance.json",
     "record of a replay": f"artifacts/replay/{MINE}/*/*/provenance.json",
