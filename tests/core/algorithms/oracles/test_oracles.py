@@ -31,6 +31,11 @@ def rows_of(data, name):
     )
 
 
+@pytest.fixture(scope="module")
+def quick(data):
+    return train_oracles(data.embeddings, data.outcomes, data.split, Oracle(**QUICK))
+
+
 def predictions(oracles, data, part):
     """All that oracles say of a part of the data."""
     x, lengths, y, _ = rows_of(data, part)
@@ -139,8 +144,7 @@ def test_the_chosen_heads_are_useful_on_test(auto, data):
     assert ybar.min() >= 0 and ybar.max() <= 1 and auto.predict_costs(x, lengths).min() > 0
 
 
-def test_nothing_of_the_test_split_enters(data):
-    config = Oracle(**QUICK)
+def test_nothing_of_the_test_split_enters(quick, data):
     test = data.split == "test"
     scores, costs, embeddings = (
         data.outcomes.scores.copy(),
@@ -149,10 +153,9 @@ def test_nothing_of_the_test_split_enters(data):
     )
     scores[test], costs[test], embeddings[test] = 1.0 - scores[test], 0.5, 7.0
     altered = replace(data.outcomes, scores=scores, costs=costs)
-    first = train_oracles(data.embeddings, data.outcomes, data.split, config)
-    second = train_oracles(embeddings, altered, data.split, config)
-    assert first.chosen == second.chosen and first.blend == second.blend
-    np.testing.assert_equal(predictions(first, data, "validation"), predictions(second, data, "validation"))
+    second = train_oracles(embeddings, altered, data.split, Oracle(**QUICK))
+    assert quick.chosen == second.chosen and quick.blend == second.blend
+    np.testing.assert_equal(predictions(quick, data, "validation"), predictions(second, data, "validation"))
 
 
 @pytest.mark.parametrize(
@@ -198,13 +201,13 @@ def test_saved_and_loaded_oracles_are_the_same(auto, data, tmp_path):
     assert suffixes <= {".json", ".md", ".safetensors", ".npz"}
 
 
-def test_trained_again_the_files_are_the_same_byte_for_byte(data, tmp_path):
-    def files(name: str) -> dict[str, bytes]:
-        trained = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(**QUICK))
-        folder = trained.save(tmp_path / name)
-        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
-
-    assert files("once") == files("twice")
+def test_trained_again_the_files_are_the_same_byte_for_byte(quick, data, tmp_path):
+    again = train_oracles(data.embeddings, data.outcomes, data.split, Oracle(**QUICK))
+    once, twice = (
+        {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        for folder in (quick.save(tmp_path / "once"), again.save(tmp_path / "twice"))
+    )
+    assert once == twice
 
 
 def test_damaged_files_are_noticed(auto, tmp_path):
