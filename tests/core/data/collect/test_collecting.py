@@ -62,9 +62,8 @@ def test_a_new_prompt_or_model_asks_only_what_is_new(provider: Running, tmp_path
         assert plan["tiny"].usd == plan["coder"].usd == 0.0 < plan["grand"].usd
         collect_answers(grown, store)
         assert provider.answered() == 120
-        collect_answers(
-            collection_of(write_pool(tmp_path, provider.port, n=45, models=("tiny", "coder"))), store
-        )
+        more = write_pool(tmp_path, provider.port, n=45, models=("tiny", "coder"))
+        collect_answers(collection_of(more), store)
         assert provider.answered() == 130
         # other parameters are another question
         pool = write_pool(tmp_path, provider.port, models=("tiny", "coder"), params={"max_tokens": 50})
@@ -145,11 +144,8 @@ def test_a_model_that_cannot_be_reached_is_given_up(provider: Running, tmp_path,
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         gone = free.getsockname()[1]
-    path = tmp_path / "upstreams.yaml"
-    text = path.read_text().replace(
-        f"coder: {{url: http://127.0.0.1:{provider.port}", f"coder: {{url: http://127.0.0.1:{gone}"
-    )
-    path.write_text(text)
+    path, place = tmp_path / "upstreams.yaml", "coder: {url: http://127.0.0.1:"
+    path.write_text(path.read_text().replace(f"{place}{provider.port}", f"{place}{gone}"))
     with AnswerStore() as store, pytest.raises(CollectError, match="cannot be reached"):
         collect_answers(collection_of(pool), store)
     assert provider.requests() == {"tiny": 40}

@@ -180,12 +180,8 @@ def test_what_a_reply_means():
     assert reply(body=message(finish_reason="length")).answer.state == "truncated"
     assert reply(body=message(finish_reason="content_filter")).answer.state == "refused"
     assert reply(body=message(message={"content": None, "refusal": "no"})).answer.text == "no"
-    assert (
-        reply(
-            body=message(message={"content": [{"type": "text", "text": "a"}, {"type": "image"}]})
-        ).answer.text
-        == "a"
-    )
+    parts = {"content": [{"type": "text", "text": "a"}, {"type": "image"}]}
+    assert reply(body=message(message=parts)).answer.text == "a"
     for body in (
         b"",
         b"{",
@@ -209,13 +205,8 @@ def test_no_reply_breaks_the_reader(body, status):
 
 @given(st.one_of(st.floats(), st.integers(-(10**30), 10**400), st.text(max_size=5), st.none(), st.booleans()))
 def test_odd_token_counts_are_estimated(value):
-    text = json.dumps(
-        {
-            "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}],
-            "usage": {"prompt_tokens": value},
-        }
-    )
-    answer = reply(body=text.encode()).answer
+    body = json.loads(message()) | {"usage": {"prompt_tokens": value}}
+    answer = reply(body=json.dumps(body).encode()).answer
     assert answer is not None and answer.estimated and 0 <= answer.tokens.input < 1e12
 
 

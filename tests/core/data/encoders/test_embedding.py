@@ -143,13 +143,8 @@ class Narrow(torch.nn.Module):
 
     def __init__(self, network, most: int, error: Exception):
         super().__init__()
-        self.network, self.config, self.most, self.error, self.sizes = (
-            network,
-            network.config,
-            most,
-            error,
-            [],
-        )
+        self.network, self.config = network, network.config
+        self.most, self.error, self.sizes = most, error, []
 
     def forward(self, input_ids, attention_mask):
         self.sizes.append(len(input_ids))

@@ -79,6 +79,7 @@ def test_the_receipt_is_printed_with_the_pool(tmp_path: Path, cabs_home: Path) -
         and "look like one model" not in words
     )
     two = overview(read_pool_file(pool(tmp_path, "models: [gpt-x, openai/gpt-x]\n" + SPLIT))).text
+    assert "'small' 20, 'azure/small' 15" in two
     assert "merge them: models: {small: [small, azure/small]}" in two
     with pytest.raises(
         DataError, match=r"check split_sizes.*The log: .*95 calls kept, 70 with a score; left out: 5 failed"
@@ -136,28 +137,12 @@ def test_prompts_to_collect_need_no_score_to_be_named(tmp_path: Path, cabs_home:
 
 
 def test_scores_in_a_file_of_their_own_belong_to_the_source(tmp_path: Path, cabs_home: Path) -> None:
+    call, mark = {"type": "GENERATION", "total_cost": 0.1}, {"name": "ok", "data_type": "BOOLEAN"}
     calls = [
-        {
-            "id": f"o{i}",
-            "trace_id": f"t{i}",
-            "type": "GENERATION",
-            "provided_model_name": "ab"[i % 2],
-            "input": f"question {i}",
-            "total_cost": 0.1,
-        }
+        call | {"id": f"o{i}", "trace_id": f"t{i}", "model": "ab"[i % 2], "input": f"question {i}"}
         for i in range(60)
     ]
-    marks = [
-        {
-            "id": f"s{i}",
-            "trace_id": f"t{i}",
-            "name": "ok",
-            "value": i % 3 == 0,
-            "data_type": "BOOLEAN",
-            "source": "API",
-        }
-        for i in range(50)
-    ]
+    marks = [mark | {"trace_id": f"t{i}", "value": i % 3 == 0} for i in range(50)]
     for name, rows in (("observations.jsonl", calls), ("scores/1.jsonl", marks)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
