@@ -145,7 +145,7 @@ def test_estimates_cover_the_outcomes_that_the_log_does_not_show(world) -> None:
 
 def test_the_router_was_trained_on_train_prompts_and_shows_real_answers_only(world) -> None:
     router = Router.load(chain_of().store.folder(("router", "tiny")) / "bundle")
-    assert router.manifest.policy == "ridge"
+    assert (router.manifest.policy, router.manifest.rho) == ("ridge", 500.0)
     made = router.route("Sort these numbers")
     near = router.explain(made)["neighbours"]
     assert near and all(len(row["scores"]) == 1 for row in near)  # one model answered each

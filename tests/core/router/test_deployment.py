@@ -59,13 +59,6 @@ def test_the_stage_chooses_checks_and_times(home: Path) -> None:
     assert {row["policy"] for row in summary.decisions} == set(chain_of().pool.policies)
 
 
-def test_what_the_pool_names_is_deployed_and_stale_alone(home: Path) -> None:
-    set_pool(home, "router: {policy: best_single, rho: 500, epsilon: 0.1}")
-    manifest = read_manifest(bundle(home))
-    assert (manifest.policy, manifest.rho, manifest.epsilon) == ("best_single", 500.0, 0.1)
-    assert {chain_of().status(chain_of().stage(n)).state for n in chain_of().stages} == {"fresh"}
-
-
 def test_a_pool_that_cannot_be_deployed_says_why_and_goes_on(home: Path) -> None:
     set_pool(home, "router: {free: [nobody]}")
     summary = RouterSummary.of(chain_of().store.record(("router", "tiny")))
@@ -161,6 +154,7 @@ def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
     assert "there is no log at" in deploy(chain_of())["log"]
     place, held_out = deployed_folder("tiny"), prompts_of(chain_of().require(chain_of().stage("router")))
     champion = read_manifest(place)
+    assert (champion.policy, champion.epsilon) == ("ridge", 0.5)
     router = Router.load(place, log=default_log(place))
     texts = [*held_out[:3], *(f"Sort these {i} numbers" for i in range(40))]
     for decision in router.route_many(texts[:20]):

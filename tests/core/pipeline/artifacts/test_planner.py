@@ -17,6 +17,11 @@ def states() -> dict[str, str]:
     return {name: current.status(current.stage(name)).state for name in current.stages}
 
 
+def not_fresh() -> list[str]:
+    """The stages that would be made, in order."""
+    return [name for name, state in states().items() if state != "fresh"]
+
+
 def cell(rho: float = 0.0, policy: str = "lin_ucb") -> Target:
     return Target("replay", chain_of().pool, rho, policy)
 
@@ -46,15 +51,12 @@ def test_made_in_order_everything_is_fresh_and_making_again_does_nothing(tiny_po
 
 def test_a_setting_makes_stale_what_reads_it_and_nothing_before(tiny_pool: Path) -> None:
     finished_stages()
+    with tiny_pool.open("a", encoding="utf-8") as pool:
+        pool.write("router: {policy: best_single, epsilon: 0.1}\n")
+    assert not_fresh() == ["router"]
     edit(tiny_pool, "dim: 8", "dim: 9")
-    current = chain_of()
-    assert [n for n in current.stages if current.status(current.stage(n)).state != "fresh"] == [
-        "oracles",
-        "replay_problem",
-        "tuning",
-        "router",
-    ]
-    assert "setting features.dim: 8 -> 9" in current.status(current.stage("oracles")).reasons
+    assert not_fresh() == ["oracles", "replay_problem", "tuning", "router"]
+    assert "setting features.dim: 8 -> 9" in chain_of().status(chain_of().stage("oracles")).reasons
 
 
 def test_an_unchanged_result_of_a_changed_stage_stops_the_ripple(tiny_pool: Path) -> None:
@@ -71,11 +73,9 @@ def test_trials_concern_the_replays_alone(tiny_pool: Path) -> None:
     finished_replay(0.0, "lin_ucb")
     assert chain_of().status(cell()).state == "fresh"
     edit(tiny_pool, "trials: 2", "trials: 3")
-    current = chain_of()
-    assert {current.status(current.stage(n)).state for n in current.stages} == {"fresh"}
-    changed = current.status(cell())
-    assert changed.state == "stale"
-    assert changed.reasons == ("setting replay.trials: 2 -> 3",)
+    assert not_fresh() == []
+    changed = chain_of().status(cell())
+    assert changed.state == "stale" and changed.reasons == ("setting replay.trials: 2 -> 3",)
 
 
 def test_adding_a_policy_leaves_other_replays_fresh(tiny_pool: Path) -> None:
