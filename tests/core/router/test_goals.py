@@ -64,9 +64,8 @@ def halves(n: int, seed: int, good: float = 0.9, bad: float = 0.3):
     context tells."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 2, n)
-    scores = np.column_stack([rng.random(n) < good, rng.random(n) < np.where(kind == 0, good, bad)]).astype(
-        float
-    )
+    expected = np.column_stack([np.full(n, good), np.where(kind == 0, good, bad)])
+    scores = (rng.random((n, 2)) < expected).astype(float)
     base = synthetic_problem(n, 2, 3, seed=seed, offline=n, latencies=True)
     contexts = np.column_stack([kind, 1 - kind, np.ones(n)]).astype(base.contexts.dtype)
     costs = np.tile([1e-2, 1e-3], (n, 1))
@@ -80,12 +79,11 @@ def halves(n: int, seed: int, good: float = 0.9, bad: float = 0.3):
         offline_contexts=contexts,
         offline_scores=scores,
         offline_costs=costs,
-        static_scores={"ridge": np.column_stack([np.full(n, good), np.where(kind == 0, good, bad)])},
-        predicted_scores=np.column_stack([np.full(n, good), np.where(kind == 0, good, bad)]),
+        static_scores={"ridge": expected},
+        predicted_scores=expected,
         predicted_costs=costs,
     )
-    half = np.arange(n)
-    return problem.rows(half[: n // 2]), problem.rows(half[n // 2 :])
+    return problem.rows(np.arange(n // 2)), problem.rows(np.arange(n // 2, n))
 
 
 def asked(goal: Goal, n: int = 4000, seed: int = 0, **truth):
@@ -173,6 +171,6 @@ def test_the_closest_is_the_closest_of_everything_single_models_included():
 def test_the_best_model_and_per_cent_are_understood():
     goal = parse_goal("quality: 95%, of: best")
     assert (goal.quality, goal.of) == (0.95, "best") and parse_goal("latency: 2s, share: 90 %").share == 0.9
-    answer, test = asked(goal, good=0.9, bad=0.85)
-    assert answer.against == test.arms[int(test.scores.mean(axis=0).argmax())] == "big"
+    answer, _ = asked(goal, bad=0.6)
+    assert answer.against == "big"
     assert "quality (at least" in answer.sentence
