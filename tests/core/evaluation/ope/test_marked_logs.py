@@ -48,15 +48,14 @@ def marked_log(rng: np.random.Generator, share: np.ndarray | float, x, means, mu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by_context", [False, True])
-def test_intervals_hold_the_truth(by_context):
+def test_intervals_hold_the_truth():
     """300 logs: of a policy, of its difference to the log's own, and of two policies; what is not weighed is
     far off."""
     rng = np.random.default_rng(3)
     held, errors, naive = [], [], []
     for _ in range(300):
         x, means, mu, target = world(rng)
-        share = np.where(x[:, 0] > 0.5, 0.4, 0.12) if by_context else 0.2
+        share = np.where(x[:, 0] > 0.5, 0.4, 0.12)
         data = marked_log(rng, share, x, means, mu)
         truth, logged = ((p * means).sum(axis=1).mean() for p in (target, mu))
         pi = target[data.groups.astype(int)]

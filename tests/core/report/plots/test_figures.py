@@ -82,11 +82,6 @@ def test_the_page_has_variables_where_the_png_has_colours(charts):
     assert "var(--c0)" in used and used <= set(COLOURS)
 
 
-def test_a_drawing_is_the_same_when_it_is_made_again(charts):
-    assert figure(charts["lines"]).drawing == figure(charts["lines"]).drawing
-    assert figure(charts["bars"]).png == figure(charts["bars"]).png
-
-
 def test_series_differ_by_more_than_colour():
     styles = default_styles([f"s{i}" for i in range(8)])
     assert len({s.shape for s in styles.values()}) == 8 and {s.shape for s in styles.values()} <= set(SHAPES)
