@@ -22,7 +22,8 @@ from benchmarks.script import Script, write_figures
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.algorithms.policies import SafePolicy, build_policy
+from cabs_core.algorithms.policies.registry import build_policy
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.paths import cabs_home
 from cabs_core.base.statistics import standard_error

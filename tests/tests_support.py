@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay.engine import make_stream

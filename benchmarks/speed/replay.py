@@ -19,9 +19,9 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.peers import PEERS, Round, numpy_peer
 from cabs_core.algorithms.graph.affinity import edge_probabilities
-from cabs_core.algorithms.policies import build_policy
 from cabs_core.algorithms.policies.lanes import Lane, Stream
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy
+from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.algorithms.solver.reference import CvxpyParametric
 from cabs_core.base.threads import one_blas_thread

@@ -31,27 +31,34 @@ _REFUSED = (
 )
 
 
-def _beside(path: Path) -> Path:
+def _name_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Yield a free name beside `path`, of which nothing is left in the end."""
+    temporary = _name_beside(path)
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+        except BaseException as error:
+            _note_size(error, temporary)
+            raise
+        finally:
+            _remove(temporary)
 
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
     path = Path(path)
-    temporary = _beside(path)
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield temporary
-            with open(temporary, "rb+") as handle:
-                os.fsync(handle.fileno())
-            os.replace(temporary, path)
-        except BaseException as error:
-            _note_size(error, temporary)
-            raise
-        finally:
-            _remove(temporary)
+    with _temporary(path) as temporary:
+        yield temporary
+        with open(temporary, "rb+") as handle:
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
 
 
 @dataclass(frozen=True)
@@ -129,26 +136,18 @@ def atomic_directory(path: str | Path, contents: Contents | None) -> Iterator[Pa
     if contents is not None:
         check_replaceable(path, contents)
     path = Path(path)
-    temporary = _beside(path)
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(path) as temporary:
         temporary.mkdir()
-        try:
-            yield temporary
-            if contents is not None:  # somebody may have put a file there meanwhile
-                check_replaceable(path, contents)
-            if not path.exists():
-                os.replace(temporary, path)
-            elif not exchange(temporary, path):
-                old = _beside(path)
-                os.replace(path, old)
-                os.replace(temporary, path)
-                shutil.rmtree(old, ignore_errors=True)
-        except BaseException as error:
-            _note_size(error, temporary)
-            raise
-        finally:
-            _remove(temporary)
+        yield temporary
+        if contents is not None:  # somebody may have put a file there meanwhile
+            check_replaceable(path, contents)
+        if not path.exists():
+            os.replace(temporary, path)
+        elif not exchange(temporary, path):
+            old = _name_beside(path)
+            os.replace(path, old)
+            os.replace(temporary, path)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove(temporary: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError

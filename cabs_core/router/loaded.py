@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies import load_policy
+from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.base.errors import RouterError
 from cabs_core.router.bundle import Manifest, read_manifest

@@ -171,7 +171,6 @@ class Coupled(ExpertPolicy):
     }
 
     def expert_list(self) -> list[Expert]:
-        """One expert, CABS-C."""
         return [cabs_expert(self.settings)]
 
     def mixture(self) -> kernel_arrays.Mixture:
@@ -322,10 +321,8 @@ class CabsD(Decoupled, LinearPolicy):
         return {name: getattr(self.settings, name) for name in names}
 
     def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
-        """CABS-C with a ridge regression."""
         name = f"cabs_c_linear@{self.settings.cabs_preset}"
         return cabs_expert(CabsC.parse(name, {**self._regression(), **options}))
 
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
-        """A linear bandit."""
         return bandit_expert(name, LinearBandit.parse(name, {**self._regression(), **options}))

@@ -31,6 +31,7 @@ from cabs_core.algorithms.policies.base import PolicyOptions
 from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.neighbours import PointPolicy
 from cabs_core.algorithms.predictors.base import held_out_part
+from cabs_core.algorithms.predictors.propensities import propensity_model
 from cabs_core.algorithms.predictors.simple import RidgePredictor
 
 if TYPE_CHECKING:
@@ -95,7 +96,6 @@ class DecisionPolicy(PointPolicy):
         return (axes @ solution[:-1]).T, solution[-1]
 
     def score(self, points: np.ndarray) -> np.ndarray:
-        """The linear rule."""
         values: np.ndarray = points @ self.weights.T + self.constants
         return values
 
@@ -157,27 +157,9 @@ def doubly_robust(
                 model.fit(points[rows], none[rows], np.clip(outcomes[rows][:, [arm]], 0.0, 1.0))
                 q[out, arm] = model.predict(points[out], none[out])[:, 0]
     if propensities is None:
-        chance = _estimated(points, played, outcomes.shape[1], fold)[every, played]
+        chance = propensity_model(points, played, outcomes.shape[1], fold, least=0.01)[every, played]
     else:
         chance = propensities[every, played]
     targets = q.copy()
     targets[every, played] += (outcomes[every, played] - q[every, played]) / chance
     return targets
-
-
-def _estimated(points: np.ndarray, played: np.ndarray, arms: int, fold: np.ndarray) -> np.ndarray:
-    """[N, K]: how the log seems to have played; an assumption, not a measurement."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
-
-    shares = np.full((len(points), arms), 1.0 / arms)
-    for f in np.unique(fold):
-        rest, out = fold != f, fold == f
-        if len(np.unique(played[rest])) > 1:
-            model = LogisticRegression(max_iter=1000).fit(points[rest], played[rest])
-            shares[out] = 0.0
-            shares[np.ix_(np.flatnonzero(out), model.classes_)] = model.predict_proba(points[out])
-    bounded: np.ndarray = np.maximum(shares, 0.01)
-    return bounded
-
-
-__all__ = ["DrPolicy", "EquiRouter", "doubly_robust"]

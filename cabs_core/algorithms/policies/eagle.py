@@ -105,6 +105,3 @@ class Eagle(NearestPolicy):
         local_ratings(self.ratings, self.utilities, near, o.k_factor, local)
         ratings: np.ndarray = o.global_share * self.ratings + (1.0 - o.global_share) * local
         return ratings
-
-
-__all__ = ["Eagle", "bradley_terry", "elo_updates", "local_ratings"]

@@ -1,50 +1,23 @@
 """`hier_mix`: Bayesian linear models of the score, one for every simple router, and their mixture.
 
-docs/hier-mix.md has it all in equations; `hier_model` the models, `hier_loop` the rounds.
+docs/hier-mix.md has the models, their updates and weights, the choice and the search for changed models in
+equations; `hier_model` the models, `hier_loop` the rounds. Why it is as it is:
 
-    anchored    y = f0 + alpha + beta (f0 - mu) + b_j + eta.z: the static prediction f0 with shared
-                corrections of its level, slope and dependence on the context, and a small one per arm;
-    correction  y = o_j + alpha + b_j + eta.z + delta_j.z: what an offset leaves, by arm and by arm and
-                context. The offset o_j (`Correction`) is mu_j with the prompt's ease (arms differ by a
-                constant: the best single model), half way between that and f0, the ease alone, or a ridge
-                regression on the train split; the ease is the mean over arms of f0 - mu;
-    cold        the same with o_j = 1/2: no offline label in it.
-
-z are the contexts without constant columns, centred and scaled to mean squared norm 1 on the train split. The
-prior of the ridge is a power prior (Ibrahim and Chen 2000), the posterior of b_j and delta_j after the train
-split with its likelihood to the power `power`: tight where train prompts lie, wide where only new ones do,
-which no isotropic prior is.
-
-Each model's weight is its prior weight times the Bernoulli likelihood of every played outcome under its
-prediction (clipped to [clip, 1 - clip]), with a small fixed share back to the prior. Graded scores vary less
-than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary they are
-(`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). Prior weights: over n rounds a
-Bayesian mixture loses at most log(1 / w_m) nats to model m, so a loss of l nats a round is accepted with w_m
->= exp(-l n) for every m (`LEAST_WEIGHT`). What these least weights leave is the anchored model's. No weight
-depends on a table.
+The prior of the ridge is tight where train prompts lie, wide where only new ones do, which no isotropic prior
+is. Graded scores vary less than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary
+they are (`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). No weight depends on a table.
 
 Models that trust the offline order of the arms are averaged by weight, for averages of good predictors are
 good. Models that distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms
 that the others like: every round either the average or one of them is drawn, in proportion to their weights.
 While the anchored model is likelier than each of these, weights are raised to the power `inverse_temperature`
 first; otherwise not, for a rival that is ahead after a few bad outcomes of a good arm might never be left.
-With g the greedy arm of a model, the value of arm j under it is its expected utility plus `exploration` times
-the margin times N(0, 1) times the posterior deviation of (score of j - score of g): what the arms have in
-common costs no exploration.
 
 The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of
 its favourite arm by a shift and goes on playing it, so each such model needs a rival with the same freedom
 that distrusts the labels.
 
-The model behind an arm's name may change. A CUSUM (Page 1954) watches for it: every round adds the mixture's
-surprise beyond what it expects, less an allowance, to a sum that never falls below 0. When the sum passes
-`restart`, everything learnt online is forgotten. A model that became better is another matter, for an arm
-that is not played teaches nothing: `changes` buys probes, at a price that is bounded, and what they find
-moves an arm's level in all models.
-
-Scores are learnt, not utilities: one model serves every rho. Costs are learnt too. The propensity is exact up
-to quadrature: the probabilities of winning, mixed by those of being drawn and, where a probe is bought, by
-its coin; 1 in a forced round.
+Scores are learnt, not utilities: one model serves every rho. Costs are learnt too.
 """
 
 import logging
@@ -335,7 +308,6 @@ class HierMix(CompiledPolicy):
 
     @property
     def experts(self) -> int:
-        """Weights of the models."""
         return len(self.prior_weights)
 
     def _base(self, request: Request) -> np.ndarray:
@@ -369,7 +341,6 @@ class HierMix(CompiledPolicy):
         return Data(z[None], base, costs[None], ease, nothing, nothing)
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
-        """Learn from the realised score of the played arm."""
         memory, k = outcome.memory, len(self.arms)
         # of the row, the kernel reads the played arm alone: one added since plays no part
         places = np.arange(k) if outcome.places is None else outcome.places
@@ -378,13 +349,11 @@ class HierMix(CompiledPolicy):
         learn(self.parts(), row, 0, outcome.arm, 0)
 
     def count(self, arm: str) -> None:
-        """A copy of this policy played `arm`: count it, so that the arm is not forced later."""
         super().count(arm)
         if arm in self.arms:
             self.played[self.arms.index(arm)] += 1
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
-        """Weights before the round."""
         if lane.meta_weights is not None:
             lane.meta_weights[t] = decision.memory["weights"]
 
@@ -396,21 +365,18 @@ class HierMix(CompiledPolicy):
         return Parts(self.keys, self.force, constants, *learnt, *models, self.work)
 
     def data(self, stream: Stream) -> Data:
-        """Scaled contexts, static predictions, outcomes."""
         base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
         z = (stream.contexts - self.scaling[0]) * self.scaling[1]
         ease = eases(base, self.anchored.level)
         return Data(z, base, stream.static_costs, ease, stream.scores, stream.costs)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Posteriors, model weights, plays, scaling of the contexts."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         for prefix, model in (("c", self.changes), ("a", self.anchored), ("r", self.residual)):
             arrays |= {f"{prefix}_{name}": value for name, value in model._asdict().items()}
         return arrays, {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
         for name in _ARRAYS:
             setattr(self, name, np.array(arrays[name]))
         self.changes = Changes(*(np.array(arrays[f"c_{name}"]) for name in Changes._fields))
@@ -448,12 +414,10 @@ class HierMix(CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """PolicyError for negative variances."""
         for name in ("a_cov", "r_cov", "r_cov_arm"):
             checks.check_variances(where, name, arrays[name])
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `choose` keeps."""
         return {
             "z": checks.Field((self.dim,)),
             "base": checks.Field((arms,)),

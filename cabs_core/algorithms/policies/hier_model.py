@@ -11,24 +11,9 @@ j.
     residual: y = o_j + w0'x + v_j'x,                     x = [1, z], v_j per arm, o_j an offset (`OFFSETS`)
     anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,    f0 a static prediction, b_j per arm
 
-**Has the model behind an arm's name become better?** (option `changes`) An arm's level may have moved by one
-of the `STEPS` at any of its plays (the first step is no move, `PRIOR` is the probability of all others
-together, `HAZARD` that of a move between two plays). The posterior is exact Bayes on that grid: after an
-outcome y of arm j, whose mixture predicts p without a move,
-
-    chance_jg <- chance_jg [p_g^y (1 - p_g)^(1 - y)]^(1 / dispersion) / sum,    p_g = clip(p + STEPS_g)
-    chance_j  <- (1 - HAZARD) chance_j + HAZARD prior
-
-and every model's prediction of arm j moves by sum_g chance_jg STEPS_g. An arm that is never played teaches
-nothing, so a round may be a **probe**. It is for the arm with the most information for its price,
-
-    index_j = (chance that j moved by LARGE or more) KL(p_j + STEP || p_j) / (gap_j + LEAST_GAP),
-
-gap_j being the expected utility that the round loses by it. Hard prompts are cheap and tell most: all arms
-are expected to fail them. A round adds `changes` to a purse and a probe takes its gap from it. Where the best
-probe costs more than the purse holds, the round saves: a cheaper one would go to an arm that is nearly played
-anyway. So probes cost at most `changes` a round in expected utility. Whether a probe that can be paid is
-played is a fair coin, and the propensity counts it.
+Whether the model behind an arm's name has become better (option `changes`): docs/hier-mix.md, "Models that
+became better". Where the best probe costs more than the purse holds, the round saves: a cheaper one would go
+to an arm that is nearly played anyway.
 
 K arms, d features, C residual models. Covariances are lower triangles.
 """

@@ -1,4 +1,4 @@
-"""What may reach the compiled loops of a replay: checks of a stream's arrays and of a lane's rounds."""
+"""What may reach the compiled loops of a replay: checks of a lane's rounds."""
 
 from typing import Any
 
@@ -62,47 +62,3 @@ def check_lane(policy: Any, stream: Any, lane: Any, start: int, stop: int) -> No
         raise PolicyError(
             f"{where}: lane.actions of rounds before {start} hold numbers that are no arm of this problem"
         )
-
-
-def check_stream(stream: Any) -> None:
-    """PolicyError unless the arrays of a stream agree with each other as its class says."""
-    where = "Stream"
-    k = len(checks.names(where, stream.arms))
-    n, d = np.shape(stream.contexts) if np.ndim(stream.contexts) == 2 else (0, 0)
-    fields = {
-        "contexts": (n, d),
-        "scores": (n, k),
-        "costs": (n, k),
-        "utilities": (n, k),
-        "predicted_scores": (n, k),
-        "predicted_costs": (n, k),
-        "deltas": (n, k, k),
-        "static_costs": (n, k),
-        "latencies": (n, k),
-        "active_from": (k,),
-        "active_until": (k,),
-    }
-    arrays = {name: getattr(stream, name) for name in fields}
-    for key, value in stream.static_scores.items():
-        arrays[f"static_scores[{key!r}]"], fields[f"static_scores[{key!r}]"] = value, (n, k)
-    for name, shape in fields.items():
-        value = arrays[name]
-        if value is None and name == "latencies":
-            continue
-        dtype = (
-            checks.I8
-            if name.startswith("active")
-            else np.dtype(np.float32)
-            if name == "deltas"
-            else checks.F8
-        )
-        if (
-            type(value) is not np.ndarray
-            or value.shape != shape
-            or value.dtype != dtype
-            or not value.flags.c_contiguous
-        ):
-            raise PolicyError(
-                f"{where}: {name} is {type(value).__name__} {list(np.shape(value))} of "
-                f"{getattr(value, 'dtype', '?')}, expected C-contiguous {dtype} {list(shape)}"
-            )

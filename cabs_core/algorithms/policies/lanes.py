@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.lane_checks import check_stream
 from cabs_core.algorithms.policies.requests import Decision, Request
 from cabs_core.base.utility import clipped_utility
 
@@ -87,7 +86,8 @@ class Offline:
 class Stream:
     """All arrays of one (problem, rho), shared by the lanes of a replay. Rows are queries, not rounds.
 
-    Arrays are C-contiguous float64, except deltas (float32) and active_from and active_until (int64).
+    Arrays are C-contiguous float64, except deltas (float32) and active_from and active_until (int64), as a
+    `ReplayProblem` has checked them.
 
     Attributes:
         contexts: [n, d].
@@ -121,9 +121,6 @@ class Stream:
     embeddings: np.ndarray | None = None
     prompt_lengths: np.ndarray | None = None
     fitted: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_stream(self)
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -104,7 +104,6 @@ class PointPolicy(StaticPolicy):
         return self._scores(points)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """What was learnt from the train split."""
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
         return arrays, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
@@ -122,7 +121,6 @@ class PointPolicy(StaticPolicy):
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
         super().set_state(arrays, values)
         self.on_embeddings = bool(values["on_embeddings"])
         for name in self._ARRAYS:
@@ -202,7 +200,6 @@ class AvengersPro(PointPolicy):
         return centers, tables[int(np.argmax(utilities))]
 
     def score(self, points: np.ndarray) -> np.ndarray:
-        """Votes of the nearest clusters."""
         near = soft_membership(points, self.centers, self.settings.top, self.settings.beta)
         votes: np.ndarray = near @ self.votes
         return votes
@@ -232,7 +229,6 @@ class NearestPolicy(PointPolicy):
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
-        """What the nearest train prompts say."""
         return self.rate(nearest_rows(points, self.train, self.settings.neighbours))
 
     def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
@@ -279,6 +275,3 @@ class GuardedKnn(NearestPolicy):
             out[start : start + 512] = np.where(passes, mean, mean - 2.0)
         out[:, fallback] = 0.0
         return out
-
-
-__all__ = ["AvengersPro", "GuardedKnn", "balance", "nearest_rows", "rank_votes"]

@@ -227,12 +227,10 @@ class ParetoBandit(CompiledPolicy):
         self._no_scores = np.zeros((1, len(self.arms)))
 
     def parts(self, lane: Lane | None = None) -> ParetoParts:
-        """Options and models."""
         o = self.settings
         return ParetoParts(o.alpha, o.gamma, o.penalty, self.model, self.clock, self.gain)
 
     def data(self, stream: Stream) -> ParetoData:
-        """Contexts with their constant, penalties and scores."""
         costs = f"pareto_bandit:{self.rho!r}:{self.settings.cost}:{self.settings.lambda_c!r}"
 
         def penalties() -> np.ndarray:
@@ -256,11 +254,9 @@ class ParetoBandit(CompiledPolicy):
         return penalties
 
     def reads(self) -> Reads:
-        """Context and predicted costs."""
         return Reads(context=True, costs=True)
 
     def choose(self, request: Request) -> Choice:
-        """Play the largest upper bound less penalty."""
         k = len(self.arms)
         rho, mask = self.rho_of(request), self.mask(request)
         x, costs = counting(self.need(request, "context", self.dim)), None
@@ -273,14 +269,12 @@ class ParetoBandit(CompiledPolicy):
         return Choice(arm, 1.0, pmf, rho, {"context": x})
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
-        """Learn from the realised score of the played arm."""
         row = ParetoData(
             outcome.memory["context"][None], self._no_scores, np.full_like(self._no_scores, outcome.score)
         )
         _learn(self.parts(), row, 0, outcome.arm, 0)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Models, clocks and the arms' prices."""
         return self.model._asdict() | {"clock": self.clock, "price": self.price}, {}
 
     def layout(self) -> dict[str, checks.Field]:
@@ -306,11 +300,9 @@ class ParetoBandit(CompiledPolicy):
             raise PolicyError(f"{where}: updated and played must not exceed clock")
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `choose` keeps."""
         return {"context": checks.Field((self.dim,))}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
         self.model = ParetoModel(*(np.array(arrays[name]) for name in ParetoModel._fields))
         self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
 

@@ -1,6 +1,6 @@
 """From names to policies: classes by the catalog, imported when first built; building and loading."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -11,7 +11,7 @@ from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.policies.lanes import Offline, Stream
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.policies.saving import load, read_header
-from cabs_core.base.catalog.policies import policies, policy_record, random_key, split_name
+from cabs_core.base.catalog.policies import policy_record, random_key
 from cabs_core.base.errors import PolicyError, ProvenanceError
 from cabs_core.base.streams import stream_keys
 
@@ -22,32 +22,6 @@ def policy_class(name: str) -> type[Policy]:
     if not (isinstance(cls, type) and issubclass(cls, Policy)):
         raise PolicyError(f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.Policy")
     return cls
-
-
-class _Registry(Mapping[str, "type[Policy]"]):
-    """name -> class, for every policy name; presets are written name@preset and share the class."""
-
-    def __getitem__(self, name: str) -> type[Policy]:
-        try:
-            return policy_class(name)
-        except PolicyError as error:
-            raise KeyError(str(error)) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(policies())
-
-    def __len__(self) -> int:
-        return len(policies())
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            split_name(str(name))
-        except PolicyError:
-            return False
-        return True
-
-
-POLICIES = _Registry()
 
 
 def build_policy(
@@ -155,6 +129,3 @@ def load_policy(folder: str | Path) -> SafePolicy:
     except PolicyError as error:
         raise ProvenanceError(f"{folder}: {str(error)[:400]}") from None
     return SafePolicy(*load(cls, folder))
-
-
-__all__ = ["POLICIES", "build_policy", "load_policy", "policy_class", "policy_of_trial"]

@@ -127,7 +127,6 @@ class StaticPolicy(Policy):
         self.round += stop - start
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Which arms joined."""
         return {}, {"columns": self.columns.tolist()} if self.trained_only else {}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -167,27 +166,21 @@ class BestSingle(StaticPolicy):
         )
 
     def reads(self) -> Reads:
-        """Nothing."""
         return self.with_predictions(Reads())
 
     def values(self, request: Request) -> np.ndarray:
-        """Mean utilities, whatever the request."""
         return self.of_today(self.means)
 
     def table(self, stream: Stream) -> np.ndarray:
-        """The same for every row."""
         return np.broadcast_to(self.of_today(self.means), stream.utilities.shape)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Mean utilities of the trained arms."""
         return {"means": self.means}, super().state()[1]
 
     def layout(self) -> dict[str, checks.Field]:
-        """Mean utilities."""
         return {"means": checks.state("trained", low=0.0, high=1.0)}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
         super().set_state(arrays, values)
         self.means = arrays["means"]
         self.of_today(self.means)  # refuses what is of other arms
@@ -203,7 +196,6 @@ class OracleBest(StaticPolicy):
         raise PolicyError("oracle_best looks at the outcomes of all arms and exists in replay only")
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Realised utilities."""
         return stream.utilities
 
 
@@ -213,7 +205,6 @@ class Carrot(StaticPolicy):
     any_rho: ClassVar[bool] = True
 
     def reads(self) -> Reads:
-        """Both heads."""
         return Reads(scores=True, costs=True)
 
     def values(self, request: Request) -> np.ndarray:
@@ -227,7 +218,6 @@ class Carrot(StaticPolicy):
         )
 
     def table(self, stream: Stream) -> np.ndarray:
-        """The same for all rows."""
         return expected_utility(stream.predicted_scores, stream.predicted_costs, self.rho, self.share)
 
 
@@ -296,7 +286,6 @@ class Predicted(StaticPolicy):
         return Reads(costs=True, static=self.key)
 
     def fit_for_serving(self, offline: Offline) -> None:
-        """Fit its own predictor, where it has one."""
         if self.own_predictor:
             self._adopt(offline)
 
@@ -401,19 +390,16 @@ class Predicted(StaticPolicy):
         return {}, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
         super().set_state(arrays, values)
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
     def save_parts(self, folder: Path) -> None:
-        """The attached predictors, in subfolders."""
         if self.predictor is not None:
             self.predictor.save(folder / "predictor")
             if self.cost_predictor is not None:
                 self.cost_predictor.save(folder / "cost_predictor")
 
     def load_parts(self, folder: Path) -> None:
-        """Inverse of `save_parts`."""
         if (folder / "predictor").is_dir():
             # as in `start`
             from cabs_core.algorithms.predictors import load_score_predictor  # noqa: PLC0415

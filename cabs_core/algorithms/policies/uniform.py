@@ -46,18 +46,15 @@ class RandomPolicy(CompiledPolicy):
         """Nothing to prepare."""
 
     def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Keys, and room for probabilities."""
         return self.keys, np.empty(len(self.arms))
 
     def data(self, stream: Stream) -> None:
         """It reads nothing."""
 
     def reads(self) -> Reads:
-        """Nothing."""
         return Reads()
 
     def choose(self, request: Request) -> Choice:
-        """Draw an arm."""
         rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
         arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
         return Choice(int(arm), float(probability), parts[1], rho)

@@ -56,7 +56,6 @@ class UniRoute(Predicted):
         self.predictor = self.predictor.with_arm(embeddings, scores)
 
     def resemble(self, arm: int, shift: float) -> None:
-        """The last arm has the errors of another one, moved."""
         if self.predictor is not None:
             means = self.predictor.means_  # of `grow`, so nobody else's
             means[:, -1] = np.clip(means[:, arm] + shift, 0.0, 1.0)
@@ -65,6 +64,3 @@ class UniRoute(Predicted):
         self._adopt(self.offline)
         if self.predictor is not None:
             self.predictor = self.predictor.with_means(np.delete(self.predictor.means_, index, axis=1))
-
-
-__all__ = ["UniRoute"]

@@ -35,19 +35,7 @@ _CLASSES: dict[str, type[ScorePredictor]] = {
 #: those whose predictions the oracles give and every replay problem holds
 STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
-SCORE_PREDICTORS = (
-    "mean",
-    "ridge",
-    "knn",
-    "knn_literal",
-    "kernel_ridge",
-    "clusters",
-    "hier_shrink",
-    "mf",
-    "mirt",
-    "stack",
-    "tasks",
-)
+SCORE_PREDICTORS = (*_CLASSES, "knn_literal")
 
 
 def make_score_predictor(name: str, **options: Any) -> ScorePredictor:

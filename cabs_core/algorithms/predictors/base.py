@@ -26,14 +26,63 @@ State = tuple[dict[str, np.ndarray], dict[str, Any]]
 Once = Callable[[Hashable, Callable[[], Any]], Any]
 
 
-class ScorePredictor(ABC):
+class SavedPredictor:
+    """The files of a predictor. Fitted attributes end in `_`."""
+
+    name: ClassVar[str]
+    #: what is saved: names of fitted arrays, without their `_`, and of options
+    _ARRAYS: ClassVar[tuple[str, ...]] = ()
+    _OPTIONS: ClassVar[tuple[str, ...]] = ()
+
+    def state(self) -> State:
+        """(arrays, settings) from which `restore` makes the same predictor; settings are JSON values."""
+        arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in self._ARRAYS}
+        return arrays, {name: getattr(self, name) for name in self._OPTIONS}
+
+    @classmethod
+    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        """Inverse of `state`."""
+        self = cls(**settings)
+        for name in cls._ARRAYS:
+            setattr(self, f"{name}_", arrays[name])
+        return self
+
+    def save(self, folder: str | Path) -> Path:
+        """Write `predictor.json` and `predictor.npz` into `folder` (replaced as a whole, atomically)."""
+        arrays, settings = self.state()
+        contents = Contents("a saved predictor", "predictor.json", ("predictor.npz",), ("name", "settings"))
+        with atomic_directory(folder, contents) as temporary:
+            np.savez(temporary / "predictor.npz", allow_pickle=False, **arrays)
+            text = json.dumps({"format": FORMAT, "name": self.name, "settings": settings}, indent=1)
+            (temporary / "predictor.json").write_text(text, encoding="utf-8")
+        return Path(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read what `save` of the same class wrote.
+
+        Raises:
+            ProvenanceError: the files are absent, of another predictor or of another format.
+        """
+        header = read_header(folder)
+        if header["name"] != cls.name:
+            raise ProvenanceError(f"{folder} holds the predictor {header['name']!r}, not {cls.name!r}.")
+        path = Path(folder) / "predictor.npz"
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {key: stored[key] for key in stored.files}
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ProvenanceError(f"{path}: not readable ({error}). Fit the predictor again.") from None
+        return cls.restore(arrays, header["settings"])
+
+
+class ScorePredictor(SavedPredictor, ABC):
     """Predicts the score of every arm from a prompt's embedding and length.
 
     `fit` learns from the train split; `validation`, where given, is used only to choose settings (kNN's k,
-    the weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`). Fitted attributes end in `_`.
+    the weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`).
     """
 
-    name: ClassVar[str]
     #: neighbours that are known before `fit` and `predict`, for predictors that look at neighbours
     lists: NeighbourLists | None = None
     _once: Once = staticmethod(lambda key, compute: compute())
@@ -103,42 +152,6 @@ class ScorePredictor(ABC):
     @abstractmethod
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray: ...
 
-    @abstractmethod
-    def state(self) -> State:
-        """(arrays, settings) from which `restore` makes the same predictor; settings are JSON values."""
-
-    @classmethod
-    @abstractmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        """Inverse of `state`."""
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `predictor.json` and `predictor.npz` into `folder` (replaced as a whole, atomically)."""
-        arrays, settings = self.state()
-        return save_state(folder, self.name, arrays, settings)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read what `save` of the same class wrote.
-
-        Raises:
-            ProvenanceError: the files are absent, of another predictor or of another format.
-        """
-        arrays, settings = load_state(folder, cls.name)
-        return cls.restore(arrays, settings)
-
-
-def save_state(
-    folder: str | Path, name: str, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]
-) -> Path:
-    """Write arrays (npz, no pickle) and settings (JSON) of the predictor called `name`."""
-    contents = Contents("a saved predictor", "predictor.json", ("predictor.npz",), ("name", "settings"))
-    with atomic_directory(folder, contents) as temporary:
-        np.savez(temporary / "predictor.npz", allow_pickle=False, **arrays)
-        text = json.dumps({"format": FORMAT, "name": name, "settings": dict(settings)}, indent=1)
-        (temporary / "predictor.json").write_text(text, encoding="utf-8")
-    return Path(folder)
-
 
 def read_header(folder: str | Path) -> dict[str, Any]:
     """The JSON of a saved predictor: format, name and settings.
@@ -154,24 +167,6 @@ def read_header(folder: str | Path) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ProvenanceError(f"{path}: expected a predictor of format {FORMAT}. Fit it again.")
     return header
-
-
-def load_state(folder: str | Path, name: str) -> State:
-    """(arrays, settings) of the predictor called `name` in `folder`.
-
-    Raises:
-        ProvenanceError: another predictor, or not readable.
-    """
-    header = read_header(folder)
-    if header["name"] != name:
-        raise ProvenanceError(f"{folder} holds the predictor {header['name']!r}, not {name!r}.")
-    path = Path(folder) / "predictor.npz"
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise ProvenanceError(f"{path}: not readable ({error}). Fit the predictor again.") from None
-    return arrays, header["settings"]
 
 
 def check_inputs(

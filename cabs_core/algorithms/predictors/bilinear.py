@@ -52,6 +52,7 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 class _Bilinear(ScorePredictor):
     """Training and files of the two bilinear predictors. `weights_` is {name: array}."""
 
+    _OPTIONS: ClassVar = ("dim", "learning_rate", "weight_decay", "epochs")
     weights_: dict[str, np.ndarray]
     width_: int
     scale_: float
@@ -156,17 +157,9 @@ class _Bilinear(ScorePredictor):
     def width(self) -> int:
         return self.width_
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "dim": self.dim,
-            "learning_rate": self.learning_rate,
-            "weight_decay": self.weight_decay,
-            "epochs": self.epochs,
-        }
-
     def state(self) -> State:
         return dict(self.weights_), {
-            "options": self._options(),
+            "options": super().state()[1],
             "width": self.width_,
             "scale": self.scale_,
             "extra": self._extra(),
@@ -177,7 +170,7 @@ class _Bilinear(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        self = cls(**settings["options"])
+        self = super().restore({}, settings["options"])
         self.weights_ = dict(arrays)
         self.width_, self.scale_ = int(settings["width"]), float(settings["scale"])
         for name, value in settings["extra"].items():
@@ -200,6 +193,7 @@ class FactorisationPredictor(_Bilinear):
     """
 
     name: ClassVar[str] = "mf"
+    _OPTIONS: ClassVar = (*_Bilinear._OPTIONS, "loss", "noise")
 
     def __init__(
         self,
@@ -281,9 +275,6 @@ class FactorisationPredictor(_Bilinear):
             s = self.calibration_[0] * (s - s.mean(axis=1, keepdims=True)) + self.calibration_[1]
         scores: np.ndarray = expit(s)
         return scores
-
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "loss": self.loss, "noise": self.noise}
 
     def _extra(self) -> dict[str, Any]:
         return {"calibration_": self.calibration_}

@@ -6,14 +6,13 @@
 large cluster, and the latter to the arm's mean.
 """
 
-from collections.abc import Mapping
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, check_inputs, check_scores
+from cabs_core.algorithms.predictors.base import ScorePredictor, Validation, check_inputs, check_scores
 from cabs_core.base.errors import PolicyError
 
 
@@ -71,6 +70,8 @@ class ClusterPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "clusters"
+    _ARRAYS: ClassVar = ("centers", "means")
+    _OPTIONS: ClassVar = ("clusters", "top", "beta")
     centers_: np.ndarray
     means_: np.ndarray
 
@@ -117,16 +118,6 @@ class ClusterPredictor(ScorePredictor):
     def width(self) -> int:
         return int(self.centers_.shape[1])
 
-    def state(self) -> State:
-        settings = {"clusters": self.clusters, "top": self.top, "beta": self.beta}
-        return {"centers": self.centers_, "means": self.means_}, settings
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        self = cls(**settings)
-        self.centers_, self.means_ = arrays["centers"], arrays["means"]
-        return self
-
 
 class HierShrinkPredictor(ScorePredictor):
     """Means of a large and a small cluster of the prompt, shrunk in two steps.
@@ -139,6 +130,16 @@ class HierShrinkPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "hier_shrink"
+    _ARRAYS: ClassVar = (
+        "mean",
+        "coarse_centers",
+        "fine_centers",
+        "coarse_sums",
+        "coarse_counts",
+        "fine_sums",
+        "fine_counts",
+    )
+    _OPTIONS: ClassVar = ("coarse", "fine", "strength")
     mean_: np.ndarray
     coarse_centers_: np.ndarray
     fine_centers_: np.ndarray
@@ -180,24 +181,3 @@ class HierShrinkPredictor(ScorePredictor):
     @property
     def width(self) -> int:
         return int(self.coarse_centers_.shape[1])
-
-    _ARRAYS: ClassVar = (
-        "mean",
-        "coarse_centers",
-        "fine_centers",
-        "coarse_sums",
-        "coarse_counts",
-        "fine_sums",
-        "fine_counts",
-    )
-
-    def state(self) -> State:
-        settings = {"coarse": self.coarse, "fine": self.fine, "strength": self.strength}
-        return {name: getattr(self, name + "_") for name in self._ARRAYS}, settings
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        self = cls(**settings)
-        for name in cls._ARRAYS:
-            setattr(self, name + "_", arrays[name])
-        return self

@@ -3,14 +3,12 @@
 The length tells what input tokens cost; an answer's length depends on the question.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.algorithms.predictors.base import State, load_state, save_state
+from cabs_core.algorithms.predictors.base import SavedPredictor
 from cabs_core.algorithms.predictors.features import PcaFeatures, length_features
 from cabs_core.base.errors import DataError, PolicyError
 
@@ -87,7 +85,7 @@ class ContextCostPredictor:
         return self
 
 
-class CostPredictor:
+class CostPredictor(SavedPredictor):
     """Expected cost of a call to every arm (USD) from the prompt's length: least squares per arm.
 
     Features: length, log length and its square, standardised, lengths clipped to the range seen in training.
@@ -96,6 +94,7 @@ class CostPredictor:
 
     name: ClassVar[str] = "cost"
     _ARRAYS: ClassVar = ("range", "center", "scale", "mean", "weights")
+    _OPTIONS: ClassVar = ("penalty",)
     range_: np.ndarray
     center_: np.ndarray
     scale_: np.ndarray
@@ -141,27 +140,6 @@ class CostPredictor:
         z = (self._features(_check_lengths(prompt_lengths, rows=0)) - self.center_) / self.scale_
         costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
         return costs
-
-    def state(self) -> State:
-        """(arrays, settings), as `ScorePredictor.state`."""
-        return {name: getattr(self, f"{name}_") for name in self._ARRAYS}, {"penalty": self.penalty}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        """Inverse of `state`."""
-        self = cls(settings["penalty"])
-        for name in self._ARRAYS:
-            setattr(self, f"{name}_", arrays[name])
-        return self
-
-    def save(self, folder: str | Path) -> Path:
-        """Write `predictor.json` and `predictor.npz` into `folder`, atomically."""
-        return save_state(folder, self.name, *self.state())
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read what `save` wrote. Raises ProvenanceError where that is not what the folder holds."""
-        return cls.restore(*load_state(folder, cls.name))
 
 
 def _check_lengths(prompt_lengths: ArrayLike, rows: int = 2) -> np.ndarray:

@@ -23,6 +23,7 @@ from cabs_core.algorithms.predictors.base import (
     prefixed,
     without_prefix,
 )
+from cabs_core.algorithms.predictors.features import length_features
 from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists
 from cabs_core.algorithms.predictors.simple import KnnPredictor, RidgePredictor
 from cabs_core.base.errors import PolicyError
@@ -41,6 +42,15 @@ class KernelPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "kernel_ridge"
+    _ARRAYS: ClassVar = ("marks", "mean", "rotation", "weights", "share", "stack_first", "stack_rest")
+    _OPTIONS: ClassVar = (
+        "landmarks",
+        "bandwidth",
+        "length_scale",
+        "penalties",
+        "stack_penalties",
+        "neighbours",
+    )
     log_center_: float
     log_scale_: float
     norm_: float
@@ -79,15 +89,13 @@ class KernelPredictor(ScorePredictor):
         self.stack_penalties = tuple(float(p) for p in stack_penalties)
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Also for the kNN in the stack."""
         super().use(lists)
         if hasattr(self, "knn_"):
             self.knn_.use(lists)
 
     def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        z = np.clip((np.log1p(lengths) - self.log_center_) / self.log_scale_, -4.0, 4.0)
-        extra = self.length_scale * np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)
-        return np.hstack([x / self.norm_, extra])
+        extra = length_features(lengths, self.log_center_, self.log_scale_)
+        return np.hstack([x / self.norm_, self.length_scale * extra])
 
     def _rbf(self, points: np.ndarray) -> np.ndarray:
         cross = points @ self.marks_.T
@@ -201,18 +209,10 @@ class KernelPredictor(ScorePredictor):
     def state(self) -> State:
         ridge, ridge_settings = self.ridge_.state()
         knn, knn_settings = self.knn_.state()
-        names = ("marks", "mean", "rotation", "weights", "share", "stack_first", "stack_rest")
-        arrays = {name: getattr(self, name + "_") for name in names}
+        arrays, options = super().state()
         arrays |= prefixed("ridge", ridge) | prefixed("knn", knn)
         settings = {
-            "options": {
-                "landmarks": self.landmarks,
-                "bandwidth": self.bandwidth,
-                "length_scale": self.length_scale,
-                "penalties": list(self.penalties),
-                "stack_penalties": list(self.stack_penalties),
-                "neighbours": self.neighbours,
-            },
+            "options": options,
             "log_center": self.log_center_,
             "log_scale": self.log_scale_,
             "norm": self.norm_,
@@ -223,10 +223,8 @@ class KernelPredictor(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        self = cls(**settings["options"])
+        self = super().restore(arrays, settings["options"])
         self._set_marks(arrays["marks"])
-        for name in ("mean", "rotation", "weights", "share", "stack_first", "stack_rest"):
-            setattr(self, name + "_", arrays[name])
         self.log_center_, self.log_scale_ = settings["log_center"], settings["log_scale"]
         self.norm_ = settings["norm"]
         self.ridge_ = RidgePredictor.restore(without_prefix("ridge", arrays), settings["ridge"])

@@ -52,6 +52,8 @@ class RidgePredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "ridge"
+    _ARRAYS: ClassVar = ("center", "basis", "mean", "weights")
+    _OPTIONS: ClassVar = ("components", "penalty")
     center_: np.ndarray
     basis_: np.ndarray
     mean_: np.ndarray
@@ -83,17 +85,6 @@ class RidgePredictor(ScorePredictor):
     @property
     def width(self) -> int:
         return len(self.center_)
-
-    def state(self) -> State:
-        arrays = {"center": self.center_, "basis": self.basis_, "mean": self.mean_, "weights": self.weights_}
-        return arrays, {"components": self.components, "penalty": self.penalty}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        self = cls(settings["components"], settings["penalty"])
-        self.center_, self.basis_ = arrays["center"], arrays["basis"]
-        self.mean_, self.weights_ = arrays["mean"], arrays["weights"]
-        return self
 
 
 class KnnPredictor(ScorePredictor):

@@ -59,6 +59,7 @@ class StackPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "stack"
+    _ARRAYS: ClassVar = ("mean", "weights", "common")
     mean_: np.ndarray
     weights_: np.ndarray
     common_: np.ndarray
@@ -126,7 +127,7 @@ class StackPredictor(ScorePredictor):
         return self.width_
 
     def state(self) -> State:
-        arrays: dict[str, np.ndarray] = {"mean": self.mean_, "weights": self.weights_, "common": self.common_}
+        arrays, _ = super().state()
         states: dict[str, Any] = {}
         for name, member in self.fitted_.items():
             fitted, states[name] = member.state()
@@ -143,8 +144,7 @@ class StackPredictor(ScorePredictor):
         # the table of predictors holds this class
         from cabs_core.algorithms.predictors import predictor_class  # noqa: PLC0415
 
-        self = cls(**settings["options"])
-        self.mean_, self.weights_, self.common_ = arrays["mean"], arrays["weights"], arrays["common"]
+        self = super().restore(arrays, settings["options"])
         self.width_ = int(settings["width"])
         self.fitted_ = {
             name: predictor_class(name).restore(without_prefix(name, arrays), state)

@@ -6,13 +6,12 @@ arm's mean. On its own this knows nothing within a task; `oracles.train` mixes i
 weight fitted on cross-fitted predictions.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from scipy.special import softmax
 
-from cabs_core.algorithms.predictors.base import Once, ScorePredictor, State, Validation
+from cabs_core.algorithms.predictors.base import Once, ScorePredictor, Validation
 from cabs_core.algorithms.predictors.features import centred
 from cabs_core.base.errors import DataError, PolicyError
 
@@ -32,6 +31,8 @@ class TaskPredictor(ScorePredictor):
     """
 
     name: ClassVar[str] = "tasks"
+    _ARRAYS: ClassVar = ("center", "scale", "weights", "means")
+    _OPTIONS: ClassVar = ("penalty", "pull")
     center_: np.ndarray
     scale_: float
     weights_: np.ndarray
@@ -116,19 +117,3 @@ class TaskPredictor(ScorePredictor):
     @property
     def width(self) -> int:
         return len(self.center_)
-
-    def state(self) -> State:
-        arrays = {
-            "center": self.center_,
-            "scale": np.asarray(self.scale_),
-            "weights": self.weights_,
-            "means": self.means_,
-        }
-        return arrays, {"penalty": self.penalty, "pull": self.pull}
-
-    @classmethod
-    def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        self = cls(settings["penalty"], settings["pull"])
-        self.center_, self.scale_ = arrays["center"], float(arrays["scale"])
-        self.weights_, self.means_ = arrays["weights"], arrays["means"]
-        return self

@@ -56,9 +56,9 @@ class _VectorModel(models.PrimitiveModel):
 
 def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
     """A vector with `scalar` in every lane."""
-    one = builder.insert_element(ir.Constant(_LLVM, ir.Undefined), scalar, ir.Constant(_I32, 0))
-    zeros = ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH)
-    return builder.shuffle_vector(one, ir.Constant(_LLVM, ir.Undefined), zeros)
+    undefined = ir.Constant(ir.VectorType(scalar.type, WIDTH), ir.Undefined)
+    one = builder.insert_element(undefined, scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH))
 
 
 @lower_cast(types.Float, f64x8)
@@ -94,16 +94,12 @@ for _symbol, _name in (
         _define(getattr(operator, "i" + _symbol.__name__), _name)
 
 
-def _address(builder: ir.IRBuilder, pointer: ir.Value, index: ir.Value) -> ir.Value:
-    return builder.gep(pointer, [index])
-
-
 @intrinsic
 def load(typingctx: Context, pointer: Type, index: Type) -> Lowering:
     """The eight float64 from pointer + index on; the address is a multiple of 64 bytes."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        at = builder.bitcast(_address(builder, *args), _LLVM.as_pointer())
+        at = builder.bitcast(builder.gep(args[0], [args[1]]), _LLVM.as_pointer())
         return builder.load(at, align=64)
 
     return f64x8(pointer, types.int64), codegen
@@ -114,7 +110,7 @@ def store(typingctx: Context, pointer: Type, index: Type, value: Type) -> Loweri
     """Write eight float64 to pointer + index; the address is a multiple of 64 bytes."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        at = builder.bitcast(_address(builder, args[0], args[1]), _LLVM.as_pointer())
+        at = builder.bitcast(builder.gep(args[0], [args[1]]), _LLVM.as_pointer())
         builder.store(args[2], at, align=64)
         return context.get_dummy_value()
 
@@ -136,14 +132,8 @@ def first_lanes(typingctx: Context, count: Type) -> Lowering:
     """1.0 in the first `count` lanes (all of them when count >= 8), 0.0 in the others."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
-        i64 = ir.IntType(64)
-        lanes = ir.Constant(ir.VectorType(i64, WIDTH), list(range(WIDTH)))
-        one = builder.insert_element(
-            ir.Constant(ir.VectorType(i64, WIDTH), ir.Undefined), args[0], ir.Constant(_I32, 0)
-        )
-        zeros = ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH)
-        limit = builder.shuffle_vector(one, ir.Constant(ir.VectorType(i64, WIDTH), ir.Undefined), zeros)
-        inside = builder.icmp_signed("<", lanes, limit)
+        lanes = ir.Constant(ir.VectorType(ir.IntType(64), WIDTH), list(range(WIDTH)))
+        inside = builder.icmp_signed("<", lanes, _spread(builder, args[0]))
         return builder.select(inside, ir.Constant(_LLVM, [1.0] * WIDTH), ir.Constant(_LLVM, [0.0] * WIDTH))
 
     return f64x8(types.int64), codegen

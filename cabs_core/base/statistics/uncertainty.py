@@ -224,11 +224,8 @@ def ratio_error(
     seen = (bottoms != 0) | (tops != 0)
     members = None if clusters is None else np.asarray(clusters)[seen]
     top, bottom = cluster_sums(tops[seen], members), cluster_sums(bottoms[seen], members)
-    count, total, error = (
-        len(bottom),
-        float(bottom.sum()),
-        replace(UNKNOWN, clusters=float(len(bottom)), unit=unit),
-    )
+    count, total = len(bottom), float(bottom.sum())
+    error = replace(UNKNOWN, clusters=float(count), unit=unit)
     if count > 1 and total != 0:
         size = independent(np.abs(bottom))
         gap = (top - float(top.sum()) / total * bottom) / total

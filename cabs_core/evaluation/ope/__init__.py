@@ -4,8 +4,8 @@
     evaluation = evaluate(data, target, rho=300.0)              # target [n, K]: the policy's probabilities
     print(evaluation.row("dr").difference, evaluation.refused)
 
-`data` is what a log must hold, `estimators` the estimators, `models` the cross-fitted models of outcomes
-and of propensities, `evaluate` puts them together with intervals and refuses where the log cannot tell.
+`data` is what a log must hold, `estimators` the estimators, `models` the cross-fitted models of outcomes,
+`evaluate` puts them together with intervals and refuses where the log cannot tell.
 
 Sources: SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wang et al. 2017.
 """

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.algorithms.predictors.propensities import propensity_model
 from cabs_core.base.errors import DataError
 from cabs_core.base.statistics.clusters import clusters_of
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.logs.names import base_of
 from cabs_core.data.logs.read import Log, known_propensities, log_of_frame, read_log
 from cabs_core.data.logs.receipt import merging
-from cabs_core.evaluation.ope.models import folds, propensity_model
+from cabs_core.evaluation.ope.models import folds
 
 #: the least number above 0
 _ABOVE = np.nextafter(0.0, 1.0)

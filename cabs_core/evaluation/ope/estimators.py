@@ -43,9 +43,3 @@ def doubly_robust(
     error = outcomes - q[np.arange(len(actions)), actions]
     contributions: np.ndarray = direct(target, q) + np.where(w <= switch, w, 0.0) * error
     return contributions
-
-
-def effective_size(w: np.ndarray) -> float:
-    """(sum w)^2 / sum w^2: how many decisions of the target policy the log is worth."""
-    squares = float((w**2).sum())
-    return float(w.sum()) ** 2 / squares if squares > 0.0 else 0.0

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.errors import DataError
+from cabs_core.base.errors import DataError, round_up
 from cabs_core.base.statistics import UNKNOWN, Error, cost_error
+from cabs_core.base.statistics.clusters import independent as realised_size
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.estimators import direct, doubly_robust, snips, weights
-from cabs_core.evaluation.ope.estimators import effective_size as realised_size
 from cabs_core.evaluation.ope.intervals import (
     LEAST,
     effective_size,
@@ -157,7 +157,9 @@ def evaluate(
     if n == 0:
         return Evaluation([], "the log holds no scored decision", **facts)
     fold = folds(clusters)
-    propensities = propensities_of(data)
+    propensities = data.propensities
+    if propensities is None:
+        propensities = data.expected_pmf[np.arange(n), data.actions]
     w = weights(target, data.actions, propensities)
     share, logged, here = data.shares, data.as_logged, data.expected_pmf
     square, size = second_moment(target, here, share), effective_size(target, here, share)
@@ -275,14 +277,6 @@ def _dearest(data: LoggedData, target: np.ndarray) -> float:
     return float(times * means[(target > 0).any(axis=0)].max(initial=0.0))
 
 
-def propensities_of(data: LoggedData) -> np.ndarray:
-    """[n] of the played arms: the log's, else estimated."""
-    if data.propensities is not None:
-        return data.propensities
-    estimated: np.ndarray = data.expected_pmf[np.arange(len(data)), data.actions]
-    return estimated
-
-
 def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
     """q [n, K]: every arm's outcome by a model that has not seen the row, nor (anytime) any later one."""
     if anytime:
@@ -326,7 +320,7 @@ def _refusal(
     size, n = facts["n_eff"], facts["n"]
     if size < LEAST:
         more = (
-            f"about {needed(n * LEAST / size - n)} more scored decisions like these, or"
+            f"about {round_up(math.ceil(n * LEAST / size - n - 1e-9)):,} more scored decisions like these, or"
             if size > 0
             else "more"
         )
@@ -342,9 +336,3 @@ def _refusal(
             "that its models were drawn with"
         )
     return ""
-
-
-def needed(count: float) -> str:
-    """A number of decisions in two digits, rounded up: '1,300'."""
-    step = 10.0 ** max(0, math.floor(math.log10(max(count, 1.0))) - 1)
-    return f"{int(math.ceil(count / step - 1e-9) * step):,}"

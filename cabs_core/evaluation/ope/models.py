@@ -1,4 +1,4 @@
-"""Cross-fitted models of every arm's outcome, and of every arm's probability where the log does not hold it.
+"""Cross-fitted models of every arm's outcome.
 
 A row is predicted by a model that has not seen its group, so that the residuals
 in the estimators are out of sample.
@@ -75,22 +75,3 @@ def _ridges(
             gram = z.T @ z + PENALTY * np.eye(x.shape[1])
             q[:, arm] = level + (at - center) @ np.linalg.solve(gram, z.T @ (outcomes[rows] - level))
     return q
-
-
-def propensity_model(features: np.ndarray, actions: np.ndarray, arms: int, fold: np.ndarray) -> np.ndarray:
-    """mu [n, K]: multinomial logistic regression on the other folds. An assumption, not a measurement."""
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
-
-    mu = np.full((len(actions), arms), 1.0 / arms)
-    for f in np.unique(fold):
-        test, train = fold == f, fold != f
-        seen = np.unique(actions[train])
-        if len(seen) < 2:
-            continue
-        x = features if features.shape[1] else np.zeros((len(actions), 1))
-        model = LogisticRegression(max_iter=1000).fit(x[train], actions[train])
-        predicted = np.zeros((int(test.sum()), arms))
-        predicted[:, model.classes_] = model.predict_proba(x[test])
-        mu[test] = predicted
-    bounded: np.ndarray = np.maximum(mu, 1e-6)
-    return bounded

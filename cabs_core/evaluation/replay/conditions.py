@@ -1,10 +1,4 @@
-"""Stress conditions of the stream: what happens during a replay of any problem (`replay(condition=...)`).
-
-    drift             the mix of tasks moves from one half of the tasks to the other
-    arms_arrive       the best third of the arms (mean offline utility) can only be played from the middle on
-    arms_disappear    the best third of the arms can no longer be played from the middle on
-    delayed_rewards   rewards come 1 to 200 rounds late, uniformly, and one in ten never
-    sessions          queries of a task are turns of conversations (`replay.sessions`)
+"""Stress conditions of the stream (`base.catalog.conditions`): what happens during a replay of any problem.
 
 Regret under arms_* is against the best arm that was available. Conditions that change the data before
 anything is trained are in `cabs_core.data.outcomes.conditions`.

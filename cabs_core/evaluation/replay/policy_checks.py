@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies import load_policy, policy_class
 from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.policies.lanes import Lane
-from cabs_core.algorithms.policies.registry import policy_of_trial
+from cabs_core.algorithms.policies.registry import load_policy, policy_class, policy_of_trial
 from cabs_core.algorithms.policies.requests import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem

@@ -1,29 +1,15 @@
 """Condition `sessions`: queries of a task as turns of conversations, where a switch loses the prompt cache.
 
-**Conversations.** An order is walked; the next query that was not played begins a conversation, whose other
-turns are the next queries of its task. Lengths are geometric with mean `turns`, drawn anew in every trial; a
-conversation ends early when its task has no query left. Every query is played once, conversations one after
-another. Of the later turns a share `tools` are steps of a tool loop. All this depends on the trial alone, so
-that differences of policies are paired.
+docs/model-pools.md, "Conversations", says how they are made, what a turn costs, who answers it and what a
+decision is told. All this depends on the trial alone, so that differences of policies are paired.
 
-**Costs.** A turn reads all earlier prompts and answers of its conversation. With a_j the price of a token in
-of model j, H_j the tokens of the earlier turns and R_j those of them that the last turn read as well,
+With a_j the price of a token in of model j, H_j the tokens of the earlier turns and R_j those of them that
+the last turn read as well,
 
     cost of model j = its cost in the table + a_j H_j                             another than the last turn's
                     = its cost in the table + a_j (H_j - R_j) + cached a_j R_j    the last turn's model
 
-so the first turn of every conversation costs what the table says. Tokens and prices are the table's where it
-counts tokens. Else prompts have a token per four characters, a share `input_share` of a model's mean cost is
-for them, and a token out costs `ANSWER_PRICE` times one in, which says how long answers are. Scores are the
-table's: what a model lacks by not having written the earlier answers is in no table.
-
-**Who answers.** At `sticky: off` every turn is a decision of the policy. Otherwise a turn keeps the model of
-the last one by the rule of the server (`utility.may_keep`, `utility.worth_a_switch`), with the predictions
-that the router would use: it is no decision, its propensity is 1. Policies are told expected costs of the
-whole request, and nothing of the cache, as in the server. Policies that know the outcomes choose every turn.
-
-**Feedback.** One decision has one feedback: mean score and mean cost of the turns that it answered, once the
-next decision is due. Regret of a turn is against the best model of that turn, given the last one's model.
+A kept turn is no decision: its propensity is 1.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.predictors import make_score_predictor
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import StorageError

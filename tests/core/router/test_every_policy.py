@@ -38,7 +38,7 @@ COMPILED = ("eagle", "random", "oracle_best")
 SERVE = """
 import sys, cabs_server.app
 from cabs_core import Router
-from cabs_core.algorithms.policies import policy_class
+from cabs_core.algorithms.policies.registry import policy_class
 for name in sys.argv[3:]:
     policy_class(name)
 for folder in sys.argv[1:3]:

@@ -103,11 +103,9 @@ class LinearBandit(LinearPolicy):
 
     @classmethod
     def settings_for(cls, base: str) -> type[BanditOptions]:
-        """Options of the bandit of this name."""
         return OPTIONS[base]
 
     def expert_list(self) -> list[Expert]:
-        """One expert."""
         return [bandit_expert(self.base, self.settings)]
 
     def mixture(self) -> Mixture:

@@ -110,7 +110,6 @@ class ExpertPolicy(Policy):
         self.rules = self.rules._replace(mixture=mixture._replace(gamma_ix=gamma))
 
     def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        """What `choose` keeps."""
         m, k = len(self._experts), arms
         chances = checks.probabilities
         return {
@@ -205,11 +204,9 @@ class ExpertPolicy(Policy):
         return data, kernel_arrays.Memory(*(value[None] for value in memory))
 
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
-        """What the decision would remember, had it drawn the other arm."""
         return kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
 
     def trace(self, decision: Decision, lane: Lane, t: int) -> None:
-        """Gap, certificate and meta weights."""
         gap, uncertified, *weights = decision.memory["trace"]
         lane.gaps[t] = gap
         lane.uncertified += int(uncertified)

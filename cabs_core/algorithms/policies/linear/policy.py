@@ -75,7 +75,6 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         self.resized()
 
     def resized(self) -> None:
-        """Scratch for the present number of arms."""
         super().resized()
         m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
@@ -118,7 +117,6 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         self._set_gamma(values)
 
     def layout(self) -> dict[str, checks.Field]:
-        """`kernel_arrays.LinearModel` for these arms, features and experts."""
         m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
         return {
@@ -131,7 +129,6 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """PolicyError unless the variances of all features are >= 0."""
         checks.check_variances(where, "inverse", arrays["inverse"])
 
     def grow(self) -> None:
@@ -170,7 +167,6 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         return Choice(int(arm), float(probability), pmf, inputs.rho, facts, inputs.surrogate)
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
-        """One round of `learn_kernel`."""
         data, past = self._feedback(decision, outcome)
         if self.shares and (past.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away

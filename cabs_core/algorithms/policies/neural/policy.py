@@ -75,7 +75,6 @@ class NeuralPolicy(ExpertPolicy):
         self.rules.experts["shared"] = 0
 
     def start(self, offline: Offline | None) -> None:
-        """Untrained networks."""
         self.resized()
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
 
@@ -107,11 +106,9 @@ class NeuralPolicy(ExpertPolicy):
         return NeuralLanes(self._shape(len(states), arms), self.rules, keys, states)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Networks, Adam's moments, covariances, biases, meta weights and the history they train on."""
         return self.core.part(0), {"gamma_ix": self.rules.mixture.gamma_ix}
 
     def layout(self) -> dict[str, checks.Field]:
-        """`NeuralLanes.part` for these arms, features, networks and experts."""
         shape, s = self._shape(), checks.state
         m, k, d, h = shape.experts, shape.arms, shape.dim, shape.hidden
         size = d * h + h + h * k + k
@@ -134,7 +131,6 @@ class NeuralPolicy(ExpertPolicy):
         return fields
 
     def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`."""
         self._set_gamma(values)
         self.core = self._lanes([arrays], self.keys[None])
 
@@ -143,7 +139,6 @@ class NeuralPolicy(ExpertPolicy):
         self._resize(list(range(len(self.arms))), 1)
 
     def shrink(self, index: int) -> None:
-        """Forget an arm's output and its rows."""
         self._resize([i for i in range(len(self.arms)) if i != index], 0)
 
     def _resize(self, keep: Sequence[int], added: int) -> None:
@@ -179,7 +174,6 @@ class NeuralPolicy(ExpertPolicy):
         return Choice(arm, float(core.chances[0]), pmf, inputs.rho, facts, inputs.surrogate)
 
     def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
-        """Learn from a decision's outcome and train."""
         data, past = self._feedback(decision, outcome)
         self.core.learn(
             outcome.memory["context"][None],
@@ -312,5 +306,4 @@ class NeuralUCB(NeuralPolicy):
         return {"alpha": 0.0} if base == "neural_ucb_full" else {}
 
     def expert_list(self) -> list[Expert]:
-        """One expert."""
         return [neural_expert("lin_ucb", alpha=self.settings.alpha)]

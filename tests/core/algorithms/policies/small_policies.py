@@ -7,7 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from cabs_core.algorithms.policies import Decision, SafePolicy, build_policy, policy_class
+from cabs_core.algorithms.policies.registry import build_policy, policy_class
+from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.policies import all_policies
 from cabs_core.evaluation.replay.engine import make_stream

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_policies import feedback, fresh, stream
 
-from cabs_core.algorithms.policies import build_policy, load_policy
+from cabs_core.algorithms.policies.registry import build_policy, load_policy
 from cabs_core.base.catalog.policies import random_key
 from cabs_core.base.streams import stream_keys
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.policies import build_policy, load_policy
 from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.registry import build_policy, load_policy
 from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cabs_core.algorithms.policies import Request, build_policy
+from cabs_core.algorithms.policies.registry import build_policy
+from cabs_core.algorithms.policies.requests import Request
 from cabs_core.algorithms.policies.thompson import CELLS, best_probabilities
 from cabs_core.base.compiled.rng import draw, normal, uniform
 from cabs_core.base.streams import stream_key, stream_keys

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from small_policies import CLASSES, DIM, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
 
-from cabs_core.algorithms.policies import load_policy
 from cabs_core.algorithms.policies.lanes import Lane
 from cabs_core.algorithms.policies.ledger import Ledger
+from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.policies.saving import sound
 from cabs_core.base.catalog.policies import all_policies

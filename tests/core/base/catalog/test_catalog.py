@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from cabs_core.algorithms.policies import POLICIES, policy_class
+from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.base.catalog import plugins
 from cabs_core.base.catalog.policies import (
     all_policies,
@@ -34,11 +34,6 @@ def test_every_name_is_told_everywhere(name):
     assert base in families()[record.family]
     assert preset in PRESET_TEXT and preset in ("default", *policy_class(name).PRESETS)
     assert random_key(name)
-
-
-def test_classes_by_name():
-    assert list(POLICIES) == list(policies()) and len(POLICIES) == len(policies())
-    assert "lin_ucb@warm" in POLICIES and "nope" not in POLICIES
 
 
 def test_titles_are_unique():

@@ -13,7 +13,8 @@ from cabs_core.base.catalog.policy_record import PolicyRecord
 def __getattr__(name):
     if name != "Cheapest":
         raise AttributeError(name)
-    from cabs_core.algorithms.policies import Choice, Policy
+    from cabs_core import Policy
+    from cabs_core.algorithms.policies.requests import Choice
 
     class Cheapest(Policy):
         any_rho = True
@@ -49,7 +50,7 @@ sys.path.insert(0, "tests")
 from fake_replays import fake_pool
 
 from cabs_core.base.catalog.policies import all_policies, policy_label
-from cabs_core.algorithms.policies import POLICIES
+from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.storage import save_replay_result
@@ -57,7 +58,7 @@ from cabs_core.report import build_report
 from built_marts import build_all
 from built_marts import read_model
 
-assert all_policies()[-1] == "cheapest" and POLICIES["cheapest"].__name__ == "Cheapest"
+assert all_policies()[-1] == "cheapest" and policy_class("cheapest").__name__ == "Cheapest"
 artifacts = Path(sys.argv[1])
 names = ("random", "best_single", "oracle_best", "lin_ucb", "cheapest")
 pool = fake_pool("toys", policies=list(names), replay={"rhos": [0, 500, 900], "trials": 2})

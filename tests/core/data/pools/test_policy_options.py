@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core import synthetic_problem
-from cabs_core.algorithms.policies import build_policy
+from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.base.catalog.policies import (
     asset_name,
     canonical_name,

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.hashing import prompt_hash
+from cabs_core.base.statistics.clusters import independent
 from cabs_core.evaluation.ope.data import LoggedData, read_table
-from cabs_core.evaluation.ope.estimators import direct, doubly_robust, effective_size, snips, weights
+from cabs_core.evaluation.ope.estimators import direct, doubly_robust, snips, weights
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.evaluation.ope.intervals import error_of
 from cabs_core.evaluation.ope.models import PENALTY, earlier_model, folds, outcome_model
@@ -73,7 +74,7 @@ def test_estimators_are_the_sums_they_are_named_after():
     assert doubly_robust(*played).mean() == pytest.approx(dr / 150, rel=1e-12)
     assert doubly_robust(*played, 2.0).mean() == pytest.approx(switch / 150, rel=1e-12)
     assert doubly_robust(*played, 0.0).mean() == pytest.approx(direct(target, q).mean())
-    assert effective_size(w) == pytest.approx(sum(w) ** 2 / sum(w**2))
+    assert independent(w) == pytest.approx(sum(w) ** 2 / sum(w**2))
 
 
 @settings(max_examples=30, deadline=None)
@@ -138,7 +139,7 @@ def test_a_log_is_judged_by_its_probabilities_not_by_what_happened_to_be_drawn()
     target = np.eye(7)[np.where(rows, 1, 0)]
     lucky = replace(data, actions=np.zeros(1000, dtype=int), propensities=half[:, 0])
     w = weights(target, lucky.actions, lucky.propensities)
-    assert effective_size(w) > 800  # of the weights that happened
+    assert independent(w) > 800  # of the weights that happened
     evaluation = evaluate(lucky, target, RHO)
     expected = 1000 / (target**2 / half).sum(axis=1).mean()
     assert evaluation.n_eff == pytest.approx(expected) and expected < 30 and not evaluation.rows

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.policies import SafePolicy
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import DataError, PolicyError
 from cabs_core.base.utility import may_keep, worth_a_switch

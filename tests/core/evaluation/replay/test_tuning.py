@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cabs_core.algorithms.policies import policy_class
+from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.policies import policies
 from cabs_core.base.catalog.policy_record import FIXED_PRESETS
