@@ -15,8 +15,7 @@ Sticky = Literal["session", "tools", "off"]
 
 def price(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
     """rho c, the deduction of a call's cost from its score; arrays of shapes that broadcast, rho >= 0."""
-    deduction: np.ndarray = rho * np.asarray(costs, dtype=np.float64)
-    return deduction
+    return rho * np.asarray(costs, dtype=np.float64)
 
 
 def utility(
@@ -84,8 +83,7 @@ def expected_utility(
     if share >= 1.0:
         return product
     linear = clipped_utility(f, predicted_costs, rho)
-    blend: np.ndarray = share * product + (1.0 - share) * linear
-    return blend
+    return share * product + (1.0 - share) * linear
 
 
 def may_keep(sticky: str, in_tools: bool) -> bool:

@@ -136,8 +136,7 @@ class FrozenNetwork:
     def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
         x = x - x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.square(x).mean(axis=1, keepdims=True) + _EPSILON)
-        values: np.ndarray = x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
-        return values
+        return x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def save(self, path: str | Path) -> None:
         """Write the arrays as safetensors, by torch's names."""

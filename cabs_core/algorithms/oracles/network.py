@@ -70,22 +70,13 @@ class OracleNetwork(nn.Module):
         features = self.features(h)
         surrogates = None
         if scores is not None:
-            surrogates = self.propagate(h, ybar, scores)
-        return NetworkHeads(ybar, surrogates, self.costs(x, h), features, self.readout(features))
-
-    def costs(self, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        """Cost head `[B, K]` for inputs and trunk states."""
-        costs: torch.Tensor = self.cost(h) + self.cost_skip(x)
-        return costs
-
-    def propagate(self, h: torch.Tensor, ybar: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Surrogate scores `[B, K anchors, K]` from trunk states, accuracy head, anchors' scores `[B, K]`."""
-        # the propagation loss must not bend the context-only prediction towards what needs an anchor
-        ybar = ybar.detach()
-        surprise = (scores - ybar).unsqueeze(-1)
-        u = nn.functional.gelu(self.to_u(h).unsqueeze(1) + self.anchor + surprise * self.anchor_surprise)
-        surrogates: torch.Tensor = ybar.unsqueeze(1) + surprise * self.direct + self.from_u(u)
-        return surrogates
+            # the propagation loss must not bend the context-only prediction towards what needs an anchor
+            known = ybar.detach()
+            surprise = (scores - known).unsqueeze(-1)
+            u = nn.functional.gelu(self.to_u(h).unsqueeze(1) + self.anchor + surprise * self.anchor_surprise)
+            surrogates = known.unsqueeze(1) + surprise * self.direct + self.from_u(u)
+        costs = self.cost(h) + self.cost_skip(x)
+        return NetworkHeads(ybar, surrogates, costs, features, self.readout(features))
 
     def freeze(self) -> FrozenNetwork:
         """The same network as arrays, for everything that comes after training."""

@@ -73,10 +73,8 @@ def train_oracles(
         raise DataError(
             f"oracles need at least 8 train and 2 validation queries, got {len(rows)} and {len(held_out)}"
         )
-    train, validation = (
-        _SplitRows.of(embeddings, outcomes, rows),
-        _SplitRows.of(embeddings, outcomes, held_out),
-    )
+    train = _SplitRows.of(embeddings, outcomes, rows)
+    validation = _SplitRows.of(embeddings, outcomes, held_out)
     predictors = {}
     for name in _PREDICTORS:
         predictors[name] = make_score_predictor(name)
@@ -245,9 +243,6 @@ def feature_errors(
     embeddings: np.ndarray,
     lengths: np.ndarray,
     scores: np.ndarray,
-    *,
-    penalty: float = 10.0,
-    repeats: int = 4,
 ) -> dict[str, float]:
     """Squared error of ridges that learn the arms' scores as a bandit would, from few rows of this split.
 
@@ -258,14 +253,14 @@ def feature_errors(
     n, k = scores.shape
     kinds = ["pca", *(["head"] if oracles.network is not None else [])]
     size = min(max(n // k, 30), n // 2)
-    draws = [np.random.default_rng([7, r, j]).permutation(n) for r in range(repeats) for j in range(k)]
+    draws = [np.random.default_rng([7, r, j]).permutation(n) for r in range(4) for j in range(k)]
     errors = {}
     for kind in kinds:
         z = oracles.contexts(embeddings, lengths, kind=kind)
         total = 0.0
         for i, order in enumerate(draws):
             seen, rest, y = order[:size], order[size:], scores[:, i % k]
-            gram = z[seen].T @ z[seen] + penalty * np.eye(z.shape[1])
+            gram = z[seen].T @ z[seen] + 10.0 * np.eye(z.shape[1])
             weights = np.linalg.solve(gram, z[seen].T @ y[seen])
             total += float(((np.clip(z[rest] @ weights, 0.0, 1.0) - y[rest]) ** 2).mean())
         errors[kind] = total / len(draws)

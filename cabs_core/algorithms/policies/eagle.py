@@ -62,8 +62,7 @@ def bradley_terry(results: np.ndarray) -> np.ndarray:
         strength = new
         if close:
             break
-    ratings: np.ndarray = 1000.0 + 400.0 * np.log10(strength)
-    return ratings
+    return 1000.0 + 400.0 * np.log10(strength)
 
 
 @kernel

@@ -138,11 +138,20 @@ class Stream:
         """rho1 times the latency of an arm on a query; 0 where latency has no weight."""
         return 0.0 if self.latencies is None else float(self.latency_weight * self.latencies[row, arm])
 
+    def outcome(self, row: int, arm: int, every_arm: bool = False) -> dict[str, Any]:
+        """What `SafePolicy.update` is told once an arm has answered query `row`, by its keywords."""
+        outcome = {
+            "score": float(self.scores[row, arm]),
+            "cost": float(self.costs[row, arm]),
+            "latency_penalty": self.latency_penalty(row, arm),
+            "deltas": self.deltas[row, arm],
+        }
+        return outcome | ({"all_scores": self.scores[row], "all_costs": self.costs[row]} if every_arm else {})
+
     def active(self, rounds: ArrayLike) -> np.ndarray:
         """bool [..., K] of arms that may be played in these rounds [...]."""
         t = np.asarray(rounds)[..., None]
-        mask: np.ndarray = (self.active_from <= t) & (t < self.active_until)
-        return mask
+        return (self.active_from <= t) & (t < self.active_until)
 
     def available(self, t: int) -> np.ndarray | None:
         """bool [K] of arms that may be played in round t, or None for all of them."""

@@ -29,8 +29,7 @@ def affinity(ybar: np.ndarray) -> np.ndarray:
 
 def expected_graph(R: np.ndarray) -> np.ndarray:
     """E[A] [K, K]: probability of every edge (Algorithm 1, line 6)."""
-    E: np.ndarray = 1.0 / (1.0 + np.exp(-(1.0 - R) / 2.0))
-    return E
+    return 1.0 / (1.0 + np.exp(-(1.0 - R) / 2.0))
 
 
 def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
@@ -66,8 +65,7 @@ class Ridge:
     @property
     def theta(self) -> np.ndarray:
         """Estimates [K, d]."""
-        solved: np.ndarray = np.linalg.solve(self.V, self.u[:, :, None])[:, :, 0]
-        return solved
+        return np.linalg.solve(self.V, self.u[:, :, None])[:, :, 0]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
         """x'theta_j [K]; reading: clipped to [0, 1], where rewards are, before a policy uses them."""

@@ -339,16 +339,8 @@ class SafePolicy:
             algorithm.trace(decision, lane, t)
             lane.pending[t] = decision
             for s in lane.due(t):
-                self._reward(stream, int(lane.order[s]), lane.pending.pop(s))
-
-    def _reward(self, stream: Stream, row: int, decision: Decision) -> None:
-        score, cost = stream.scores[row, decision.arm], stream.costs[row, decision.arm]
-        extra: dict[str, Any] = {}
-        if self.algorithm.full_feedback:
-            extra = {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
-        if stream.latency_weight:
-            extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
-        self.update(decision, float(score), float(cost), deltas=stream.deltas[row, decision.arm], **extra)
+                past, played = lane.pending.pop(s), int(lane.order[s])
+                self.update(past, **stream.outcome(played, past.arm, algorithm.full_feedback))
 
 
 def _index(places: np.ndarray, arm: int) -> int:

@@ -27,10 +27,7 @@ HEADER, ARRAYS = "policy.json", "state.npz"
 CONTENTS = Contents(
     "a saved policy",
     HEADER,
-    (
-        ARRAYS,
-        *(f"{part}/predictor.{kind}" for part in ("predictor", "cost_predictor") for kind in ("json", "npz")),
-    ),
+    (ARRAYS, "predictor/predictor.json", "predictor/predictor.npz"),
     ("name", "arms"),
 )
 #: arrays of the ledger, beside those of the class

@@ -30,7 +30,6 @@ from cabs_core.base.utility import expected_utility
 
 if TYPE_CHECKING:
     from cabs_core.algorithms.predictors.base import ScorePredictor
-    from cabs_core.algorithms.predictors.costs import CostPredictor
 
 
 class StaticPolicy(Policy):
@@ -83,8 +82,7 @@ class StaticPolicy(Policy):
             return trained
         if self.columns.max() >= trained.shape[-1]:
             raise PolicyError(f"{self.name}: its state is of other arms; load the last one that was sound")
-        today: np.ndarray = np.where(self.joined, 0.0, trained[..., self.columns])
-        return today
+        return np.where(self.joined, 0.0, trained[..., self.columns])
 
     def with_predictions(self, reads: Reads) -> Reads:
         """The same, and what compares an arm that joined."""
@@ -241,8 +239,8 @@ class Predicted(StaticPolicy):
     what each does and its sources.
 
     Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is
-    saved with the policy: attached by `attach`, fitted by `fit`, or else fitted at the first request without
-    predictions, on the train split that the policy was built with.
+    saved with the policy: fitted for serving, or at the first request without predictions, on the train split
+    that the policy was built with.
     """
 
     Settings = PredictedOptions
@@ -250,12 +248,11 @@ class Predicted(StaticPolicy):
     any_rho: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
-        """No predictor attached; unknown predictors and bad settings are refused now."""
+        """No predictor yet; unknown predictors and bad settings are refused now."""
         # a third of a second, and a replay reads predictions that are there
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415
 
         self.predictor: Any = None
-        self.cost_predictor: Any = None
         self.offline = offline if offline is not None and len(offline) >= 2 else None
         make_score_predictor(self.key, **self.predictor_settings)
 
@@ -302,24 +299,6 @@ class Predicted(StaticPolicy):
         predictor = make_score_predictor(self.key, **self.predictor_settings)
         return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
 
-    def fit(self, offline: Offline) -> None:
-        """Fit its predictors on the train split and attach them, for use online.
-
-        Raises:
-            PolicyError: the train split has no embeddings, no prompt lengths or fewer than two rows.
-        """
-        from cabs_core.algorithms.predictors.costs import CostPredictor  # noqa: PLC0415  (as in `start`)
-
-        if offline.embeddings is None or offline.prompt_lengths is None or len(offline) < 2:
-            raise PolicyError(
-                f"{self.name}: to fit it needs at least 2 train rows with embeddings and prompt lengths"
-            )
-        self.attach(self._fitted(offline), CostPredictor().fit(offline.prompt_lengths, offline.costs))
-
-    def attach(self, predictor: ScorePredictor, cost_predictor: CostPredictor | None) -> None:
-        """Use these fitted predictors (of score and cost) for requests that come without predictions."""
-        self.predictor, self.cost_predictor, self.on_embeddings = predictor, cost_predictor, True
-
     def _adopt(self, offline: Offline | None) -> None:
         """Use the predictor fitted on this train split, if any, unless the policy has one already."""
         if self.predictor is None and offline is not None:
@@ -332,7 +311,7 @@ class Predicted(StaticPolicy):
         return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
 
     def values(self, request: Request) -> np.ndarray:
-        """Expected utilities from the request's predictions, else from the attached predictor."""
+        """Expected utilities from the request's predictions, else from its own predictor."""
         k = len(self.arms)
         scores = None if self.predictor_settings else self.static_scores_of(request, self.key)
         costs = request.static_costs
@@ -340,7 +319,7 @@ class Predicted(StaticPolicy):
             self._adopt(self.offline)
             if self.predictor is None or getattr(request, self.point) is None:
                 raise PolicyError(
-                    f"{self.name} needs Request.static_scores[{self.key!r}], or an attached predictor and "
+                    f"{self.name} needs Request.static_scores[{self.key!r}], or a predictor (offline) and "
                     f"Request.{self.point} and Request.prompt_length"
                 )
             length = np.array(
@@ -349,8 +328,6 @@ class Predicted(StaticPolicy):
             point = self.need(request, self.point, self.predictor.width)
             scores = self.of_today(self.predictor.predict(point[None], length)[0])
             scores = checks.array(self.name, "the predictor's scores", scores, checks.Field((k,)))
-            if costs is None and self.cost_predictor is not None:
-                costs = self.of_today(self.cost_predictor.predict(length)[0])
         if costs is None:
             costs = self.need(request, "predicted_costs", k, 0.0)
         costs = checks.array(self.name, "expected costs", costs, checks.Field((k,), 0.0))
@@ -396,15 +373,10 @@ class Predicted(StaticPolicy):
     def save_parts(self, folder: Path) -> None:
         if self.predictor is not None:
             self.predictor.save(folder / "predictor")
-            if self.cost_predictor is not None:
-                self.cost_predictor.save(folder / "cost_predictor")
 
     def load_parts(self, folder: Path) -> None:
         if (folder / "predictor").is_dir():
             # as in `start`
             from cabs_core.algorithms.predictors import load_score_predictor  # noqa: PLC0415
-            from cabs_core.algorithms.predictors.costs import CostPredictor  # noqa: PLC0415
 
             self.predictor = load_score_predictor(folder / "predictor")
-            if (folder / "cost_predictor").is_dir():
-                self.cost_predictor = CostPredictor.load(folder / "cost_predictor")

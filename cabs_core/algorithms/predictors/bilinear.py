@@ -52,7 +52,7 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 class _Bilinear(ScorePredictor):
     """Training and files of the two bilinear predictors. `weights_` is {name: array}."""
 
-    _OPTIONS: ClassVar = ("dim", "learning_rate", "weight_decay", "epochs")
+    _OPTIONS: ClassVar[tuple[str, ...]] = ("dim", "learning_rate", "weight_decay", "epochs")
     weights_: dict[str, np.ndarray]
     width_: int
     scale_: float
@@ -193,7 +193,7 @@ class FactorisationPredictor(_Bilinear):
     """
 
     name: ClassVar[str] = "mf"
-    _OPTIONS: ClassVar = (*_Bilinear._OPTIONS, "loss", "noise")
+    _OPTIONS = (*_Bilinear._OPTIONS, "loss", "noise")
 
     def __init__(
         self,

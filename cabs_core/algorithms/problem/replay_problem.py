@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -272,14 +273,10 @@ class ReplayProblem:
         if np.any(diagonal != 0.0):
             raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
 
-    @property
+    @cached_property
     def fits(self) -> dict[Any, Any]:
         """What policies have fitted on the train split so far, for any rho; kept by this object alone."""
-        fits = self.__dict__.get("_fits")
-        if fits is None:
-            fits = {}
-            object.__setattr__(self, "_fits", fits)
-        return fits
+        return {}
 
     def rows(self, index: Any) -> ReplayProblem:
         """The same problem with only these query rows (an index or mask over n)."""
@@ -325,24 +322,19 @@ class ReplayProblem:
         arrays |= {f"static_scores.{k}": v for k, v in sorted(self.static_scores.items())}
         return arrays
 
+    @cached_property
     def _hashes(self) -> dict[str, str]:
-        cached = self.__dict__.get("_hash_cache")
-        if cached is None:
-            cached = {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
-            object.__setattr__(self, "_hash_cache", cached)
-        return cached
+        return {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
 
     def content_hash(self) -> str:
         """SHA-256 (hex, 16 characters) of the arms and of every array; not of names or metadata."""
-        text = json.dumps([self.arms, self._hashes()], sort_keys=True)
+        text = json.dumps([self.arms, self._hashes], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def outcomes_hash(self) -> str:
         """The same of what was asked and answered: equal for problems that differ in what reads the texts."""
         hashes = {
-            name: digest
-            for name, digest in self._hashes().items()
-            if name in _ARRAYS and _ARRAYS[name].outcome
+            name: digest for name, digest in self._hashes.items() if name in _ARRAYS and _ARRAYS[name].outcome
         }
         return hashlib.sha256(json.dumps([self.arms, hashes], sort_keys=True).encode()).hexdigest()[:16]
 
@@ -350,7 +342,7 @@ class ReplayProblem:
         """Write one .npy per array and meta.json (with a hash of each) into `folder`, replaced as a whole."""
         about = {"arms": self.arms, "name": self.name, "pool": self.pool, "metadata": self.metadata}
         about["content_hash"] = self.content_hash()
-        return problem_files.write(folder, _ARRAYS, self.arrays(), about | {"arrays": self._hashes()})
+        return problem_files.write(folder, _ARRAYS, self.arrays(), about | {"arrays": self._hashes})
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
@@ -373,7 +365,7 @@ class ReplayProblem:
             arms=meta["arms"], name=meta["name"], pool=meta["pool"], metadata=meta["metadata"], **values
         )
         if verify:
-            object.__setattr__(problem, "_hash_cache", dict(meta["arrays"]))
+            problem.__dict__["_hashes"] = dict(meta["arrays"])
             if problem.content_hash() != meta["content_hash"]:
                 raise ProvenanceError(
                     f"{folder}/meta.json was altered after it was saved; build the problem again"

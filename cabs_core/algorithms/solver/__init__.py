@@ -21,12 +21,9 @@ From compiled code (`api.make_workspace`, `workspace.solve_kernel`):
     def my_replay(..., workspace, p):                # p: float64 [K]
         gap, iterations, certified = solve_kernel(f, G, gamma, tol, workspace, p)
 
-`solve_kernel` takes C-contiguous float64 arrays f [K], G [K, K], p [K]. The workspace carries the address of
-the kernel for its K, so the caller compiles once for all K, can be cached on disk, and holds no reference to
-compiled functions. A workspace serves one thread at a time and is valid in the process that made it only (it
-holds a code address): make it where it is used, never save, pickle or share it. Nothing allocates, takes the
-GIL or raises: a solve that cannot be certified, or bad input, gives the best distribution found (always
-valid: p >= 0, sum 1) with `certified` False; count those rounds and report them.
+The workspace carries the address of the kernel for its K (`workspace`), so the caller compiles once for all K
+and can be cached on disk. It serves one thread at a time, in the process that made it. Nothing allocates,
+takes the GIL or raises; count rounds that were not certified and report them.
 
 Up to 48 arms a kernel compiled for that K runs (vectors of eight arms). Above that, the program is solved on
 a few arms with p = 0 for the others, and certified for all. A slower, more careful kernel on LAPACK takes

@@ -53,26 +53,6 @@ def allocate(arms: int, size: int) -> np.ndarray:
     return workspace
 
 
-def _call(
-    context: BaseContext,
-    builder: ir.IRBuilder,
-    address_slot: ir.Value,
-    workspace: ir.Value,
-    f: ir.Value,
-    g: ir.Value,
-    gamma: ir.Value,
-    tol: ir.Value,
-    p: ir.Value,
-) -> ir.Value:
-    real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
-    slot = builder.gep(workspace, [address_slot])
-    address = builder.load(builder.bitcast(slot, ir.IntType(64).as_pointer()))
-    signature = ir.FunctionType(ir.VoidType(), [pointer, pointer, real, real, pointer, pointer])
-    function = builder.inttoptr(address, signature.as_pointer())
-    builder.call(function, [f, g, gamma, tol, workspace, p])
-    return context.get_dummy_value()
-
-
 @intrinsic
 def call_pointers(
     typingctx: Context,
@@ -84,41 +64,32 @@ def call_pointers(
     workspace: Type,
     p_out: Type,
 ) -> Lowering:
-    """Call the C function whose address is in slot `slot` of the workspace, with raw pointers."""
+    """Call the C function whose address is in slot `slot` of the workspace."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         slot, f, g, gamma, tol, workspace, p = args
-        return _call(context, builder, slot, workspace, f, g, gamma, tol, p)
+        real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
+        at = builder.gep(workspace, [slot])
+        address = builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()))
+        kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, real, real, pointer, pointer])
+        function = builder.inttoptr(address, kind.as_pointer())
+        builder.call(function, [f, g, gamma, tol, workspace, p])
+        return context.get_dummy_value()
 
     real = types.float64
     return types.void(types.int64, _DOUBLES, _DOUBLES, real, real, _DOUBLES, _DOUBLES), codegen
 
 
 @intrinsic
-def _call_arrays(
-    typingctx: Context,
-    slot: Type,
-    losses: Type,
-    graph: Type,
-    gamma: Type,
-    tol: Type,
-    workspace: Type,
-    p_out: Type,
-) -> Lowering:
-    """The same with arrays, which must be C-contiguous float64 (checked when the caller is compiled)."""
-    named = ((losses, "losses"), (graph, "graph"), (workspace, "workspace"), (p_out, "p_out"))
-    for array, name in named:
-        if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
-            raise TypingError(f"{name} must be a C-contiguous float64 array, not {array}")
+def _data(typingctx: Context, array: Type) -> Lowering:
+    """Where an array begins, which must be C-contiguous float64 (checked when the caller is compiled)."""
+    if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
+        raise TypingError(f"solve_kernel takes C-contiguous float64 arrays, not {array}")
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
-        def data(i: int) -> ir.Value:
-            return context.make_array(signature.args[i])(context, builder, args[i]).data
+        return context.make_array(array)(context, builder, args[0]).data
 
-        return _call(context, builder, args[0], data(5), data(1), data(2), args[3], args[4], data(6))
-
-    real = types.float64
-    return types.void(types.int64, losses, graph, real, real, workspace, p_out), codegen
+    return _DOUBLES(array), codegen
 
 
 @kernel
@@ -142,9 +113,10 @@ def solve_kernel(
         return np.inf, 0, False
     workspace[GAP] = np.inf
     workspace[ITERATIONS] = 0.0
-    _call_arrays(PRIMARY, losses, graph, gamma, tol, workspace, p_out)
+    f, g, ws, p = _data(losses), _data(graph), _data(workspace), _data(p_out)
+    call_pointers(PRIMARY, f, g, gamma, tol, ws, p)
     if not workspace[GAP] <= tol and workspace[FALLBACK] != 0.0:
-        _call_arrays(FALLBACK, losses, graph, gamma, tol, workspace, p_out)
+        call_pointers(FALLBACK, f, g, gamma, tol, ws, p)
     gap = workspace[GAP]
     if not gap >= 0.0:
         gap = np.inf

@@ -1,17 +1,26 @@
 """The policies of this package, in the order of reports. A new one is a module and a record here."""
 
+from typing import Any
+
 from cabs_core.base.catalog.field_routers import PARETO_BANDIT, STATIC_ROUTERS, static_router
-from cabs_core.base.catalog.policy_record import PolicyRecord, Start
+from cabs_core.base.catalog.policy_record import PolicyRecord
 
 _STATIC = "cabs_core.algorithms.policies.static"
 _BANDITS = "cabs_core.algorithms.policies.linear.bandits:LinearBandit"
 _PENALTY = (3.0, 10.0, 30.0)
 _TARGET = ("utility", "score")
 _RATES = (3e-4, 1e-3, 3e-3)
-_COLD_OR_WARM = ("default", "warm")
-_WARM: dict[str, Start] = {"warm": "labels"}
 _CABS_C = ("practical", "literal", "tuned", "published")
 _CABS_D = (*_CABS_C, "lin_ucb_expert")
+
+
+def _linear_bandit(
+    name: str, title: str, description: str, path: str = _BANDITS, **more: Any
+) -> PolicyRecord:
+    """Record of a linear bandit, which starts cold or from the train split."""
+    warm: dict[str, Any] = {"presets": ("default", "warm"), "preset_starts": {"warm": "labels"}}
+    return PolicyRecord(name, "bandit", path, title, description, **warm, **more)
+
 
 BUILT_IN = (
     PolicyRecord(
@@ -72,66 +81,47 @@ BUILT_IN = (
         style=(3, "", 3),
     ),
     *STATIC_ROUTERS,
-    PolicyRecord(
+    _linear_bandit(
         "epsilon_greedy",
-        family="bandit",
-        path=_BANDITS,
-        title="ε-greedy",
-        description="epsilon-greedy with disjoint ridge regressions.",
-        presets=_COLD_OR_WARM,
-        preset_starts=_WARM,
+        "ε-greedy",
+        "epsilon-greedy with disjoint ridge regressions.",
         tuning={"eps0": (0.05, 0.1, 0.2, 0.5, 1.0), "penalty": _PENALTY, "target": _TARGET},
         references=("Langford and Zhang 2007: the epoch-greedy algorithm",),
         style=(7, "", 0),
         headline=True,
     ),
-    PolicyRecord(
+    _linear_bandit(
         "square_cb",
-        family="bandit",
-        path=_BANDITS,
-        title="SquareCB",
-        description="SquareCB: inverse gap weighting over a regression oracle.",
-        presets=_COLD_OR_WARM,
-        preset_starts=_WARM,
+        "SquareCB",
+        "SquareCB: inverse gap weighting over a regression oracle.",
         tuning={"gamma": (16.0, 32.0, 64.0, 128.0, 256.0), "penalty": _PENALTY, "target": _TARGET},
         references=("Foster and Rakhlin 2020: Beyond UCB",),
         style=(6, "6 3", 1),
     ),
-    PolicyRecord(
+    _linear_bandit(
         "lin_ucb",
-        family="bandit",
-        path=_BANDITS,
-        title="LinUCB",
-        description="disjoint LinUCB; the reference of relative regret.",
-        presets=_COLD_OR_WARM,
-        preset_starts=_WARM,
+        "LinUCB",
+        "disjoint LinUCB; the reference of relative regret.",
         tuning={"alpha": (0.05, 0.1, 0.2, 0.4, 0.8), "penalty": _PENALTY, "target": _TARGET},
         references=("Li et al. 2010: a contextual-bandit approach to news article recommendation",),
         style=(8, "", 6),
         headline=True,
     ),
-    PolicyRecord(
+    _linear_bandit(
         "lin_ts",
-        family="bandit",
-        path=_BANDITS,
-        title="LinTS",
-        description="linear Thompson sampling.",
-        presets=_COLD_OR_WARM,
-        preset_starts=_WARM,
+        "LinTS",
+        "linear Thompson sampling.",
         tuning={"v": (0.03, 0.05, 0.1, 0.2, 0.4), "penalty": _PENALTY, "target": _TARGET},
         references=("Agrawal and Goyal 2013: Thompson sampling with linear payoffs",),
         style=(2, "", 7),
         headline=True,
     ),
-    PolicyRecord(
+    _linear_bandit(
         "lin_ucb_full",
-        family="bandit",
+        "LinUCB, full feedback",
+        "LinUCB's learner with the rewards of all arms observed.",
         path="cabs_core.algorithms.policies.linear.full_feedback:FullFeedback",
-        title="LinUCB, full feedback",
-        description="LinUCB's learner with the rewards of all arms observed.",
         feedback="full",
-        presets=_COLD_OR_WARM,
-        preset_starts=_WARM,
         tuning={"penalty": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "target": _TARGET},
         style=(9, "2 3", 1),
         headline=True,

@@ -45,8 +45,7 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
     size = int(first_session + session.max() + 1)
     graph = coo_matrix((np.ones(len(linked)), (linked[:, 0], first_session + linked[:, 1])), (size, size))
     part = connected_components(graph, directed=False)[1]
-    cluster: np.ndarray = np.unique(part[node], return_inverse=True)[1].astype(np.int64)
-    return cluster
+    return np.unique(part[node], return_inverse=True)[1].astype(np.int64)
 
 
 def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:

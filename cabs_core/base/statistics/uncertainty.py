@@ -4,25 +4,13 @@
     low, high = error.interval(mean, compared=5)                            # 95 %, for the best of five
     low, high = share_interval(hits / n, n)                                 # Clopper and Pearson
 
-**Units are clusters** (`statistics.clusters`): prompts with their near-copies, or conversations.
-Errors are linearised sums over clusters, degrees of freedom follow their number.
-
-**Trials and queries are crossed.** Every trial plays the queries in another order. The variance
-of a mean is the sum of the one over trials and the one over clusters of queries (two-way clustering:
-Cameron, Gelbach and Miller 2011, J. Business & Economic Statistics 29(2)) without its third,
-subtracted term, hence positive and never too small (Davezies, D'Haultfoeuille and Guyonvarch 2021,
-Annals of Statistics 49(2)); Student's t with Welch and Satterthwaite's degrees of freedom.
-
-**What was rarely or never seen is possible.** A bound allows for skewness towards its own side:
-where a few rows carry the loss they count as a Poisson number of lumps, not as a normal sum (Cornish
-and Fisher 1938, of a gamma quantile; Hall 1992, J. Royal Statistical Society B 54(1)). And it is at least
-as wide as one unit of the possible range in as large a share of the traffic as n clusters may have missed:
-1 - .05^(1/n), about 3 / n (Clopper and Pearson 1934). Where nothing was seen that side takes all 5 %.
-
-**The best of k** pays for being chosen: 5 % is divided by k (Bonferroni).
-
-**Costs have no largest value**: `statistics.costs`. All errors are given the split:
-the same train rows, oracles and tuning.
+What errors and intervals count is in docs/results.md, "Metrics"; all of them are given the split. Units are
+clusters (`statistics.clusters`). Two-way clustering without its third, subtracted term is positive and never
+too small (Cameron, Gelbach and Miller 2011, J. Business & Economic Statistics 29(2); Davezies,
+D'Haultfoeuille and Guyonvarch 2021, Annals of Statistics 49(2)). Rare losses count as a Poisson number of
+lumps, not as a normal sum (Cornish and Fisher 1938, of a gamma quantile; Hall 1992, J. Royal Statistical
+Society B 54(1)). The share that n clusters may have missed is 1 - .05^(1/n) (Clopper and Pearson 1934); where
+nothing was seen that side takes all 5 %. The best of k pays for it: 5 % is divided by k (Bonferroni).
 """
 
 from __future__ import annotations
@@ -197,8 +185,7 @@ def standard_error(values: ArrayLike, axis: int = -1) -> np.ndarray:
     values = np.asarray(values, dtype=np.float64)
     n = values.shape[axis]
     if n < 2:
-        unknown: np.ndarray = np.full(np.delete(values.shape, axis), np.nan)[()]
-        return unknown
+        return np.full(np.delete(values.shape, axis), np.nan)[()]
     error: np.ndarray = values.std(axis=axis, ddof=1) / np.sqrt(n)
     return error
 

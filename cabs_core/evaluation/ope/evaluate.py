@@ -295,8 +295,7 @@ def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> 
 def _support(data: LoggedData) -> np.ndarray:
     """[n, K] arms of positive logging probability; without those, that any row of the log played."""
     if data.pmf is not None:
-        positive: np.ndarray = data.pmf > 0.0
-        return positive
+        return data.pmf > 0.0
     return np.tile(np.isin(np.arange(len(data.arms)), data.actions), (len(data), 1))
 
 

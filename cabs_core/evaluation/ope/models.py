@@ -58,8 +58,7 @@ def earlier_model(features: np.ndarray, actions: np.ndarray, outcomes: np.ndarra
 def _scaled(features: np.ndarray) -> np.ndarray:
     """Features of mean squared norm 16."""
     scale = np.sqrt(max(float((features**2).sum(axis=1).mean()), 1e-12)) if features.shape[1] else 1.0
-    scaled: np.ndarray = features / scale * 4.0
-    return scaled
+    return features / scale * 4.0
 
 
 def _ridges(

@@ -55,9 +55,7 @@ def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0)
     """Arrays that all lanes of a replay at this rho share."""
     rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
     share = problem.metadata.get("binary_share")
-    if share is not None:
-        share = checks.number("replay problem", "metadata['binary_share']", share, 0.0, 1.0)
-    else:
+    if share is None:
         share = binary_share(problem.offline_scores) if len(problem.offline_scores) else 1.0
     return Stream(
         arms=problem.arms,

@@ -120,14 +120,9 @@ def _serve(router: SafePolicy, stream: Stream, row: int) -> tuple[int, int, int,
     cpu_start, start = cpu(), wall()
     decision = router.decide(request)
     stop, cpu_stop = wall(), cpu()
-    extra: dict[str, Any] = {"deltas": stream.deltas[row, decision.arm]}
-    if router.algorithm.full_feedback:
-        extra |= {"all_scores": stream.scores[row], "all_costs": stream.costs[row]}
-    if stream.latency_weight:
-        extra["latency_penalty"] = stream.latency_penalty(row, decision.arm)
-    score, cost = float(stream.scores[row, decision.arm]), float(stream.costs[row, decision.arm])
+    outcome = stream.outcome(row, decision.arm, router.algorithm.full_feedback)
     cpu_again, again = cpu(), wall()
-    router.update(decision, score, cost, **extra)
+    router.update(decision, **outcome)
     end, cpu_end = wall(), cpu()
     return stop - start, cpu_stop - cpu_start, end - again, cpu_end - cpu_again
 

@@ -157,13 +157,8 @@ def _online(name: str, options: dict[str, Any]) -> None:
     expect(abs(pmf[decision.arm] - decision.probability) < 1e-9, name, "probability is not the arm's in pmf")
     again = Decision.from_dict(decision.to_dict())
     expect(again.arm == decision.arm, name, "a decision does not survive to_dict and from_dict")
-    policy.update(again, 1.0, 1e-4, **_extra(policy, stream))
-
-
-def _extra(policy: SafePolicy, stream: Any) -> dict[str, Any]:
-    if not policy.algorithm.full_feedback:
-        return {}
-    return {"all_scores": stream.scores[0], "all_costs": stream.costs[0]}
+    outcome = stream.outcome(0, again.arm, policy.algorithm.full_feedback)
+    policy.update(again, **outcome | {"deltas": None})  # the decision has kept them
 
 
 def _options(name: str, options: dict[str, Any]) -> None:

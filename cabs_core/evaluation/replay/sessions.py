@@ -156,8 +156,7 @@ def kept_costs(
             cache = before + tokens.read[row]
             before = cache + tokens.written[row]
         plays[order] += 1
-    usd: np.ndarray = problem.costs + total / np.maximum(plays, 1)[:, None]
-    return usd
+    return problem.costs + total / np.maximum(plays, 1)[:, None]
 
 
 class Talk:

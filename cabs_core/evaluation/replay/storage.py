@@ -16,7 +16,6 @@ each query and the policy that plays it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.algorithms.problem.problem_files import array_hash
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.atomic import Contents, atomic_directory
 from cabs_core.base.catalog.policies import name_and_options, split_name, with_options
@@ -230,7 +230,7 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "independent": problem.independent,  # of the queries
         "arms": problem.arms,
         "problem_hash": problem.content_hash(),
-        "order_hash": _digest(result.order),
+        "order_hash": array_hash(result.order)[:16],
         "seed": result.seed,
         "latency_weight": result.latency_weight,
         "options": json.dumps(result.options, sort_keys=True, default=str),
@@ -255,10 +255,3 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "comparison_group": f"{problem.outcomes_hash()}-{pool.content_hash('replay')}",
         "pool_settings": json.dumps(pool.model_dump(mode="json"), sort_keys=True),
     }
-
-
-def _digest(array: np.ndarray) -> str:
-    array = np.ascontiguousarray(array)
-    digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(array.data)
-    return digest.hexdigest()[:16]

@@ -12,15 +12,13 @@ probability that the arm has the largest sampled score, by quadrature (`thompson
 Defaults were tuned on validation data: eps0 .1, alpha .4, v .1, gamma 64 sqrt(t).
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from cabs_core.algorithms.policies.linear.expert_policy import Expert, ModelOptions, expert
 from cabs_core.algorithms.policies.linear.kernel_arrays import Mixture
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy
-
-WARM = 0.3
 
 
 class BanditOptions(ModelOptions):
@@ -98,8 +96,6 @@ def bandit_expert(kind: str, o: Any) -> Expert:
 
 class LinearBandit(LinearPolicy):
     """epsilon_greedy, square_cb, lin_ucb and lin_ts, by name."""
-
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {"warm": WARM}}
 
     @classmethod
     def settings_for(cls, base: str) -> type[BanditOptions]:

@@ -4,12 +4,10 @@ All arms see the same rows, so they share one matrix. There is nothing to explor
 as in the paper. It cannot be deployed as a router: it shows what is lost by bandit feedback.
 """
 
-from typing import Any, ClassVar
-
 from pydantic import Field
 
 from cabs_core.algorithms.policies.linear import experts, kernel_arrays
-from cabs_core.algorithms.policies.linear.bandits import WARM, BanditOptions
+from cabs_core.algorithms.policies.linear.bandits import BanditOptions
 from cabs_core.algorithms.policies.linear.expert_policy import Expert, expert
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy
 from cabs_core.algorithms.policies.rounds import round_loop
@@ -46,7 +44,6 @@ class FullFeedback(LinearPolicy):
     """Ridge per arm on all arms' rewards, greedy."""
 
     Settings = FullFeedbackOptions
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {"warm": WARM}}
     full_feedback: bool = True
     learn_kernel = staticmethod(learn_all)
     loop = staticmethod(round_loop(experts.decide, learn_all))

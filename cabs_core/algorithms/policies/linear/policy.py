@@ -32,7 +32,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
     learn_kernel = staticmethod(learning.learn)
     loop = staticmethod(round_loop(experts.decide, learning.learn))
 
-    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {}}
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {"warm": 0.3}}
 
     def prepare(self) -> None:
         """Experts and rules from the options.

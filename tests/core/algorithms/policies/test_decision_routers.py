@@ -174,7 +174,6 @@ def test_uniroute_is_the_mean_score_of_the_prompts_cluster(problem):
 def test_a_later_arm_needs_few_outcomes_and_no_training(problem, tmp_path):
     policy, stream = built("uniroute", problem, settings={"clusters": 6})
     before, few = policy.algorithm.table(stream).copy(), slice(0, 30)
-    policy.algorithm.fit(stream.offline)
     best = problem.offline_scores.max(axis=1)  # an arm that is right wherever one is
     policy.add_arm("later", problem.offline_embeddings[few], best[few])
     costs = np.column_stack([stream.static_costs, np.zeros(problem.n)])

@@ -148,22 +148,18 @@ def test_more_than_two_experts(problem):
 
 
 def test_static_policies_online(problem, tmp_path):
-    from cabs_core.algorithms.predictors import make_score_predictor
-    from cabs_core.algorithms.predictors.costs import CostPredictor
-
     offline = Offline(problem.offline_contexts, problem.offline_scores, problem.offline_costs, RHO)
     single = build_policy("best_single", arms=problem.arms, rho=RHO, offline=offline)
     assert single.decide(Request()).arm == np.argmax(offline.utilities.mean(axis=0))
     with pytest.raises(PolicyError, match="replay only"):
         build_policy("oracle_best", arms=problem.arms, rho=RHO).decide(Request())
     ridge = build_policy("ridge", arms=problem.arms, rho=RHO)
-    with pytest.raises(PolicyError, match="attached predictor"):
+    with pytest.raises(PolicyError, match="predictor"):
         ridge.decide(Request())
-    lengths = problem.offline_prompt_lengths
-    ridge.algorithm.attach(
-        make_score_predictor("ridge").fit(problem.offline_contexts, lengths, problem.offline_scores),
-        CostPredictor().fit(lengths, problem.offline_costs),
-    )
-    asked = Request(embedding=problem.contexts[3], prompt_length=problem.prompt_lengths[3])
+    offline = make_stream(problem, RHO).offline
+    ridge = build_policy("ridge", arms=problem.arms, rho=RHO, offline=offline)
+    row = {"embedding": problem.embeddings[3], "predicted_costs": problem.predicted_costs[3]}
+    asked = Request(**row, prompt_length=problem.prompt_lengths[3])
+    arm = ridge.decide(asked).arm
     ridge.save(tmp_path / "r")
-    assert load_policy(tmp_path / "r").decide(asked).arm == ridge.decide(asked).arm
+    assert load_policy(tmp_path / "r").decide(asked).arm == arm
