@@ -10,8 +10,6 @@ import pytest
 from tests_support import built
 
 from cabs_core.algorithms.policies.hier_model import STEPS, information, learn_change, prior_chance
-from cabs_core.algorithms.policies.registry import build_policy
-from cabs_core.algorithms.policies.requests import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.evaluation.replay import replay
 
