@@ -77,11 +77,6 @@ class NetworkBatch:
             flat[:, c:].view(n, 1, k),
         )
 
-    @property
-    def networks(self) -> int:
-        """Number of networks n."""
-        return self.flat.shape[0]
-
     @staticmethod
     def initial(dim: int, hidden: int, arms: int, normals: np.ndarray, output: float) -> np.ndarray:
         """Parameters [P] of one new network from normals [d h + h K]: He weights in the hidden layer, a tenth

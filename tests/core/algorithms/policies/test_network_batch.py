@@ -21,7 +21,7 @@ def batch(n=3, d=4, h=5, k=2, seed=0, output=0.3):
 def modules(nets):
     """The same networks as torch modules."""
     out = []
-    for i in range(nets.networks):
+    for i in range(len(nets.flat)):
         w1, b1, w2, b2 = (v[i].clone() for v in nets.split(nets.flat))
         first, last = torch.nn.Linear(nets.dim, nets.hidden).double(), None
         last = torch.nn.Linear(nets.hidden, nets.arms).double()
