@@ -29,7 +29,7 @@ from benchmarks.script import Script, write_figures
 from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.statistics import two_way_error
+from cabs_core.base.statistics.uncertainty import two_way_error
 from cabs_core.base.units import percentage
 from cabs_core.data.collect.answers import collect_answers, looks
 from cabs_core.data.collect.instrument import warnings

@@ -26,7 +26,7 @@ from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.paths import cabs_home
-from cabs_core.base.statistics import standard_error
+from cabs_core.base.statistics.uncertainty import standard_error
 from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.data.pools.find import find_pool

@@ -29,7 +29,7 @@ from benchmarks.script import Script, head, row, write_figures
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.base.paths import data_dir
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.events.log import EventLog

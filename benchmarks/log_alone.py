@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.logs import CutTable
 from benchmarks.script import Script, write_figures
 from cabs_core.base.paths import cabs_home
-from cabs_core.base.statistics import standard_error
+from cabs_core.base.statistics.uncertainty import standard_error
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.encoders.embed import embed_prompts

@@ -26,7 +26,7 @@ from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.paths import cabs_home
-from cabs_core.base.statistics import standard_error
+from cabs_core.base.statistics.uncertainty import standard_error
 from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility

@@ -26,7 +26,8 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.verdict_worlds import Rng, WorldTable, gap_of
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.statistics import cost_error, mean_error
+from cabs_core.base.statistics.costs import cost_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.units import percentage
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.evaluation.ope.data import LoggedData

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.statistics import bootstrap_ratio
+from cabs_core.base.statistics.bootstrap import bootstrap_ratio
 from cabs_core.base.units import percentage
 from cabs_core.evaluation.metrics.frontier import aiq, cost_saved
 

@@ -28,7 +28,7 @@ from scipy import special
 from benchmarks.script import head, row
 from benchmarks.study_plan import CANDIDATES, HIER_SETS, REFERENCE, SIMPLE, Plan
 from benchmarks.study_tables import collect, paired_errors, regime_weights
-from cabs_core.base.statistics import standard_error
+from cabs_core.base.statistics.uncertainty import standard_error
 
 #: an upper bound and random play have no rank
 UNRANKED = ("oracle_best", "random")

@@ -14,7 +14,7 @@ from benchmarks.study_plan import MARGINS, SAME_QUERIES, Plan, cell_path
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.regimes import REGIMES, regime_of
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 
 #: test over train queries of a split, by which redraws of a table are not independent (Nadeau and Bengio
 #: 2003)

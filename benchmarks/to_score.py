@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.joining import FLOOR, Table, add_options, paths_of, read
 from benchmarks.script import Script, head, row, write_figures
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.intervals import effective_size
 from cabs_core.router.build import build_bundle

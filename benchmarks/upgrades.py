@@ -41,7 +41,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import ACTION, query_order, uniform
-from cabs_core.base.statistics import standard_error
+from cabs_core.base.statistics.uncertainty import standard_error
 from cabs_core.base.streams import stream_keys
 from cabs_core.evaluation.replay.engine import make_stream
 

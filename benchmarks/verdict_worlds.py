@@ -28,8 +28,7 @@ from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.atomic import write_text
-from cabs_core.base.statistics import mean_error, seen_share
-from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.statistics.uncertainty import LEVEL, mean_error, seen_share
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.ope.data import LoggedData

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from cabs_core.base import statistics
 from cabs_core.base.catalog.regimes import regime_of
+from cabs_core.base.statistics import uncertainty
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.evaluation.metrics import frontier
 
@@ -35,7 +35,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
         ("hull", rows, _of_row(_hull), [doubles, doubles], point),
         ("cost_at_score", rows, _of_row(frontier.cost_at_score), [doubles, doubles, number], number),
         ("two_sided_p_value", rows, _two_sided_p_value, [number, error], number),
-        ("holm", rows, _of_row(lambda p_values: statistics.holm(p_values).tolist()), [doubles], doubles),
+        ("holm", rows, _of_row(lambda p_values: uncertainty.holm(p_values).tolist()), [doubles], doubles),
         ("with_trials", rows, _with_trials, [error, number, "BIGINT"], error),
         ("two_way_error", rows, _two_way_error, [number, number, "BIGINT", "BIGINT"], error),
         ("regime_of", rows, _regime_of, [number, doubles], "VARCHAR"),
@@ -79,13 +79,13 @@ def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
     """Errors of sum(tops) / sum(bottoms) over clusters of queries, of every row."""
     rows = zip(*map(_lists, (tops, bottoms, clusters)))
     errors = [
-        None if any(values is None for values in row) else _struct(statistics.ratio_error(*row))
+        None if any(values is None for values in row) else _struct(uncertainty.ratio_error(*row))
         for row in rows
     ]
     return pa.array(errors, pa.struct([(name, pa.float64()) for name in (*_ERROR, "below", "above")]))
 
 
-def _struct(error: statistics.Error) -> dict[str, float] | None:
+def _struct(error: uncertainty.Error) -> dict[str, float] | None:
     """An error as SQL has it, with the reach of the 95 % interval below and above; None: not known."""
     if np.isnan(error.se):
         return None
@@ -93,9 +93,9 @@ def _struct(error: statistics.Error) -> dict[str, float] | None:
     return {**{name: getattr(error, name) for name in _ERROR}, "below": -low, "above": high}
 
 
-def _error(struct: dict[str, float] | None) -> statistics.Error:
+def _error(struct: dict[str, float] | None) -> uncertainty.Error:
     fields: dict[str, Any] = {name: struct[name] for name in _ERROR} if struct else {}
-    return statistics.Error(**fields) if fields else statistics.UNKNOWN
+    return uncertainty.Error(**fields) if fields else uncertainty.UNKNOWN
 
 
 @one_blas_thread()
@@ -159,7 +159,9 @@ def _two_way_error(
     se_trials: float | None, se_queries: float | None, trials: int | None, queries: int | None
 ) -> dict[str, float] | None:
     """A null among the standard errors is one that is not known."""
-    return _struct(statistics.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0))
+    return _struct(
+        uncertainty.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0)
+    )
 
 
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:

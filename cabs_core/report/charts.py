@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
-from cabs_core.base.statistics import half_width
+from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.base.units import money, percentage
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from cabs_core.algorithms.problem.gaps import real_values
-from cabs_core.base.statistics import real_weights
 from cabs_core.base.statistics.people import Sampled, corrected_sum
+from cabs_core.base.statistics.uncertainty import real_weights
 from cabs_core.base.units import money
 from cabs_core.base.utility import clipped_utility
 from cabs_core.report.evidence import Evidence

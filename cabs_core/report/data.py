@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.base.catalog.regimes import REGIMES
 from cabs_core.base.errors import ResultError
-from cabs_core.base.statistics import two_way_error
+from cabs_core.base.statistics.uncertainty import two_way_error
 from cabs_core.report.scale import Scale
 
 _SHOWN = 5

@@ -23,7 +23,7 @@ from cabs_core.algorithms.problem.gaps import Cells, End, real_values, unknown_a
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import DataError, ProvenanceError, ResultError
-from cabs_core.base.statistics import mean_error, seen_share
+from cabs_core.base.statistics.uncertainty import mean_error, seen_share
 from cabs_core.data.pool_files.sections import Replay
 from cabs_core.evaluation.metrics.frontier import pareto_mask
 

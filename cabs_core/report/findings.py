@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.base.catalog.roles import NO_ROUTERS
-from cabs_core.base.statistics import half_width
+from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
 from cabs_core.report.tables import error_text, signed_text

@@ -11,15 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from cabs_core.base.statistics import (
-    Error,
-    cost_error,
-    cost_ratio_interval,
-    independent,
-    mean_error,
-    tail_factor,
-)
-from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.statistics.clusters import independent
+from cabs_core.base.statistics.costs import cost_error, cost_ratio_interval, tail_factor
+from cabs_core.base.statistics.uncertainty import LEVEL, Error, mean_error
 from cabs_core.report.evidence import Evidence, Played
 
 #: A difference of utility, or of quality, below this does not matter: one right answer in a hundred.

@@ -8,7 +8,7 @@ import pandas as pd
 
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, RANDOM
-from cabs_core.base.statistics import half_width
+from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style

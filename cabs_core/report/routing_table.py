@@ -22,7 +22,8 @@ import pandas as pd
 from cabs_core.algorithms.predictors.clusters import kmeans_centers, nearest_center, unit_rows
 from cabs_core.algorithms.problem.gaps import doubly_robust, real_values, unknown_arms
 from cabs_core.base.errors import DataError
-from cabs_core.base.statistics import Error, cost_error, mean_error, seen_share
+from cabs_core.base.statistics.costs import cost_error
+from cabs_core.base.statistics.uncertainty import Error, mean_error, seen_share
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.outcomes.gaps import cross_predicted

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.statistics import bootstrap_ratio, tail_factor
+from cabs_core.base.statistics.bootstrap import bootstrap_ratio
+from cabs_core.base.statistics.costs import tail_factor
 from cabs_core.evaluation.metrics.frontier import cost_saved, non_decreasing_hull
 from cabs_core.report.evidence import Evidence
 

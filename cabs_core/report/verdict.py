@@ -21,7 +21,7 @@ import numpy as np
 from cabs_core.algorithms.problem.gaps import End
 from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS
 from cabs_core.base.errors import round_up
-from cabs_core.base.statistics import two_way_error
+from cabs_core.base.statistics.uncertainty import two_way_error
 from cabs_core.base.units import money
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, Played

@@ -22,7 +22,7 @@ from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.compiled.rng import ACTION, query_order, uniform
 from cabs_core.base.errors import RouterError
-from cabs_core.base.statistics import crossed_error
+from cabs_core.base.statistics.uncertainty import crossed_error
 from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.evaluation.replay.engine import make_stream, replay

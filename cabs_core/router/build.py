@@ -20,7 +20,7 @@ from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.base.hashing import stable_hash
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.data.outcomes import Outcomes, validation_rows
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.engine import make_stream, replay

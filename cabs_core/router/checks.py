@@ -15,7 +15,7 @@ from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError
-from cabs_core.base.statistics import Error, mean_error, seen_share
+from cabs_core.base.statistics.uncertainty import Error, mean_error, seen_share
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.replay.engine import replay

@@ -11,8 +11,7 @@ import numpy as np
 from scipy import special
 
 from cabs_core.base.errors import RouterError
-from cabs_core.base.statistics import mean_error, share_interval
-from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.statistics.uncertainty import LEVEL, mean_error, share_interval
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.base.statistics import ratio_error
+from cabs_core.base.statistics.uncertainty import ratio_error
 
 #: effective decisions below which an estimate is refused, as `cabs evaluate` does
 FEWEST = 30.0

@@ -21,8 +21,15 @@ import numpy as np
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, held_out_queries, listed, round_up
-from cabs_core.base.statistics import Error, cost_error, mean_error, seen_share, share_interval, times_needed
-from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.statistics.costs import cost_error
+from cabs_core.base.statistics.uncertainty import (
+    LEVEL,
+    Error,
+    mean_error,
+    seen_share,
+    share_interval,
+    times_needed,
+)
 from cabs_core.base.units import money, percentage
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.replay.engine import replay

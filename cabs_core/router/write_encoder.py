@@ -10,7 +10,7 @@ import numpy as np
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.encoders import encoder_record
 from cabs_core.base.errors import ProvenanceError, RouterError
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders.base import encoder_class
 from cabs_core.data.encoders.onnx import export

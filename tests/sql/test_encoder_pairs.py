@@ -6,7 +6,7 @@ import pytest
 from built_marts import build_models, read_model
 from fake_replays import fake_pool, write_pool
 
-from cabs_core.base import statistics
+from cabs_core.base.statistics import uncertainty
 
 RHOS = (0.0, 500.0, 900.0)
 
@@ -69,5 +69,5 @@ def test_difference_to_the_first_pool_is_paired_by_query(artifacts):
     gap = (by_query[1] - by_query[0]).sort_index()
     assert mart.loc["alike_b", "baseline_pool"] == "alike_a" and np.isnan(mart.loc["alike_a", "difference"])
     assert mart.loc["alike_b", "difference"] == pytest.approx(gap.mean(), abs=1e-6)
-    error = np.hypot(statistics.standard_error(gap), np.hypot(*errors))
+    error = np.hypot(uncertainty.standard_error(gap), np.hypot(*errors))
     assert mart.loc["alike_b", "difference_se"] == pytest.approx(error, rel=1e-3)

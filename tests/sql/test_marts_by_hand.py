@@ -7,8 +7,8 @@ import pytest
 from built_marts import build_all, read_model
 from fake_replays import SKILL, fake_pool, fake_problem, fake_result, rewrite_run, write_pool
 
-from cabs_core.base import statistics
 from cabs_core.base.catalog.policies import asset_name
+from cabs_core.base.statistics import uncertainty
 from cabs_core.evaluation.metrics import frontier, routing
 from cabs_core.evaluation.replay.storage import load_replay_result, save_replay_result
 from dbt_like_sql.execute import run_tests
@@ -116,12 +116,12 @@ def test_paired_differences_are_those_of_the_metrics_room(mart, replayed, utilit
         return over_regimes(by_trial), over_regimes(by_query)
 
     (at, aq), (bt, bq) = parts("hier_mix"), parts("lin_ucb")
-    error = statistics.mean_error(aq - bq, trials=at - bt)
-    se_queries = float(statistics.standard_error(aq - bq))
+    error = uncertainty.mean_error(aq - bq, trials=at - bt)
+    se_queries = float(uncertainty.standard_error(aq - bq))
     chosen = {"policy": "hier_mix", "baseline": "lin_ucb", "regime": "overall"}
     row = mart("mart_pairwise_differences", **chosen).iloc[0]
     assert row["difference"] == pytest.approx((at - bt).mean())
-    assert row["se_trials"] == pytest.approx(statistics.standard_error(at - bt))
+    assert row["se_trials"] == pytest.approx(uncertainty.standard_error(at - bt))
     assert row["se_queries"] == pytest.approx(se_queries, rel=1e-3)  # stored in single precision
     assert row["se"] == pytest.approx(np.hypot(row["se_trials"], row["se_queries"]))
     assert row["p_value"] == pytest.approx(error.p_value((at - bt).mean()), rel=1e-2)
@@ -249,7 +249,7 @@ def test_adjusted_p_values_are_holms_over_all_pairs_of_real_routers(mart):
     once = pairs[~has_upper & (pairs["policy"] < pairs["baseline"])]
     real = len(SKILL) - len(upper)
     assert len(once) == real * (real - 1) // 2
-    np.testing.assert_allclose(once["p_adjusted"], statistics.holm(once["p_value"]))
+    np.testing.assert_allclose(once["p_adjusted"], uncertainty.holm(once["p_value"]))
     twice = pairs[~has_upper].set_index(["policy", "baseline"])["p_adjusted"]
     for (policy, baseline), value in twice.items():
         assert value == twice[baseline, policy]

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.predictors.base import contrasts
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.outcomes import Outcomes
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.statistics import real_weights
+from cabs_core.base.statistics.uncertainty import real_weights
 from cabs_core.base.utility import clipped_utility
 
 End = Literal["middle", "low", "high"]

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.statistics import bootstrap_interval, mean_error, share_interval
+from cabs_core.base.statistics.bootstrap import bootstrap_interval
 from cabs_core.base.statistics.people import Sampled
+from cabs_core.base.statistics.uncertainty import mean_error, share_interval
 from cabs_core.base.units import percentage, percentages
 
 #: kappa below which agreement is said to be low ("substantial" begins here, Landis and Koch 1977)

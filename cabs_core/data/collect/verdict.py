@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cabs_core.base.statistics import mean_error, real_weights
+from cabs_core.base.statistics.uncertainty import mean_error, real_weights
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.base.utility import clipped_utility
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.errors import DataError, counted, listed
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.units import percentage
 from cabs_core.data.outcomes.conditions import split_under
 from cabs_core.data.outcomes.logged import FEWEST, answered_table, predicted_cells, prompt_features

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, counted, listed
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.data.outcomes.judges import mean_of_judges
 from cabs_core.data.outcomes.table import Outcomes, QueryTable, text_array
 from cabs_core.data.pool_files.read import did_you_mean

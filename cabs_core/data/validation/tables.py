@@ -10,7 +10,7 @@ from scipy import stats
 
 from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import counted, listed
-from cabs_core.base.statistics import Error, mean_error
+from cabs_core.base.statistics.uncertainty import Error, mean_error
 from cabs_core.data.outcomes import Outcomes, published_means
 from cabs_core.data.outcomes.splits import SPLITS, split_names
 from cabs_core.data.pool_files import ModelPool

@@ -10,7 +10,8 @@ Costs are in USD, scores in [0, 1].
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.base.statistics import bootstrap_ratio, cluster_sums
+from cabs_core.base.statistics.bootstrap import bootstrap_ratio
+from cabs_core.base.statistics.clusters import cluster_sums
 
 
 def _points(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

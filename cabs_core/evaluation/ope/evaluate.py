@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.errors import DataError, round_up
-from cabs_core.base.statistics import UNKNOWN, Error, cost_error
 from cabs_core.base.statistics.clusters import independent as realised_size
+from cabs_core.base.statistics.costs import cost_error
+from cabs_core.base.statistics.uncertainty import UNKNOWN, Error
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.data import LoggedData

@@ -23,8 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cabs_core.base.statistics import Error, mean_error
-from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.statistics.uncertainty import LEVEL, Error, mean_error
 
 #: least effective size with an interval: with fewer, 95 % intervals were measured to cover 83 to 91 %
 LEAST = 50.0

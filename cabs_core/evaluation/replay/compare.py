@@ -10,7 +10,8 @@ import pandas as pd
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.base.statistics import cost_error, crossed_error, ratio_error, standard_error
+from cabs_core.base.statistics.costs import cost_error
+from cabs_core.base.statistics.uncertainty import crossed_error, ratio_error, standard_error
 from cabs_core.evaluation.metrics.frontier import pareto_mask
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.evaluation.replay.result import ReplayResult

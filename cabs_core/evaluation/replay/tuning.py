@@ -31,7 +31,7 @@ from cabs_core.base.catalog.policies import name_and_options, policy_record, ran
 from cabs_core.base.catalog.policy_record import FIXED_PRESETS
 from cabs_core.base.catalog.regimes import REGIMES, is_paper_grid, regime_table
 from cabs_core.base.errors import PolicyError
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.streams import stream_key
 from cabs_core.evaluation.replay.engine import Progress, replay
 from cabs_core.evaluation.replay.result import ReplayResult

@@ -18,7 +18,7 @@ import numpy as np
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.conditions import condition_that_changes
 from cabs_core.base.errors import ProvenanceError
-from cabs_core.base.statistics import crossed_error
+from cabs_core.base.statistics.uncertainty import crossed_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.inputs import tuned_options
 from cabs_core.data.pool_files import ModelPool

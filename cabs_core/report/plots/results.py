@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError
-from cabs_core.base.statistics import crossed_error
+from cabs_core.base.statistics.uncertainty import crossed_error
 from cabs_core.evaluation.metrics.frontier import non_decreasing_hull
 from cabs_core.report.plots.charts import bars, lines
 from cabs_core.report.plots.figure import Figure, FigureTable

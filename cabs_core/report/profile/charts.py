@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.metrics.frontier import pareto_mask
 from cabs_core.report.plots.charts import NARROW, heatmap, lines, points, short

@@ -8,7 +8,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import squareform
 
 from cabs_core.base.atomic import write_text
-from cabs_core.base.statistics import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes import Outcomes, published_means

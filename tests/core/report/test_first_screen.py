@@ -12,7 +12,7 @@ import pytest
 from fake_replays import SKILL, fake_problem
 from scipy.stats import norm, t
 
-from cabs_core.base.statistics import tail_factor
+from cabs_core.base.statistics.costs import tail_factor
 from cabs_core.base.units import money
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cabs_core.base.statistics import half_width
+from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.report.banners import limits
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label

@@ -8,7 +8,7 @@ import pytest
 from verdicts_by_hand import around, verdict_at
 
 from cabs_core.base.errors import round_up
-from cabs_core.base.statistics import Error
+from cabs_core.base.statistics.uncertainty import Error
 from cabs_core.base.units import money
 from cabs_core.report import verdict as verdicts
 from cabs_core.report.cards import fields, usual

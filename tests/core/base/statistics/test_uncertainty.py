@@ -7,21 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.base import statistics
+from cabs_core.base.statistics import uncertainty
+from cabs_core.base.statistics.bootstrap import bootstrap_ratio, bootstrap_weights
+from cabs_core.base.statistics.costs import cost_error, tail_factor
 from cabs_core.evaluation.metrics import frontier
 
 
 def test_standard_error_by_hand():
-    assert statistics.standard_error([1.0, 2.0, 3.0]) == pytest.approx(1 / np.sqrt(3))
-    assert np.isnan(statistics.standard_error([1.0]))
-    assert statistics.standard_error([[1.0, 3.0], [2.0, 2.0]]).tolist() == [pytest.approx(1.0), 0.0]
+    assert uncertainty.standard_error([1.0, 2.0, 3.0]) == pytest.approx(1 / np.sqrt(3))
+    assert np.isnan(uncertainty.standard_error([1.0]))
+    assert uncertainty.standard_error([[1.0, 3.0], [2.0, 2.0]]).tolist() == [pytest.approx(1.0), 0.0]
 
 
 def test_bootstrap_weights_draw_n_with_replacement_and_are_shared():
-    weights = statistics.bootstrap_weights(50, 20, 3)
+    weights = bootstrap_weights(50, 20, 3)
     assert weights.shape == (20, 50) and (weights.sum(axis=1) == 50).all()
-    assert (weights == statistics.bootstrap_weights(50, 20, 3)).all()
-    assert (weights != statistics.bootstrap_weights(50, 20, 4)).any()
+    assert (weights == bootstrap_weights(50, 20, 3)).all()
+    assert (weights != bootstrap_weights(50, 20, 4)).any()
     with pytest.raises(ValueError):
         weights[0, 0] = 1
 
@@ -29,18 +31,18 @@ def test_bootstrap_weights_draw_n_with_replacement_and_are_shared():
 def test_bootstrap_agrees_with_a_plain_loop():
     rng = np.random.default_rng(0)
     values, counts = rng.random(40), rng.integers(1, 5, 40).astype(float)
-    weights = statistics.bootstrap_weights(40)
+    weights = bootstrap_weights(40)
     slow = [
         sum(w[i] * values[i] for i in range(40)) / sum(w[i] * counts[i] for i in range(40))
         for w in weights[:25]
     ]
-    assert statistics.bootstrap_ratio(values, counts)[:25] == pytest.approx(slow, rel=1e-6)
+    assert bootstrap_ratio(values, counts)[:25] == pytest.approx(slow, rel=1e-6)
     mean = [np.repeat(values, w.astype(int)).mean() for w in weights[:25]]
-    assert statistics.bootstrap_ratio(values)[:25] == pytest.approx(mean, rel=1e-6)
+    assert bootstrap_ratio(values)[:25] == pytest.approx(mean, rel=1e-6)
 
 
 def test_bootstrap_ratio_with_a_vanishing_denominator_is_not_a_number():
-    assert not np.isfinite(statistics.bootstrap_ratio(np.ones(3), np.zeros(3))).any()
+    assert not np.isfinite(bootstrap_ratio(np.ones(3), np.zeros(3))).any()
 
 
 def slow_cameron_gelbach_miller(cells):
@@ -64,9 +66,9 @@ def test_two_way_error_against_cameron_gelbach_miller_by_loops(seed, trials, que
     """The sum of the one-way variances: never below the estimator that subtracts the cells' own variance."""
     rng = np.random.default_rng(seed)
     cells = rng.random((trials, 1)) + rng.random(queries) + rng.random((trials, queries))
-    error = statistics.two_way_error(
-        float(statistics.standard_error(cells.mean(axis=1))),
-        float(statistics.standard_error(cells.mean(axis=0))),
+    error = uncertainty.two_way_error(
+        float(uncertainty.standard_error(cells.mean(axis=1))),
+        float(uncertainty.standard_error(cells.mean(axis=0))),
         trials,
         queries,
     )
@@ -76,7 +78,7 @@ def test_two_way_error_against_cameron_gelbach_miller_by_loops(seed, trials, que
     assert min(trials, queries) - 1 - 1e-9 <= error.df <= trials + queries - 2 + 1e-9
     order = np.array([rng.permutation(queries) for _ in range(trials)])
     played = np.take_along_axis(cells, order, axis=1)
-    crossed = statistics.crossed_error(order, played)
+    crossed = uncertainty.crossed_error(order, played)
     assert (crossed.se, crossed.df) == pytest.approx((error.se, error.df))
 
 
@@ -93,8 +95,8 @@ def test_intervals_cover_and_those_of_the_larger_error_alone_do_not(order_sd, qu
         b = query_sd * rng.standard_normal(queries)
         noise = 0.3 * rng.standard_normal((trials, queries))
         by_trial, by_query = a + b.mean() + noise.mean(axis=1), a.mean() + b + noise.mean(axis=0)
-        errors = [float(statistics.standard_error(v)) for v in (by_trial, by_query)]
-        error = statistics.two_way_error(*errors, trials, queries)
+        errors = [float(uncertainty.standard_error(v)) for v in (by_trial, by_query)]
+        error = uncertainty.two_way_error(*errors, trials, queries)
         covered += abs(by_trial.mean()) <= error.margin
         larger += abs(by_trial.mean()) <= 1.96 * max(errors)
     assert 0.935 <= covered / studies <= 0.995
@@ -106,19 +108,19 @@ def test_intervals_cover_and_those_of_the_larger_error_alone_do_not(order_sd, qu
 
 def test_two_way_error_with_one_trial_or_one_query():
     nan = float("nan")
-    only_queries = statistics.two_way_error(nan, 0.02, 1, 50)
+    only_queries = uncertainty.two_way_error(nan, 0.02, 1, 50)
     assert only_queries.se == 0.02 and only_queries.df == pytest.approx(49)
     assert only_queries.margin == pytest.approx(0.02 * 2.0096, rel=1e-4)  # t with 49 degrees of freedom
-    none = statistics.two_way_error(nan, nan, 1, 1)
+    none = uncertainty.two_way_error(nan, nan, 1, 1)
     assert np.isnan(none.se) and np.isnan(none.margin) and np.isnan(none.p_value(0.1))
-    flat = statistics.two_way_error(0.0, 0.0, 3, 9)
+    flat = uncertainty.two_way_error(0.0, 0.0, 3, 9)
     assert (
         flat.se == flat.margin == 0
         and flat.p_value(0.0) == 1
         and flat.p_value(0.1) == 0
         and np.isnan(flat.p_value(nan))
     )
-    assert statistics.two_way_error(0.0, 0.02, 3, 50).df == pytest.approx(49)
+    assert uncertainty.two_way_error(0.0, 0.02, 3, 50).df == pytest.approx(49)
 
 
 @settings(max_examples=30)
@@ -128,8 +130,8 @@ def test_rows_of_one_prompt_count_once(seed, n, times, uneven):
     the error of the clusters' means."""
     rng = np.random.default_rng(seed)
     values, plays = rng.normal(size=n), rng.integers(1, 4, n) if uneven else np.ones(n, dtype=int)
-    once = statistics.mean_error(values, plays, trials=[0.1, 0.2])
-    again = statistics.mean_error(
+    once = uncertainty.mean_error(values, plays, trials=[0.1, 0.2])
+    again = uncertainty.mean_error(
         values.repeat(times), plays.repeat(times), np.arange(n).repeat(times), trials=[0.1, 0.2]
     )
     assert vars(again) == pytest.approx(vars(once))
@@ -137,25 +139,25 @@ def test_rows_of_one_prompt_count_once(seed, n, times, uneven):
     if len(set(members)) < 2:
         return
     sums, sizes = (np.bincount(members, w)[np.unique(members)] for w in (values * plays, plays))
-    assert vars(statistics.mean_error(values, plays, members)) == pytest.approx(
-        vars(statistics.ratio_error(sums, sizes))
+    assert vars(uncertainty.mean_error(values, plays, members)) == pytest.approx(
+        vars(uncertainty.ratio_error(sums, sizes))
     )
 
 
 def test_what_is_not_known_is_not_significant():
     """F4: a difference that is not there, of an error of 0, has no p-value."""
     nan = float("nan")
-    assert np.isnan(statistics.Error(0.0, 9.0, 10, unit=1.0).p_value(nan))
-    assert np.isnan(statistics.UNKNOWN.p_value(0.1)) and np.isnan(statistics.UNKNOWN.interval(0.1)).all()
-    assert all(np.isnan(statistics.mean_error(values).se) for values in ([], [1.0]))
-    assert np.isnan(statistics.mean_error([0.0, 1.0], clusters=[0, 0]).se)
+    assert np.isnan(uncertainty.Error(0.0, 9.0, 10, unit=1.0).p_value(nan))
+    assert np.isnan(uncertainty.UNKNOWN.p_value(0.1)) and np.isnan(uncertainty.UNKNOWN.interval(0.1)).all()
+    assert all(np.isnan(uncertainty.mean_error(values).se) for values in ([], [1.0]))
+    assert np.isnan(uncertainty.mean_error([0.0, 1.0], clusters=[0, 0]).se)
 
 
 @settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(5, 200), st.floats(-0.5, 0.5))
 def test_the_p_value_is_the_level_at_which_the_interval_ends_at_0(seed, n, value):
     rng = np.random.default_rng(seed)
-    error = statistics.mean_error(np.where(rng.random(n) < 0.1, -1.0, rng.normal(0.05, 0.1, n)))
+    error = uncertainty.mean_error(np.where(rng.random(n) < 0.1, -1.0, rng.normal(0.05, 0.1, n)))
     p = error.p_value(value)
     if not 1e-9 < p < 0.3:
         return
@@ -172,7 +174,7 @@ def rare_failures(p: float, n: int, spread: float, tables: int = 1500) -> np.nda
 
 def claims(tables: np.ndarray) -> tuple[float, float]:
     """Shares of the tables that claim a gain, by the interval and by the usual one."""
-    errors = [statistics.mean_error(row) for row in tables]
+    errors = [uncertainty.mean_error(row) for row in tables]
     claimed = np.mean([e.interval(row.mean())[0] > 0 for e, row in zip(errors, tables)])
     return claimed, np.mean([row.mean() - e.margin > 0 for e, row in zip(errors, tables)])
 
@@ -200,14 +202,16 @@ def test_shares_by_clopper_and_pearson():
     from scipy.stats import binomtest
 
     for hits, n in ((0, 12), (19, 20), (20, 20), (7, 30)):
-        error = statistics.mean_error(np.arange(n) < hits)
-        low, high = statistics.share_interval(hits / n, error)
+        error = uncertainty.mean_error(np.arange(n) < hits)
+        low, high = uncertainty.share_interval(hits / n, error)
         exact = binomtest(hits, n).proportion_ci(0.95)
         # the standard error knows n - 1 where the binomial has n
         assert (low, high) == pytest.approx((exact.low, exact.high), abs=0.015)
-    clustered = statistics.mean_error((np.arange(40) < 30).repeat(5), clusters=np.arange(40).repeat(5))
-    once = statistics.mean_error(np.arange(40) < 30)
-    assert statistics.share_interval(0.75, clustered) == pytest.approx(statistics.share_interval(0.75, once))
+    clustered = uncertainty.mean_error((np.arange(40) < 30).repeat(5), clusters=np.arange(40).repeat(5))
+    once = uncertainty.mean_error(np.arange(40) < 30)
+    assert uncertainty.share_interval(0.75, clustered) == pytest.approx(
+        uncertainty.share_interval(0.75, once)
+    )
 
 
 def _dear_in_a_hundred(rng, shape, share=0.01, times=20.0):
@@ -228,9 +232,9 @@ def test_budgets_hold_for_costs_with_tails(draw, n):
     rng = np.random.default_rng(0)
     wrong = usual = recognised = 0
     for paid, before in zip(draw(rng, (400, n)), draw(rng, (400, 3 * n)), strict=True):
-        error = statistics.mean_error(paid, unit=0.0)
+        error = uncertainty.mean_error(paid, unit=0.0)
         dearest, calls = max(paid.max(), before.max()), 4 * n
-        known = statistics.cost_error(error, paid, dearest=dearest, calls=calls, mean=paid.mean())
+        known = cost_error(error, paid, dearest=dearest, calls=calls, mean=paid.mean())
         wrong += paid.mean() + known.reach("high", 0.05) <= 1 / 1.01
         recognised += paid.mean() + known.reach("high", 0.05) <= 3
         usual += paid.mean() + 1.66 * error.se <= 1 / 1.01
@@ -255,8 +259,8 @@ def test_mean_costs_of_a_log_hold_though_it_knows_no_other_calls(draw, n):
     """The dearest call is its own, or one that it has not drawn."""
     held = tight = 0
     for paid in draw(np.random.default_rng(2), (400, n)):
-        error, mean = statistics.mean_error(paid, unit=0.0), paid.mean()
-        low, high = statistics.cost_error(error, paid, dearest=paid.max(), calls=n, mean=mean).interval(mean)
+        error, mean = uncertainty.mean_error(paid, unit=0.0), paid.mean()
+        low, high = cost_error(error, paid, dearest=paid.max(), calls=n, mean=mean).interval(mean)
         held += low <= 1 <= high
         tight += abs(mean - 1) <= error.margin
     assert held >= 0.92 * 400
@@ -268,28 +272,28 @@ def test_fewer_calls_than_a_dear_one_may_hide_among_bound_no_cost():
     anything the mean was 0 for sure."""
     rng = np.random.default_rng(0)
     for paid in (_dear_in_a_hundred(rng, 50, 1 / 30, 50.0), np.zeros(50)):
-        error, mean = statistics.mean_error(paid, unit=0.0), paid.mean()
-        unknown = statistics.cost_error(error, paid, dearest=paid.max(), calls=50, mean=mean)
+        error, mean = uncertainty.mean_error(paid, unit=0.0), paid.mean()
+        unknown = cost_error(error, paid, dearest=paid.max(), calls=50, mean=mean)
         assert np.isnan(unknown.se) and unknown.why.startswith("50 prompts or conversations are known, and ")
-        known = statistics.cost_error(error, paid, dearest=paid.max(), calls=119, mean=mean)
+        known = cost_error(error, paid, dearest=paid.max(), calls=119, mean=mean)
         assert known.se >= 0.0 and known.why == ""
 
 
 def test_free_calls_of_a_split_may_have_cost_elsewhere():
     """No call of test cost anything, one of 200 others did: a budget is not kept for sure."""
     free = np.zeros(50)
-    error = statistics.cost_error(
-        statistics.mean_error(-free, unit=0.0), free, dearest=0.5, calls=250, mean=-free.mean()
+    error = cost_error(
+        uncertainty.mean_error(-free, unit=0.0), free, dearest=0.5, calls=250, mean=-free.mean()
     )
     assert error.reach("low", 0.05) == pytest.approx(0.5 * (1 - 0.1 ** (1 / 50)))
-    assert error.reach("high", 0.05) == 0.0 and statistics.times_needed(0.001, error) > 1.0
+    assert error.reach("high", 0.05) == 0.0 and uncertainty.times_needed(0.001, error) > 1.0
 
 
 def test_as_many_prompts_as_were_asked_for_bring_an_answer():
     """Truths about what was found: after `times_needed` as much, eight of ten bounds leave 0 out."""
     rng = np.random.default_rng(0)
-    error = statistics.mean_error(rng.normal(0, 0.4, 100))
-    times = statistics.times_needed(0.03, error)
+    error = uncertainty.mean_error(rng.normal(0, 0.4, 100))
+    times = uncertainty.times_needed(0.03, error)
     assert times is not None and times > 5
     truth = 0.03 + error.se * rng.standard_normal(4000)
     later = error.after(times)
@@ -300,11 +304,11 @@ def test_as_many_prompts_as_were_asked_for_bring_an_answer():
 
 def test_holm_by_hand():
     # ordered .01, .02, .03, .04 times 4, 3, 2, 1 = .04, .06, .06, .04 -> never falling: .04, .06, .06, .06
-    assert statistics.holm([0.04, 0.01, 0.03, 0.02]).tolist() == pytest.approx([0.06, 0.04, 0.06, 0.06])
-    assert statistics.holm([0.5, 0.9]).tolist() == [1.0, 1.0]
-    with_gap = statistics.holm([0.01, float("nan"), 0.04])
+    assert uncertainty.holm([0.04, 0.01, 0.03, 0.02]).tolist() == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert uncertainty.holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    with_gap = uncertainty.holm([0.01, float("nan"), 0.04])
     assert with_gap[[0, 2]].tolist() == pytest.approx([0.02, 0.04]) and np.isnan(with_gap[1])
-    assert statistics.holm([]).size == 0
+    assert uncertainty.holm([]).size == 0
 
 
 def test_holm_keeps_the_chance_of_any_false_finding():
@@ -315,9 +319,9 @@ def test_holm_keeps_the_chance_of_any_false_finding():
     pairs = [(i, j) for i in range(6) for j in range(i)]
     for _ in range(800):
         means = rng.standard_normal(6)
-        p = [statistics.two_way_error(0.0, 2**0.5, 10, 10**6).p_value(means[i] - means[j]) for i, j in pairs]
+        p = [uncertainty.two_way_error(0.0, 2**0.5, 10, 10**6).p_value(means[i] - means[j]) for i, j in pairs]
         plain += min(p) < 0.05
-        adjusted += statistics.holm(p).min() < 0.05
+        adjusted += uncertainty.holm(p).min() < 0.05
     assert plain / 800 > 0.25 and adjusted / 800 < 0.07
 
 
@@ -341,13 +345,13 @@ def test_a_tail_is_seen_without_its_largest_draws():
     some."""
     rng = np.random.default_rng(4)
     lucky = np.sort(rng.lognormal(0, 2.5, 400))[:-12]
-    assert statistics.tail_factor(lucky) > 1.8
+    assert tail_factor(lucky) > 1.8
     mixture = np.where(rng.random(400) < 0.5, 1.0, 100.0) * rng.lognormal(0, 0.5, 400)
-    assert statistics.tail_factor(mixture) == statistics.tail_factor(np.ones(5)) == 1.0
+    assert tail_factor(mixture) == tail_factor(np.ones(5)) == 1.0
     few = np.repeat([1.0, 0.0], [9, 91])
-    assert statistics.tail_factor(few) == np.inf
-    error = statistics.mean_error(few, unit=0.0)
-    unknown = statistics.cost_error(error, few, dearest=1.0, calls=200, mean=0.09)
+    assert tail_factor(few) == np.inf
+    error = uncertainty.mean_error(few, unit=0.0)
+    unknown = cost_error(error, few, dearest=1.0, calls=200, mean=0.09)
     assert np.isnan(unknown.se) and "fewer than 10 prompts" in unknown.why
 
 
@@ -355,6 +359,6 @@ def test_a_tail_is_seen_without_its_largest_draws():
 def test_a_strong_model_of_a_few_prompts_may_err(chance, n):
     """Where most samples hold no failure the usual interval has no width: it covers .62 to .77 here."""
     right = (np.random.default_rng(3).random((400, n)) < chance).astype(float)
-    ends = [statistics.mean_error(row).of_a_score(row.mean()) for row in right]
+    ends = [uncertainty.mean_error(row).of_a_score(row.mean()) for row in right]
     assert np.mean([low <= chance <= high for low, high in ends]) >= 0.92
     assert min(low for low, _ in ends) >= 0.0 and max(high for _, high in ends) <= 1.0

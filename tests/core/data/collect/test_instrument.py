@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cabs_core.base.statistics import bootstrap_interval
+from cabs_core.base.statistics.bootstrap import bootstrap_interval
 from cabs_core.base.statistics.people import corrected_mean, corrected_sum
 from cabs_core.data.collect import instrument
 from cabs_core.data.collect.instrument import (

@@ -17,7 +17,7 @@ from tests_support import chain_of, event_row, home_with
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError, PoolError
-from cabs_core.base.statistics import clusters_of
+from cabs_core.base.statistics.clusters import clusters_of
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 from cabs_core.data.outcomes.from_logs import read_logged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.statistics import crossed_error, half_width
+from cabs_core.base.statistics.uncertainty import crossed_error, half_width
 from cabs_core.evaluation.replay import replay
 from cabs_core.report.plots import results
 
