@@ -19,7 +19,6 @@ from cabs_core.base.catalog.policies import (
     split_name,
 )
 from cabs_core.base.catalog.policy_record import PRESET_TEXT, PolicyRecord
-from cabs_core.base.catalog.regimes import regime_of
 
 TOY = PolicyRecord("toy", family="static", path="toy:Toy", title="Toy", description="a toy.")
 
@@ -50,24 +49,6 @@ def test_table_for_sql_has_every_policy_and_preset_once():
     assert by_name["lin_ucb", "warm"]["start"] == "labels"
     assert by_name["oracle_best", "default"]["kind"] == "upper bound"
     assert by_name["ridge", "default"]["kind"] == "static"
-
-
-@pytest.mark.parametrize(
-    "grid", [[0.0, 300.0, 1000.0], [0.0, 0.5, 1.0, 2.0, 5.0, 10.0], [20.0, 50.0, 20000.0]]
-)
-def test_regimes_in_sql_are_those_in_python(grid):
-    import duckdb
-
-    from dbt_like_sql.functions import register
-
-    connection = duckdb.connect()
-    register(connection)
-    for rho in grid:
-        ours = [regime_of(rho, grid), regime_of(rho)]
-        assert (
-            list(connection.execute("SELECT regime_of($1, $2), regime_of($1, NULL)", [rho, grid]).fetchone())
-            == ours
-        )
 
 
 class Points:
