@@ -59,7 +59,7 @@ def test_layouts_are_those_of_the_states(name, tmp_path):
 def test_altered_arrays_are_refused(name, tmp_path):
     used(name).save(tmp_path / "sound")
 
-    def check(change, words="") -> None:
+    def check(change, words=None) -> None:
         shutil.copytree(tmp_path / "sound", tmp_path / "broken", dirs_exist_ok=True)
         rewrite(tmp_path / "broken", change)
         with pytest.raises(ProvenanceError, match=words):
