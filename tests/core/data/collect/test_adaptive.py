@@ -179,13 +179,13 @@ def test_what_is_resumed_is_what_a_run_through_makes(tmp_path, cabs_home, monkey
 
 def test_a_probability_that_was_noted_stands(provider: Running, tmp_path, cabs_home):
     """The price of a model rises tenfold once all is asked: nothing is asked again, and nothing left out."""
-    _, before = collected(adaptive_pool(tmp_path, provider.port))
+    _, first = collected(adaptive_pool(tmp_path, provider.port))
     before, path = provider.answered(), tmp_path / "upstreams.yaml"
     path.write_text(re.sub(r"(grand: .*output: )", r"\g<1>1", path.read_text()))
     collection, again = collected(read_pool_file(tmp_path / "asked.yaml"))
-    same = min(before.prompts, again.prompts)
-    assert np.array_equal(before.observed[:same], again.observed[:same])
-    extra = int((again.observed[before.prompts : again.prompts] > 0).sum())
+    same = min(first.prompts, again.prompts)
+    assert np.array_equal(first.observed[:same], again.observed[:same])
+    extra = int((again.observed[first.prompts : again.prompts] > 0).sum())
     assert provider.answered() == before + extra
     with AnswerStore() as store:  # the plan knows what was drawn, and asks all models what was not
         lines = {line.model: line for line in plan_of(collection, store)}

@@ -112,7 +112,7 @@ def test_published_table_against_the_file_beside_the_checkout(data_dir: Path) ->
         pytest.skip(f"the paper's table is not at {table}")
     with open(table, encoding="utf-8") as handle:
         rows = {(r["dataset"], r["model"]): r for r in csv.DictReader(handle)}
-    ours = {(b, r.name): r for b, table in PUBLISHED.items() for r in table}
+    ours = {(b, r.name): r for b, published in PUBLISHED.items() for r in published}
     assert set(ours) == set(rows)
     for key, row in rows.items():
         assert ours[key].score == float(row["performance"])
