@@ -11,6 +11,7 @@ import pytest
 from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.report.banners import limits
 from cabs_core.report.data import PoolData
+from cabs_core.report.findings import rq4
 from cabs_core.report.names import label
 from cabs_core.report.recovery import recovery
 
@@ -69,8 +70,10 @@ def test_a_stress_condition_on_the_stream_is_drawn_too(pages):
 
 def test_the_best_router_may_have_no_curve(pages, tmp_path):
     artifacts = with_curves(tmp_path, pages[0], lambda c: c["policy"] != "hier_mix")
-    figure = recovery(changed(artifacts, "drift"), None)
+    data = changed(artifacts, "drift")
+    figure = recovery(data, None)
     assert "Hier-mix" not in figure.alt and "before" not in figure.alt
+    assert "Hier-mix" not in rq4(data)
 
 
 def test_a_router_may_lack_a_regime(pages, tmp_path):
