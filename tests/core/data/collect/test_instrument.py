@@ -70,7 +70,6 @@ def test_a_judge_that_errs_at_random_favours_no_length():
     assert blamed <= 3  # 1 of 20 is expected
 
 
-@pytest.mark.slow
 def test_an_unbiased_judge_is_not_blamed_and_a_biased_one_is():
     rng = np.random.default_rng(0)
     fair = instrument.warnings(measure("gpt-j", *simulated(rng, 150)))
