@@ -84,11 +84,16 @@ class Dev(DevServer):
         )["runsOrError"]["results"]
         return [{**run, "tags": {t["key"]: t["value"] for t in run["tags"]}} for run in runs]
 
-    def finished(self, pool: str, times: int = 1) -> bool:
-        """Whether a pool's marts and report were built so often by runs; fails when a run failed."""
-        runs = [run for run in self.runs() if run["tags"].get("cabs/pool") == pool]
+    def of_chain(self, pool: str) -> list[dict[str, Any]]:
+        """Runs of a pool's chain that sensors asked for; fails when one failed."""
+        runs = [run for run in self.runs() if run["tags"].get("cabs/chain", "").startswith(f"{pool}:")]
         assert not [run for run in runs if run["status"] in ("FAILURE", "CANCELED")], runs
-        return sum(run["jobName"] == "build_results" and run["status"] == "SUCCESS" for run in runs) >= times
+        return runs
+
+    def finished(self, pool: str) -> bool:
+        """Whether such a run has built marts and report."""
+        runs = self.of_chain(pool)
+        return any(run["jobName"] == "build_results" and run["status"] == "SUCCESS" for run in runs)
 
 
 def sensor_selector(name: str) -> dict[str, str]:

@@ -1,11 +1,13 @@
-"""A pool file is dropped into a running `dagster dev`: sensors run its chain, a backfill computes what is
-missing, and a browser shows it. One server for all of it."""
+"""A pool file changes while `dagster dev` runs: sensors run its chain, a backfill computes what is missing,
+and a browser shows it. One server for all of it; test_killed_dagster_dev.py drops a new file.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,10 +29,10 @@ _NODE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... 
 _TICKS = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {
   ticks(limit: 100) { status error { message } logEvents { events { message level } } } } } } }"""
 
-#: models of the pool at first, and the rest of its file
+#: models of the pool at first, and the rest of its file: a model more joins the deployed router
 FEW = ["gpt-4-1106-preview", "claude-v1", "mistralai_mistral-7b-chat"]
-DROPPED = POOL.format(name="dropped", seed=7, queries=200, budget=0)
-DROPPED += "router: {policy: lin_ucb, add_models: true}\n"
+POOL_TEXT = POOL.format(name="mine", seed=7, queries=200, budget=0)
+POOL_TEXT += "router: {policy: lin_ucb, add_models: true}\n"
 
 _STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
   ... on PartitionBackfill { status } } }"""
@@ -38,14 +40,24 @@ _STATUS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
 
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """`dagster dev` with the sensors that run a dropped pool file."""
-    server = Dev(tmp_path_factory.mktemp("dev") / "home")
+    """`dagster dev` with the sensors that run a pool file; a pool has run before and is deployed."""
+    home = tmp_path_factory.mktemp("dev") / "home"
+    write_pool(home, FEW)
+    cabs(home, "run", "--pool", "mine")
+    cabs(home, "deploy", "mine")
+    server = Dev(home)
     try:
         wait_for("dagster dev", server.ready, 180)
         server.switch_on("pool_files", "next_part")
         yield server
     finally:
         server.stop()
+
+
+def write_pool(home: Path, models: list[str]) -> None:
+    """Write the file of the pool."""
+    (home / "pools").mkdir(parents=True, exist_ok=True)
+    write_text(home / "pools" / "mine.yaml", f"{POOL_TEXT}models: [{', '.join(models)}]\n")
 
 
 def ticks_of(dev: Dev) -> list[dict[str, Any]]:
@@ -61,25 +73,24 @@ def messages(dev: Dev) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def dropped(dev: Dev) -> Dev:
-    """The server after the chain of a dropped pool ran; a file beside it is broken."""
-    (dev.home / "pools").mkdir(parents=True, exist_ok=True)
+def changed(dev: Dev) -> Dev:
+    """The server after the pool's file has gained a model and what follows ran; another file is broken."""
     (dev.home / "pools" / "broken.yaml").write_text("source: {kind: file}\n")
-    write_text(dev.home / "pools" / "dropped.yaml", DROPPED + f"models: [{', '.join(FEW)}]\n")
-    wait_for("the chain of the dropped pool", lambda: dev.finished("dropped"), 420)
+    write_pool(dev.home, [*FEW, "claude-v2"])
+    wait_for("what follows for the new set of models", lambda: dev.finished("mine"), 840)
     return dev
 
 
-def test_a_dropped_pool_file_runs_through(dropped: Dev) -> None:
-    dev = dropped
-    assert (dev.home / "artifacts" / "reports" / "dropped" / "index.html").is_file()
-    runs = [run for run in dev.runs() if run["tags"].get("cabs/chain", "").startswith("dropped:")]
-    jobs = ["build_results", "prepare_pool", "replay_pool", "replay_pool"]
-    assert sorted(run["jobName"] for run in runs) == jobs
+def test_a_changed_pool_file_runs_through(changed: Dev) -> None:
+    dev = changed
+    jobs = ["build_results", "join_models", "prepare_pool", "replay_pool", "replay_pool"]
+    assert sorted(run["jobName"] for run in dev.of_chain("mine")) == jobs
+    router = read_manifest(dev.home / "routers" / "mine" / "router", verify=False)
+    assert router.names == [*FEW, "claude-v2"], "the model has joined the deployed router"
 
     node = dev.query(_NODE, key={"path": ["replay"]})["assetNodeOrError"]
-    mine = [m for m in node["assetMaterializations"] if m["partition"] in ("dropped|0000", "dropped|0777")]
-    assert {m["partition"] for m in mine} == {"dropped|0000", "dropped|0777"}
+    mine = [m for m in node["assetMaterializations"] if m["partition"] in ("mine|0000", "mine|0777")]
+    assert {m["partition"] for m in mine} == {"mine|0000", "mine|0777"}
     for materialization in mine:
         (table,) = [e["table"] for e in materialization["metadataEntries"] if e["label"] == "policies"]
         assert [c["name"] for c in table["schema"]["columns"]][:4] == ["policy", "utility", "se", "regret"]
@@ -89,30 +100,16 @@ def test_a_dropped_pool_file_runs_through(dropped: Dev) -> None:
     checks = {c["name"]: c["executionForLatestMaterialization"] for c in node["assetChecksOrError"]["checks"]}
     for name in ("trace", "plausible"):
         assert checks[name]["status"] == "SUCCEEDED", checks
-        assert checks[name]["evaluation"]["partition"].startswith("dropped|")
+        assert checks[name]["evaluation"]["partition"].startswith("mine|")
     report = dev.query(_NODE, key={"path": ["report"]})["assetNodeOrError"]
-    entries = [e for m in report["assetMaterializations"] for e in m["metadataEntries"]]
+    entries = report["assetMaterializations"][0]["metadataEntries"]
     assert {"link", "summary", "location"} <= {e["label"] for e in entries}
     [link] = [e["url"] for e in entries if e["label"] == "link"]
-    assert link == f"{dev.reports}/dropped/"
-    assert "dropped" in requests.get(link, timeout=60).text
+    assert link == f"{dev.reports}/mine/"
+    assert "mine" in requests.get(link, timeout=60).text
     assert requests.get(f"{dev.reports}/", timeout=60).ok, "the leaderboard"
 
     assert len(messages(dev)) == 1 < len(ticks_of(dev))
-
-
-def test_a_model_that_the_pool_file_gains_joins_the_deployed_router(dropped: Dev) -> None:
-    dev, more = dropped, [*FEW, "claude-v2"]
-    cabs(dev.home, "deploy", "dropped")
-    router = dev.home / "routers" / "dropped" / "router"
-    assert read_manifest(router).names == FEW
-    write_text(dev.home / "pools" / "dropped.yaml", DROPPED + f"models: [{', '.join(more)}]\n")
-    wait_for("the model", lambda: read_manifest(router, verify=False).names == more, 420)
-    (joined,) = wait_for(
-        "its run", lambda: [run for run in dev.runs() if run["jobName"] == "join_models"], 60
-    )
-    assert joined["tags"]["cabs/pool"] == "dropped" and joined["tags"]["cabs/chain"].startswith("dropped:")
-    wait_for("what follows for the new set of models", lambda: dev.finished("dropped", times=2), 420)
 
 
 class Backfill(NamedTuple):
@@ -126,11 +123,11 @@ class Backfill(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def backfill(dropped: Dev) -> Backfill:
-    """A finished backfill of `replay`, asked for as the UI does: a cell of the dropped pool is missing,
+def backfill(changed: Dev) -> Backfill:
+    """A finished backfill of `replay`, asked for as the UI does: a cell of the pool is missing,
     others are of a rho that another pool names, or of a log.
     """
-    dev = dropped
+    dev = changed
     dev.switch_off("pool_files", "next_part")
     other = drop_pool(dev.home, "other")
     other.write_text(other.read_text().replace("[0, 777]", "[0, 555]"), encoding="utf-8")
@@ -140,8 +137,8 @@ def backfill(dropped: Dev) -> Backfill:
     log.write_text("name: calls\ntitle: Calls\nsource: {kind: logs, path: calls.csv}\npolicies: [ridge]\n")
     cabs(dev.home, "pool", "add", str(other))  # registers all partitions now, not at the next tick
     before, expected = records(dev.home), fingerprints(dev.home)
-    shutil.rmtree(dev.home / "artifacts" / "replay" / "dropped" / "0777" / "lin_ucb")
-    asked = dev.backfill("replay", [f"dropped|{r}" for r in ("0000", "0555", "0777")] + ["calls|0000"])
+    shutil.rmtree(dev.home / "artifacts" / "replay" / "mine" / "0777" / "lin_ucb")
+    asked = dev.backfill("replay", [f"mine|{r}" for r in ("0000", "0555", "0777")] + ["calls|0000"])
     runs = wait_for("the backfill", lambda: dev.runs_of(asked), 180)
     statuses = [run["status"] for run in runs]
     statuses.append(dev.query(_STATUS, id=asked)["partitionBackfillOrError"]["status"])
@@ -153,12 +150,12 @@ def test_a_backfill_computes_what_is_missing_and_nothing_else(backfill: Backfill
     assert backfill.statuses == [*["SUCCESS"] * 4, "COMPLETED_SUCCESS"]
     before, after = backfill.before, backfill.after
     assert after.keys() == before.keys(), "a cell of another pool's rho or of a log leaves no record"
-    assert [cell for cell in before if after[cell] != before[cell]] == ["dropped/0777/lin_ucb"]
+    assert [cell for cell in before if after[cell] != before[cell]] == ["mine/0777/lin_ucb"]
     assert backfill.same
 
 
 @pytest.fixture(scope="module")
-def page(dropped: Dev, browser: Any) -> Iterator[Any]:
+def page(changed: Dev, browser: Any) -> Iterator[Any]:
     """A browser page."""
     opened = browser.new_page(viewport={"width": 1500, "height": 950})
     opened.set_default_timeout(120_000)
@@ -178,7 +175,7 @@ def visit(page: Any, dev: Dev, path: str, *texts: str) -> None:
     ("path", "texts"),
     [
         (
-            "replay?view=partitions&partition=dropped%7C0777",
+            "replay?view=partitions&partition=mine%7C0777",
             "Materialized policies utility regret state random best_single lin_ucb",
         ),
         ("replay?view=checks", "plausible trace Succeeded|Passed"),
@@ -194,12 +191,12 @@ def test_the_page_of_a_backfill(page: Any, dev: Dev, backfill: Backfill) -> None
 
 
 def test_the_metadata_of_the_report(page: Any, dev: Dev) -> None:
-    visit(page, dev, "/assets/report?view=events&partition=dropped", "summary", "location")
+    visit(page, dev, "/assets/report?view=events&partition=mine", "summary", "location")
     with page.context.expect_page() as opened:
-        page.get_by_role("link", name=f"{dev.reports}/dropped/").first.click()
+        page.get_by_role("link", name=f"{dev.reports}/mine/").first.click()
     report = opened.value
     report.get_by_role("heading").first.wait_for()
-    assert report.url == f"{dev.reports}/dropped/" and "dropped" in report.title()
+    assert report.url == f"{dev.reports}/mine/" and "mine" in report.title()
     report.get_by_role("link", name="All pools").first.click()
     report.wait_for_url(f"{dev.reports}/index.html")
     report.close()
