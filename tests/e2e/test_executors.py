@@ -151,5 +151,5 @@ def test_two_nodes_with_homes_of_their_own_share_a_store(
         cluster.stop(first=1)
     assert len(cluster.nodes_that_worked()) == 2
     made, expected = store.records("team/"), folder_records(artifacts)
-    assert {"router/chaos", "replay/chaos/0777/random", "replay/chaos/0777/lin_ucb"} <= made.keys()
+    assert {"tuning/chaos", "replay/chaos/0777/random", "replay/chaos/0777/lin_ucb"} <= made.keys()
     assert made.items() <= expected.items()
