@@ -37,8 +37,8 @@ def test_small_tables_are_judged_right(judged: list[Judged]) -> None:
 @pytest.mark.slow
 def test_what_is_said_names_the_gaps_and_no_term_of_the_field(judged: list[Judged]) -> None:
     for row in judged:
-        assert any("ot tried" in text for _, text in row.said) == (row.world.gaps != "none")
-        assert not [text for heading, text in row.said if heading != "verdict, export" and terms(text)]
+        assert any("ot tried" in text for _, text in row.messages) == (row.world.gaps != "none")
+        assert not [text for heading, text in row.messages if heading != "verdict, export" and terms(text)]
 
 
 def test_the_same_seed_is_the_same_table() -> None:
