@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,14 +22,8 @@ from benchmarks.speed.servers import free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-#: stages that are taken from the chain that went through: each would be a process more, with its imports
-FIRST = ("outcomes", "splits", "prompt_embeddings")
-
-
 def test_multiprocess_gives_the_same_bytes(finished_once: Path, tmp_path: Path) -> None:
     drop_pool(tmp_path, "chaos")
-    for stage in FIRST:
-        shutil.copytree(finished_once / "artifacts" / stage, tmp_path / "artifacts" / stage)
     part = ("--rho", "777", "--policies", "random,lin_ucb", "--no-report")
     cabs(tmp_path, "run", "--pool", "chaos", *part, CABS_EXECUTOR="multiprocess", CABS_WORKERS="2")
     made = fingerprints(tmp_path, marts=False)
@@ -134,9 +127,6 @@ def test_two_nodes_with_homes_of_their_own_share_a_store(
     from benchmarks.object_store import folder_records
 
     drop_pool(tmp_path, "chaos")
-    artifacts = finished_once / "artifacts"
-    for path in (path for stage in FIRST for path in (artifacts / stage).rglob("*") if path.is_file()):
-        store.client.upload_file(str(path), "cabs", f"team/{path.relative_to(artifacts)}")
     places = {
         "CABS_HOME": "~/cabs",
         "CABS_POOLS_DIR": str(tmp_path / "pools"),
@@ -150,6 +140,6 @@ def test_two_nodes_with_homes_of_their_own_share_a_store(
         assert (tmp_path / node / "cabs").is_dir()
         cluster.stop(first=1)
     assert len(cluster.nodes_that_worked()) == 2
-    made, expected = store.records("team/"), folder_records(artifacts)
+    made, expected = store.records("team/"), folder_records(finished_once / "artifacts")
     assert {"tuning/chaos", "replay/chaos/0777/random", "replay/chaos/0777/lin_ucb"} <= made.keys()
     assert made.items() <= expected.items()
