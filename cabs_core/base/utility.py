@@ -5,12 +5,20 @@ score a dollar and a second are worth. Learners are fed the clipped utility, as 
 `compiled.utility` is the same for single values inside compiled loops.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 Sticky = Literal["session", "tools", "off"]
+
+
+def middle_rho(rhos: Iterable[float]) -> float:
+    """The middle one of one or more cost sensitivities, the lower of two: what is timed, deployed and shown
+    first where nobody names another."""
+    values = sorted(rhos)
+    return float(values[(len(values) - 1) // 2])
 
 
 def price(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pandas as pd
 from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST
 from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.base.units import money, percentage
+from cabs_core.base.utility import middle_rho
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
@@ -323,7 +324,7 @@ def _saved(share: float, low: float, high: float) -> tuple[str, str]:
 def shares(evidence: Evidence, router: str) -> Figure:
     """Share of each model over the rounds."""
     rhos = sorted(r for p, r in evidence.folders if p == router)
-    rhos = sorted({rhos[0], rhos[len(rhos) // 2], rhos[-1]})
+    rhos = sorted({rhos[0], middle_rho(rhos), rhos[-1]})
     parts = {rho: facts.shares_over_rounds(evidence, router, rho) for rho in rhos}
     total = pd.concat(parts.values()).groupby("model")["share"].mean().sort_values(ascending=False)
     main = list(total.index[: _MOST_MODELS if len(total) > _MOST_MODELS + 1 else len(total)])
@@ -339,7 +340,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
             share = share.sort_values("round")["share"]
             rows.append([f"{rho:g}", series, percentage(share.iloc[0]), percentage(share.iloc[-1])])
     frame = pd.concat(frames)
-    middle = rhos[len(rhos) // 2]
+    middle = middle_rho(rhos)
     names = [*(named[m] for m in main), *(["other models"] if len(main) < len(total) else [])]
     return Figure(
         key="shares",

@@ -12,7 +12,7 @@ from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.base.statistics.people import Sampled, corrected_sum
 from cabs_core.base.statistics.uncertainty import real_weights
 from cabs_core.base.units import money
-from cabs_core.base.utility import clipped_utility
+from cabs_core.base.utility import clipped_utility, middle_rho
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.scale import Scale
@@ -151,22 +151,22 @@ def _corrected(
     table: Path, evidence: Evidence | None, verdicts: list[Verdict], judges: list[str]
 ) -> list[str]:
     """A sentence per verdict's middle rho: the difference as people would have it."""
-    cases = [v for v in verdicts if v.rho is not None]
+    cases = {v.rho: v for v in verdicts if v.rho is not None}
     if evidence is None or not cases or len(judges) != 1:
         return []
-    case = cases[len(cases) // 2]
+    rho = middle_rho(cases)
+    case = cases[rho]
     labels, column = pq.read_table(table).to_pandas(), f"people {judges[0]}"
     if column not in labels:
         return []
     problem, n, k = evidence.problem, evidence.problem.n, len(evidence.problem.arms)
     by_model = labels.pivot(index="query_id", columns="model", values=column)
     people = by_model.reindex(index=problem.query_ids, columns=list(problem.arms)).to_numpy(float)
-    assert case.rho is not None
     alone = np.zeros((n, k))
     alone[:, problem.arms.index(case.model)] = 1.0
-    weight = _weights(evidence, case.router, case.rho) - alone
-    judged, labelled = real_values(problem, case.rho).utility, ~np.isnan(people)
-    of_judge, of_people = (clipped_utility(x, problem.costs, case.rho) for x in (problem.scores, people))
+    weight = _weights(evidence, case.router, rho) - alone
+    judged, labelled = real_values(problem, rho).utility, ~np.isnan(people)
+    of_judge, of_people = (clipped_utility(x, problem.costs, rho) for x in (problem.scores, people))
     by_people = np.where(labelled, judged + of_people - of_judge, np.nan)
     stands, seen = None, problem.observed
     if seen is not None:  # one of the answers that were asked was drawn to be labelled
@@ -179,7 +179,7 @@ def _corrected(
     found_by: Sampled = corrected_sum(weight, judged, by_people, problem.clusters, stands)
     return [
         f"Figures on this page are by the judge. As people would score: {label(case.router)} minus "
-        f"{case.model} at ρ = {case.rho:g} is {signed_text(found_by.value)} ({signed_text(found_by.low)} to "
+        f"{case.model} at ρ = {rho:g} is {signed_text(found_by.value)} ({signed_text(found_by.low)} to "
         f"{signed_text(found_by.high)}, 95 %; answers to {prompts} of {n} test prompts are labelled); by the "
         f"judge {signed_text((weight * judged).sum(axis=1).mean())}."
     ]

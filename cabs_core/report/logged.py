@@ -15,6 +15,7 @@ from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import VERDICT
 from cabs_core.base.units import money, percentage
+from cabs_core.base.utility import middle_rho
 from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report import stages
@@ -67,7 +68,7 @@ def build_logged_report(
     if mart.empty:
         raise ResultError(f"no estimates of pool {pool!r} are in the marts: run `cabs run --pool {pool}`")
     rhos = sorted(mart["rho"].unique())
-    served_rho = float(rhos[len(rhos) // 2] if rho is None else rho)
+    served_rho = float(middle_rho(rhos) if rho is None else rho)
     rho = min(rhos, key=lambda r: abs(r - served_rho))
     estimates = {policy: rows for (policy, at), rows in data.estimates.items() if at == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from cabs_core.base.units import money
+from cabs_core.base.utility import middle_rho
 from cabs_core.report import cards, charts, findings, round_tables, sections, stages
 from cabs_core.report.banners import limits
 from cabs_core.report.collected import CollectionPart
@@ -145,7 +146,7 @@ class PoolPage:
         names = routers(data)
         if evidence and names:
             tables["budgets"] = round_tables.budgets(evidence, names[0])
-            tables["tasks"] = round_tables.tasks(evidence, names[0], _middle_rho(evidence, names[0]))
+            tables["tasks"] = round_tables.tasks(evidence, names[0], _shown_rho(evidence, names[0]))
         return tables | self.origin.tables | {table.key: table for table in self.more}
 
     @property
@@ -153,7 +154,7 @@ class PoolPage:
         """The rho of the examples."""
         if self.evidence is None or not self.verdicts:
             return ""
-        return f"{_middle_rho(self.evidence, self.verdicts[0].router):g}"
+        return f"{_shown_rho(self.evidence, self.verdicts[0].router):g}"
 
     @cached_property
     def examples(self) -> list[tuple[str, list[dict[str, str]], str]]:
@@ -162,7 +163,7 @@ class PoolPage:
         if evidence is None or not self.verdicts or not evidence.prompts:
             return []
         router = self.verdicts[0].router
-        frame = examples(evidence, router, _middle_rho(evidence, router))
+        frame = examples(evidence, router, _shown_rho(evidence, router))
         hit = self.data.scale.hit
         titles = {
             True: (f"{hit.capitalize()}, and cheaper than the mean", "hit"),
@@ -244,10 +245,9 @@ def _seed(value: Any) -> str:
     return "–" if value is None or value != value else str(int(value))
 
 
-def _middle_rho(evidence: Evidence, policy: str) -> float:
+def _shown_rho(evidence: Evidence, policy: str) -> float:
     """The middle one of the rhos at which a policy was replayed."""
-    rhos = sorted(rho for name, rho in evidence.folders if name == policy)
-    return rhos[len(rhos) // 2]
+    return middle_rho(rho for name, rho in evidence.folders if name == policy)
 
 
 def _example(e: Any) -> dict[str, str]:

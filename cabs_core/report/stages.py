@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from cabs_core.base.utility import middle_rho
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
 from cabs_core.report.tables import Header, MakeCell, PageTable, TableCell, estimate, number, table_of, words
@@ -124,7 +125,7 @@ def logged(data: PoolData) -> PageTable | None:
     if mart.empty:
         return None
     rhos = sorted(mart["rho"].unique())
-    shown = {rhos[0], rhos[len(rhos) // 2], rhos[-1]}
+    shown = {rhos[0], middle_rho(rhos), rhos[-1]}
     first = mart.iloc[0]
     records = [(*at, e, e.get("dr utility")) for at, e in data.estimates.items() if at[1] in shown]
 

@@ -19,6 +19,7 @@ from cabs_core.base.catalog.policies import canonical_name
 from cabs_core.base.catalog.roles import DEFAULT_POLICIES, REFERENCE
 from cabs_core.base.catalog.sources import sources
 from cabs_core.base.paths import safe_name
+from cabs_core.base.utility import middle_rho
 from cabs_core.data.pool_files.collect import Collect
 from cabs_core.data.pool_files.goals import Goal, Requests, Usd
 from cabs_core.data.pool_files.policy_names import MOST_POLICIES, policy_names
@@ -142,9 +143,8 @@ class ModelPool(Strict):
 
     @property
     def router_rho(self) -> float:
-        """Cost sensitivity of the router: as the file says, else the (lower) middle one that is replayed."""
-        rhos = self.replay.rhos
-        return rhos[(len(rhos) - 1) // 2] if self.router.rho is None else self.router.rho
+        """Cost sensitivity of the router: as the file says, else the middle one that is replayed."""
+        return middle_rho(self.replay.rhos) if self.router.rho is None else self.router.rho
 
     @property
     def monthly_requests(self) -> int | None:

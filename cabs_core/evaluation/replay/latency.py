@@ -54,11 +54,6 @@ class DecisionTimes:
     update_cpu_us: np.ndarray
 
 
-def typical_rho(rhos: Sequence[float]) -> float:
-    """The pool's middle cost sensitivity (the lower of two), at which decisions are timed."""
-    return float(sorted(rhos)[(len(rhos) - 1) // 2])
-
-
 def serves_online(policy: str) -> bool:
     """Whether a policy can decide without knowing outcomes (all but the best arm in hindsight)."""
     return not policy_class(policy).needs_outcomes

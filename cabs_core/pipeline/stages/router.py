@@ -17,6 +17,7 @@ import numpy as np
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import EncoderError, PolicyError, RouterError
 from cabs_core.base.threads import one_torch_thread
+from cabs_core.base.utility import middle_rho
 from cabs_core.data.inputs import outcomes_of, plain, split_of, tuned_options
 from cabs_core.evaluation.metrics.routing import latency_percentiles
 from cabs_core.evaluation.replay import latency as online_calls
@@ -180,7 +181,7 @@ def _budgets(
 def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> RouterSummary:
     """The summary so far: times of single calls of every policy at the pool's middle rho, kept in `path`."""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
-    rho, tuned = online_calls.typical_rho(pool.replay.rhos), tuned_options(inputs)
+    rho, tuned = middle_rho(pool.replay.rhos), tuned_options(inputs)
     times, failed = [], {}
     for policy in filter(online_calls.serves_online, pool.policies):
         try:

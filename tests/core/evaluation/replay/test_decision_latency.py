@@ -8,6 +8,7 @@ from cabs_core.algorithms.policies.base import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import PolicyError
+from cabs_core.base.utility import middle_rho
 from cabs_core.evaluation.replay import latency
 
 
@@ -94,6 +95,6 @@ def test_files_hold_one_row_a_decision(problem, tmp_path) -> None:
     assert table[table["policy"] == "lin_ts"]["update_us"].tolist() == times[1].update_us.tolist()
 
 
-def test_typical_rho_is_one_of_the_pool() -> None:
-    assert latency.typical_rho((0.0, 50.0, 100.0)) == 50 and latency.typical_rho((900.0, 0.0)) == 0
-    assert latency.typical_rho((300.0,)) == 300
+def test_the_middle_rho_is_one_of_the_pool() -> None:
+    assert middle_rho((0.0, 50.0, 100.0)) == 50 and middle_rho((900.0, 0.0)) == 0
+    assert middle_rho((300.0,)) == 300
