@@ -104,6 +104,7 @@ def test_you_have_no_scores(tmp_path: Path) -> None:
         assert model["people"]["low"] <= model["people"]["value"] <= model["people"]["high"]
     verdict = artifact(tmp_path, "reports/support/verdict.json")
     assert next(c for c in verdict["by_value"] if c["rho"] == 30)["decision"] == "deploy"
+    assert any("As people would score" in warning for warning in verdict["warnings"])
 
 
 def test_a_new_model_came_out(tmp_path: Path) -> None:
