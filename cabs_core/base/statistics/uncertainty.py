@@ -216,8 +216,9 @@ def ratio_error(
     if count > 1 and total != 0:
         size = independent(np.abs(bottom))
         gap = (top - float(top.sum()) / total * bottom) / total
-        square = float((gap**2).sum())
-        lump = float((gap**3).sum()) / square if square > 0 else 0.0
+        squares = gap**2
+        square = float(squares.sum())
+        lump = float((squares * gap).sum()) / square if square > 0 else 0.0
         se = math.sqrt(square * count / (count - 1))
         ends = max(-float(gap.min()), 0.0), max(float(gap.max()), 0.0)
         error = Error(se, max(size - 1.0, 1.0), size, max(-lump, 0.0), max(lump, 0.0), unit, *ends)
