@@ -58,6 +58,17 @@ def test_what_the_store_refuses_is_said(s3, monkeypatch) -> None:
         ArtifactStore("nosuch://x")
 
 
+def test_a_store_that_is_away_is_said_and_tried_again(s3, monkeypatch) -> None:
+    import s3fs
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(StorageError, match="check the bucket, the credentials and the endpoint") as caught:
+        ArtifactStore("s3://cabs/x").record(("splits", "tiny"))
+    assert is_transient(caught.value)
+
+
 @pytest.mark.slow
 def test_a_slow_store_that_fails_now_and_then_costs_time_only(tmp_path, monkeypatch) -> None:
     """Every fourth request fails with 503: the drivers ask again.
