@@ -74,7 +74,7 @@ gauntlet:
 	@$(MAKE) --no-print-directory venv EXTRAS=$(EXTRAS)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target build/gauntlet \
 		-r tests/gauntlet/requirements.txt
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v tests/gauntlet tests/gauntlet/attacks.py $(GAUNTLET_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -v -o "python_files=test_*.py attacks.py" tests/gauntlet $(GAUNTLET_ARGS)
 
 ui: venv
 	@$(BIN)/cabs ui --port $(PORT)

@@ -69,7 +69,10 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 @click.option(
     "--metrics",
     metavar="HOST:PORT",
-    help="Answer /metrics, /readyz, /healthz there without a key. Default: /metrics asks for an admin's.",
+    help=(
+        "Answer /metrics, /readyz and /healthz at a further address without a key. Default: /metrics asks "
+        "for an admin's key."
+    ),
 )
 @click.option(
     "--grace",
