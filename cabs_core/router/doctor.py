@@ -3,7 +3,7 @@
 import json
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.paths import default_log
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.base.utility import clipped_utility
-from cabs_core.data.events.bills import all_calls, compare_invoice, saved
+from cabs_core.data.events.bills import all_calls, saved
 from cabs_core.data.events.database import is_postgres
 from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, EventLog
 from cabs_core.data.events.rows import FAILED
@@ -30,26 +30,16 @@ TAKEOVER = 10.0
 PATIENCE = 7 * SECONDS_PER_DAY
 
 
-def examine(
-    folder: str | Path,
-    log: str | Path | None = None,
-    *,
-    invoice: str | Path | None = None,
-    names: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
+def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]:
     """Report counts and learning curves per arm, decisions without a reward, the lease, and problems.
 
     The log is read once, row by row: some 50 bytes a scored decision are kept.
-
-    Args:
-        invoice: bill of a provider, a CSV file (`bills`); names: {model: what its provider calls it}.
 
     Returns:
         JSON values: bundle, learns, decisions and rewards of this bundle, kept_turns (calls of conversations
         that kept their model), other_bundles (calls of others), bundles (of each: id, calls, time of the
         last), answered (all answered calls, what they cost: `bills.all_calls`), gaps (recent scores against
-        what is expected, by model: `recent_scores`), invoice (where log and bill differ:
-        `bills.compare_invoice`; None: no bill), arms (one dict each),
+        what is expected, by model: `recent_scores`), arms (one dict each),
         curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
         unscored, unscored_old (of those whose score is wanted), failed, failures (model, reason, calls and
         time of the last), saved (what routed calls cost beside the expectation for the fallback, `model`;
@@ -61,15 +51,7 @@ def examine(
     manifest = read_manifest(folder)
     events = EventLog.existing(default_log(folder) if log is None else log)
     try:
-        facts = _examine(manifest, events, Path(folder))
-        facts["invoice"] = None if invoice is None else compare_invoice(events, invoice, names)
-        if facts["invoice"] is not None and facts["invoice"]["rows"]:
-            count, bill = len(facts["invoice"]["rows"]), facts["invoice"]
-            facts["problems"].append(
-                f"log and invoice differ on {count} of {count + bill['matched']} days and models: "
-                f"{bill['usd_log']:.4f} USD in the log, {bill['usd_invoice']:.4f} in {bill['file']}"
-            )
-        return facts
+        return _examine(manifest, events, Path(folder))
     finally:
         events.close()
 

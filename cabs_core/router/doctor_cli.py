@@ -15,36 +15,15 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router
 @click.command()
 @ROUTER
 @LOG
-@click.option(
-    "--invoice",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help=(
-        "Bill of your providers, a CSV file with columns day, model, usd and, if it has them, tokens: say by "
-        "day and model where the log differs."
-    ),
-)
-@click.option(
-    "--upstreams",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="With --invoice: the upstreams file, where models have other names at their providers.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print everything that was found as JSON.")
-def doctor(
-    folder: Path | str, log: str | None, invoice: Path | None, upstreams: Path | None, as_json: bool
-) -> None:
+def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
     """Report on a router: plays and learning curves per model, decisions without a score, costs, problems.
 
     Exit code 1 when something is wrong.
     """
     from cabs_core.router.doctor import examine
 
-    names: dict[str, str] = {}
-    if upstreams is not None:
-        from cabs_core.data.endpoints.upstreams import load_upstreams
-
-        read = load_upstreams(upstreams)
-        names = {name: one.model or name for name, one in {**read.embeddings, **read.models}.items()}
-    facts = examine(local_router(folder), log, invoice=invoice, names=names)
+    facts = examine(local_router(folder), log)
     if as_json:
         click.echo(json.dumps(facts, indent=1))
     else:
@@ -126,18 +105,3 @@ def _show_costs(facts: dict[str, Any]) -> None:
         before = one["arms"]
     if not facts["learns"]:
         click.echo(f"{facts['policy']} does not learn: scores are recorded, and change nothing")
-    if (bill := facts["invoice"]) is not None:
-        click.echo(
-            f"invoice {bill['file']}: {bill['usd_invoice']:.4f} USD, the log {bill['usd_log']:.4f}; "
-            f"{bill['matched']} days and models agree, {len(bill['rows'])} do not"
-        )
-        for row in bill["rows"]:
-            tokens = (
-                ""
-                if row["tokens_invoice"] is None
-                else f", tokens {row['tokens_log']:.0f} / {row['tokens_invoice']:.0f}"
-            )
-            click.echo(
-                f"  {row['day']} {one_line(row['model'])}: log {row['usd_log']:.6f}, invoice "
-                f"{row['usd_invoice']:.6f} USD{tokens}{': ' if row['why'] else ''}{one_line(row['why'])}"
-            )

@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from tests_support import event_row
 
 from cabs_core.base.errors import RouterError
-from cabs_core.data.events.bills import read_invoice
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.doctor import examine
 from cabs_core.router.doctor_cli import doctor
@@ -123,63 +122,6 @@ def test_all_answered_calls_count_and_a_kept_turn_is_compared_by_its_decision(
     assert facts["saved"]["calls"] == 4 and facts["saved"]["usd"] == pytest.approx(1.01)
     ratio = drawn.fixed_cost / drawn.expected_cost
     assert facts["saved"]["fixed_usd"] == pytest.approx(drawn.fixed_cost + 0.6 * ratio)
-
-
-def _bill(path, *lines: str):
-    path.write_text("\n".join(("Day,Model,USD,Tokens,note", *lines)) + "\n", encoding="utf-8-sig")
-    return path
-
-
-def test_an_invoice_is_compared_by_day_and_model(used, tmp_path):
-    folder, log, decisions = used
-    router, day = Router.load(folder, log=log), time.strftime("%Y-%m-%d", time.gmtime())
-    for d in decisions:
-        router.finish(d.id, status="answered", cost=0.01, tokens_in=10, tokens_out=5)
-    router.log.close()
-    calls = {m: sum(d.model == m for d in decisions) for m in {d.model for d in decisions}}
-    one, *rest = sorted(calls, key=calls.get)
-    lines = [
-        f'{day}T10:00:00Z,{m},{n * 0.01 / 2},{n * 15 / 2},""' for m, n in calls.items() for _ in range(2)
-    ]
-    agrees = examine(folder, log, invoice=_bill(tmp_path / "a.csv", *lines))
-    assert agrees["invoice"]["rows"] == [] and agrees["invoice"]["matched"] == len(calls)
-    assert agrees["problems"] == []
-    dearer = [*lines, f"{day},{one},$0.5,0,", "2026-01-01,elsewhere,2,100,"]
-    facts = examine(folder, log, invoice=_bill(tmp_path / "b.csv", *dearer))
-    rows = {(r["day"], r["model"]): r for r in facts["invoice"]["rows"]}
-    assert set(rows) == {(day, one), ("2026-01-01", "elsewhere")} and facts["invoice"]["matched"] == len(rest)
-    assert rows[day, one]["usd_invoice"] - rows[day, one]["usd_log"] == pytest.approx(0.5)
-    assert "tokens agree" in rows[day, one]["why"]
-    assert "no call of it" in rows["2026-01-01", "elsewhere"]["why"]
-    assert f"differ on 2 of {len(calls) + 1} days and models" in facts["problems"][0]
-    renamed = _bill(tmp_path / "c.csv", *(line.replace(one, "its name there") for line in lines))
-    assert examine(folder, log, invoice=renamed, names={one: "its name there"})["problems"] == []
-    result = CliRunner().invoke(
-        doctor, ["--router", str(folder), "--log", str(log), "--invoice", str(tmp_path / "b.csv")]
-    )
-    assert result.exit_code == 1 and f"{day} {one}: log" in result.output
-    assert "60 calls answered, $0.60" in result.output
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("day,model\n", "one column 'usd'"),
-        ("", "one column 'day'"),
-        ("day,model,usd\n", "no rows"),
-        ("day,model,usd\n25/11/2026,m,1\n", "line 2: day is '25/11/2026'"),
-        ("day,model,usd\n2026-11-25,m,1e999\n", "usd is '1e999'"),
-        ("day,model,usd\n\n2026-11-25,m,12 EUR\n", "line 3: usd is '12 EUR'"),
-        ("day,model,usd\n2026-11-25,,1\n", "model is empty"),
-        ("day,model,usd,tokens\n2026-11-25,m,1,-3\n", "tokens is '-3'"),
-        ("day,model,usd\n2026-11-25,m\n", "usd is ''"),
-    ],
-)
-def test_an_odd_invoice_is_refused_in_words(tmp_path, text, words):
-    (tmp_path / "bill.csv").write_text(text)
-    with pytest.raises(RouterError) as error:
-        read_invoice(tmp_path / "bill.csv")
-    assert words in str(error.value) and "bill.csv" in str(error.value)
 
 
 def test_a_new_bundle_beside_an_old_log_is_shown_as_it_is(used, make_bundle, tmp_path):
