@@ -4,9 +4,8 @@ A row is a task of the outcome table, or a cluster of prompts where there is one
 model than the default (the best single one) only if the prompts of the train and validation splits show it
 better, with an interval that is simultaneous over all rows and models; everything that is said of the table
 is measured on the test prompts. Where the report's verdict is to keep a single model, the default has all
-rows. Of a table with gaps at random, as strategy `adaptive` leaves it, all of it rests on doubly robust
-cells: those of the verdict on test prompts (`problem.gaps`), and on the others cells of the same kind whose
-predictions are cross-fitted.
+rows. Of a table with gaps at random all of it rests on doubly robust cells: those of the verdict on test
+prompts (`problem.gaps`), and on the others cells of the same kind whose predictions are cross-fitted.
 
 A caller may know the task of a request. A gateway that guesses it from examples errs: what is lost then is
 measured with the nearest centre in the pool's own embedding.

@@ -27,7 +27,6 @@ COLLECT = {
         "max_usd": 1,
         "params": {"max_tokens": 50},
         "sample": 30,
-        "strategy": "sample",
         "scores": [
             {
                 "kind": "judge",

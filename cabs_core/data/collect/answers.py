@@ -1,7 +1,7 @@
-"""Collecting answers: every prompt to every model, or the cells that decide; and the table of what came."""
+"""Collecting answers: put every prompt to every model, and write the table of answers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _BLOCK = 1000
 _STEP = 20
 _SCHEMA = pa.schema(
     [(n, pa.string()) for n in ("query_id", "model", "key", "state", "text", "sha", "finish")]
-    + [(n, pa.float64()) for n in ("propensity", "n_input_tokens", "n_output_tokens", "cost", "latency")]
+    + [(n, pa.float64()) for n in ("n_input_tokens", "n_output_tokens", "cost", "latency")]
     + [("estimated", pa.bool_())]
 )
 
@@ -39,36 +39,27 @@ class Collected:
     """What a collection came to.
 
     Attributes:
-        prompts: number of prompts, of `order`, that every model that was asked them has answered.
-        observed: `[n, K]` by place in the order, the probability with which each model was asked, or 0.
+        prompts: number of prompts, the first of `order`, that every model has answered.
         lanes: how each model did in this run. spent, paid: USD in this run, and in all. in_flight: calls that
             were under way when an earlier run died.
         stopped: why it ended before all prompts, if it did; by_budget: that was the budget.
-        looks: of strategy `adaptive`, one dict a look at the verdict.
     """
 
     prompts: int
-    observed: np.ndarray
     lanes: dict[str, ModelRun]
     spent: float
     paid: float
     in_flight: int
     stopped: str = ""
     by_budget: bool = False
-    looks: list[dict[str, Any]] = field(default_factory=list)
 
 
 def collect_answers(
     collection: Collection,
     store: AnswerStore,
     notify: Callable[[str], None] = lambda text: None,
-    look: Callable[[np.ndarray], tuple[str, np.ndarray, dict[str, Any]]] | None = None,
 ) -> Collected:
     """Make the calls that have no answer yet.
-
-    Args:
-        look: of strategy `adaptive`: `observed` of the prompts asked -> (why to stop or '', probabilities
-            `[K]` of asking each model the next prompts, figures); called after each part of the prompts.
 
     Raises:
         CollectError: a model could not be asked everything; the message says why, per model, and what to do.
@@ -85,51 +76,35 @@ def collect_answers(
             )
         purse = Purse(collect.max_usd, paid + perhaps)
         models, lanes = collection.models, dict[str, ModelRun]()
-        shares = collection.shares(store)
-        collected = Collected(0, np.zeros(shares.shape), lanes, 0.0, 0.0, in_flight)
-        pauses = parts(collection, purse.most - purse.spent)
-        progress = Tally(0)
+        collected = Collected(0, lanes, 0.0, 0.0, in_flight)
+        progress = Tally(collection.size * len(models))
 
-        def make(first: int, last: int, asked: np.ndarray) -> bool:
+        def make(first: int, last: int) -> bool:
             def calls(target: AskedModel) -> Iterator[Question]:
-                return collection.calls(target, first, last, asked)
+                return collection.calls(target, first, last)
 
             collected.spent += ask(calls, models, progress, collect, store, purse, notify, lanes)
             _refuse_failures(collection, models, lanes, purse.refused)
             return purse.refused
 
-        for number, last in enumerate(pauses):
+        for last in parts(collection, purse.most - purse.spent):
             first = collected.prompts
-            asked = collection.draws < shares
-            collected.observed = np.where(asked, shares, 0.0)
-            progress.total = int(asked[: pauses[-1]].sum())
-            if make(first, last, asked):
-                done = first + collection.answered(store, asked, first, last)
-                # a call that was refused while dearer ones were under way may fit now; whether all models
-                # could be asked decides, so that where it ends does not hang on who was drawn
+            if make(first, last):
+                done = first + collection.answered(store, first, last)
+                # a call that was refused while dearer ones were under way may fit now
                 while done < last and purse.allows(collection.most(store, done)):
                     for lane in lanes.values():
                         lane.reopen()
-                    make(done, done + 1, asked)
-                    done += collection.answered(store, asked, done, last)
+                    make(done, done + 1)
+                    done += collection.answered(store, done, last)
                 collected.prompts, collected.by_budget = done, True
                 collected.stopped = (
                     f"the budget: another call could have passed max_usd ({money(collect.max_usd)})"
                 )
                 break
             collected.prompts = last
-            if look is not None and collect.strategy == "adaptive":
-                reason, next_shares, figures = look(collected.observed[:last])
-                collected.looks.append({"prompts": last, "paid": purse.spent, **figures})
-                if reason:
-                    collected.stopped = reason if last < len(collection.prompts) else ""
-                    break
-                if last < pauses[-1]:  # what an earlier run noted stands: by that its calls were drawn
-                    named = {t.name: float(p) for t, p in zip(models, next_shares, strict=True)}
-                    store.keep_shares(collection.identity, last, pauses[number + 1], named)
-                    shares = collection.shares(store)
         collected.paid = purse.spent
-    if collected.prompts < min(FEWEST, len(collection.prompts)):
+    if collected.prompts < min(FEWEST, collection.size):
         raise CollectError(
             f"pool {collection.pool_file.pool.name}: {collected.stopped or 'too few prompts'}; "
             f"{collected.prompts} prompts have all their answers, and {FEWEST} are the least that a "
@@ -144,7 +119,7 @@ def affordable(collection: Collection, store: AnswerStore, done: int, paid: floa
     Args:
         paid: USD when it ended; more than the store knows where the answers are kept elsewhere.
     """
-    if done >= len(collection.prompts):
+    if done >= collection.size:
         return ""
     most, cap = collection.most(store, done), collection.collect.max_usd
     left = cap - max(sum(collection.spent(store)[:2]), paid)
@@ -156,27 +131,17 @@ def affordable(collection: Collection, store: AnswerStore, done: int, paid: floa
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
-    """Numbers of prompts after which the collection pauses to look; the last one is its end.
+    """Return the numbers of prompts after which all models wait for each other; the last one is the end.
 
     Where the budget (USD left) may end before the prompts do, the models go on side by side in small parts:
-    what one has answered ahead of the others would be of no use.
+    an answer of one model is of no use if the others cannot be paid for the same prompt.
     """
-    collect, n = collection.collect, len(collection.prompts)
-    if collect.strategy != "adaptive":
-        goal = min(collect.sample, n) if collect.strategy == "sample" else n
-        most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
-        step = max(_STEP, goal // 50)
-        return [goal] if most <= budget else [*range(step, goal, step), goal]
-    return looks(collect.first, n)
-
-
-def looks(sample: int, n: int) -> list[int]:
-    """After how many of n prompts `adaptive` looks at the verdict: a sample, then 1.3 times as many each."""
-    ends, size = [], float(min(sample, n))
-    while size < n:
-        ends.append(int(size))
-        size = max(size * 1.3, size + 10)
-    return [*ends, n]
+    goal = collection.size
+    most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
+    if most <= budget:
+        return [goal]
+    step = max(_STEP, goal // 50)
+    return [*range(step, goal, step), goal]
 
 
 def _refuse_failures(
@@ -218,8 +183,6 @@ def write_answers(
     Returns:
         models: counts of what is in them, per model; repriced: sentences about prices that changed.
     """
-    observed = np.zeros(collected.observed.shape)  # by place in the table
-    observed[collection.order] = collected.observed
     chosen = np.sort(collection.order[: collected.prompts])
     prompts = collection.prompts.take(chosen)
     columns = sorted(prompts.rows[0]) if len(prompts) else []
@@ -237,26 +200,21 @@ def write_answers(
     with pq.ParquetWriter(folder / ANSWERS, _SCHEMA, compression="zstd") as writer:
         for start in range(0, len(chosen), _BLOCK):
             rows: list[dict[str, Any]] = []
-            block = chosen[start : start + _BLOCK]
-            for target, column in zip(collection.models, observed.T, strict=True):
-                places = [i for i in block.tolist() if column[i] > 0]
+            places = chosen[start : start + _BLOCK].tolist()
+            for target in collection.models:
                 keys = [collection.call(target, i).key for i in places]
                 answers = store.get(keys)
                 for i, key in zip(places, keys, strict=True):
                     answer = answers[key]
                     cost = target.cost_of(answer)
-                    rows.append(
-                        _row(collection.prompts.ids[i], target, answer, float(column[i]), cost, hidden)
-                    )
+                    rows.append(_row(collection.prompts.ids[i], target, answer, cost, hidden))
                     _count(counts[target.name], answer, cost)
             writer.write_table(pa.Table.from_pylist(rows, schema=_SCHEMA))
     changed = [repriced(name, row.get("usd", 0.0), row.get("usd today", 0.0)) for name, row in counts.items()]
     return {"models": counts, "repriced": [sentence for sentence in changed if sentence]}
 
 
-def _row(
-    query: str, target: AskedModel, answer: StoredAnswer, propensity: float, cost: float, hidden: bool
-) -> dict[str, Any]:
+def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidden: bool) -> dict[str, Any]:
     return {
         "query_id": query,
         "model": target.name,
@@ -265,7 +223,6 @@ def _row(
         "text": None if hidden else answer.text,
         "sha": answer.sha,
         "finish": answer.finish,
-        "propensity": propensity,
         "n_input_tokens": None if answer.tokens is None else answer.tokens.input,
         "n_output_tokens": None if answer.tokens is None else answer.tokens.output,
         "cost": cost,

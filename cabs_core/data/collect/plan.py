@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from cabs_core.base.errors import DataError, RouterError
-from cabs_core.base.hashing import stable_hash
 from cabs_core.base.secret import secret
 from cabs_core.base.units import money
 from cabs_core.data.collect.calls import AskedModel, Question, question, targets
@@ -68,48 +66,16 @@ class Collection:
     judges: dict[str, AskedModel]
     order: np.ndarray
 
-    @cached_property
-    def identity(self) -> str:
-        """Of which collection probabilities of asking are noted, as a hash: who is asked what, in which
-        order, and whom a judge compares with."""
-        names, against = [t.name for t in self.models], [j.against for j in self.collect.judges]
-        texts = [self.prompts.ids, self.prompts.texts]
-        return stable_hash([self.collect.seed, self.collect.first, names, against, *texts], 32)
+    @property
+    def size(self) -> int:
+        """Number of prompts that are asked: those of the sample, or all."""
+        sample = self.collect.sample
+        return len(self.prompts) if sample is None else min(sample, len(self.prompts))
 
-    @cached_property
-    def draws(self) -> np.ndarray:
-        """`[n, K]` uniform in [0, 1), by place in the order: asked where below the model's share.
-
-        A model's draws depend on the seed, its name and the place of the prompt in the table alone, so that
-        they stay when models or prompts are added.
-        """
-        streams = [[self.collect.seed, int(stable_hash(target.name), 16)] for target in self.models]
-        columns = [np.random.default_rng(stream).random(len(self.order)) for stream in streams]
-        draws: np.ndarray = np.column_stack(columns)[self.order]
-        return draws
-
-    def shares(self, store: AnswerStore) -> np.ndarray:
-        """`[n, K]` probability of asking each model, by place in the order: as noted when a part of the
-        prompts was begun, 1 before and after."""
-        shares = np.ones((len(self.order), len(self.models)))
-        if self.collect.strategy == "adaptive":
-            column = {target.name: j for j, target in enumerate(self.models)}
-            for first, last, model, share in store.shares(self.identity):
-                shares[first:last, column[model]] = share
-        return shares
-
-    def calls(
-        self, target: AskedModel, first: int = 0, last: int | None = None, asked: np.ndarray | None = None
-    ) -> Iterator[Question]:
-        """The calls that put the prompts of places first to last of the order to a model.
-
-        Args:
-            asked: bool `[n, K]`, whom what is put to; None: everything to all.
-        """
-        chosen = None if asked is None else asked[first:last, self.models.index(target)]
-        for row, i in enumerate(self.order[first:last].tolist()):
-            if chosen is None or chosen[row]:
-                yield self.call(target, i)
+    def calls(self, target: AskedModel, first: int = 0, last: int | None = None) -> Iterator[Question]:
+        """Yield the calls that put the prompts `first` to `last` (exclusive) of the order to a model."""
+        for place in self.order[first:last].tolist():
+            yield self.call(target, place)
 
     def call(self, target: AskedModel, place: int) -> Question:
         """One prompt to one model."""
@@ -119,14 +85,13 @@ class Collection:
         """What its answers have cost, see `AnswerStore.spent`."""
         return store.spent(call.key for target in self.models for call in self.calls(target))
 
-    def answered(self, store: AnswerStore, asked: np.ndarray, first: int, last: int | None = None) -> int:
-        """How many prompts of the order, from `first` on, every model that is asked them has answered."""
-        least = (len(self.prompts) if last is None else last) - first
-        for target, chosen in zip(self.models, asked.T, strict=True):
-            rows = np.flatnonzero(chosen[first : first + least]).tolist()
-            keys = [call.key for call in self.calls(target, first, first + least, asked)]
+    def answered(self, store: AnswerStore, first: int, last: int) -> int:
+        """Return how many prompts of the order, from `first` on and before `last`, all models answered."""
+        least = last - first
+        for target in self.models:
+            keys = [call.key for call in self.calls(target, first, first + least)]
             known = store.known(keys)
-            least = next((row for row, key in zip(rows, keys, strict=True) if key not in known), least)
+            least = next((row for row, key in enumerate(keys) if key not in known), least)
         return least
 
     def most(self, store: AnswerStore, number: int) -> float:
@@ -175,16 +140,12 @@ def check_keys(targets: Iterable[AskedModel]) -> None:
 
 
 def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
-    """What is left to ask, per model, with its cost and a range; judges as well.
-
-    Of strategy `adaptive`, prompts whose part was not begun count as put to all: it is the most.
-    """
-    collect, prompts = collection.collect, collection.prompts
-    n_prompts = len(prompts) if collect.strategy != "sample" else min(collect.sample, len(prompts))
-    lines, out = [], {}
-    asked = collection.draws < collection.shares(store)
+    """Return the calls that are left to make, with their cost and a range: a line a model and a judge."""
+    collect = collection.collect
+    lines: list[ModelPlan] = []
+    out: dict[str, float] = {}
     for target in collection.models:
-        calls = list(collection.calls(target, 0, n_prompts, asked))
+        calls = list(collection.calls(target, 0, collection.size))
         answers = store.get([c.key for c in calls], texts=False)
         seen = [a.tokens.output for a in answers.values() if a.tokens is not None]
         out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
@@ -196,32 +157,31 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
         lines.append(replace(line, paid=paid, today=today))
     for judge in collect.judges:
         target = collection.judges[judge.called]
-        lines.append(
-            _line(target, f"judge {judge.called}", *_judged(judge, collection, asked[:n_prompts], out, store))
-        )
+        lines.append(_line(target, f"judge {judge.called}", *_judged(judge, collection, out, store)))
     return lines
 
 
 def _judged(
-    judge: Judge, collection: Collection, asked: np.ndarray, out: dict[str, float], store: AnswerStore
+    judge: Judge, collection: Collection, out: dict[str, float], store: AnswerStore
 ) -> tuple[int, list[int], float]:
     """(calls, characters of each that is not known yet, output tokens) of a judge over all answers that are
-    asked, bool `[n, K]`.
+    asked.
 
     Where an answer is there, so is the judge's question about it, and whether that was asked.
     """
     target, orders = collection.judges[judge.called], 1 if judge.against is None else 2
     total, sizes = 0, list[int]()
+    models = [target.name for target in collection.models]
     applies = [
-        (i, [t.name for t, chosen in zip(collection.models, row, strict=True) if chosen])
-        for i, row in zip(collection.order[: len(asked)].tolist(), asked, strict=True)
+        i
+        for i in collection.order[: collection.size].tolist()
         if not judge.tasks or collection.prompts.tasks[i] in judge.tasks
     ]
     for start in range(0, len(applies), _BLOCK):
         questions: list[Question] = []
         block = applies[start : start + _BLOCK]
-        answers = _answers(collection, [i for i, _ in block], store)
-        for i, models in block:
+        answers = _answers(collection, block, store)
+        for i in block:
             prompt = collection.prompts.texts[i]
             base = len(judge.rubric) + 600 + len(prompt)
             theirs = answers.get((judge.against or "", i))
@@ -296,11 +256,6 @@ def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) 
         *(f"{money(j.max_usd)} for {j.called}" for j in collect.judges),
     ]
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
-    if collect.strategy == "adaptive":
-        text.append(
-            f"adaptive: the first {collect.first:,} prompts are put to every model, later ones to each with "
-            "a probability by what it tells about the verdict, until that is decided; this is the most"
-        )
     if any(scorer.kind == "tests" for scorer in collect.scores):
         text.append(f"code in answers runs {kind_of_box().in_words}")
     prices = [sentence for x in lines if (sentence := repriced(x.model, x.paid, x.today))]
@@ -316,14 +271,14 @@ def repriced(model: str, paid: float, today: float) -> str:
 
 def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
     """Why the next prompt is not asked, where the budget for answers does not allow it; else ''."""
-    number = collection.answered(store, collection.draws < collection.shares(store), 0)
-    if number == len(collection.prompts):
+    number = collection.answered(store, 0, collection.size)
+    if number == collection.size:
         return ""
     most, cap = collection.most(store, number), collection.collect.max_usd
     if spent + most <= cap:
         return ""
     return (
-        f"the budget ends after {number:,} of {len(collection.prompts):,} prompts: {money(cap - spent)} of "
+        f"the budget ends after {number:,} of {collection.size:,} prompts: {money(cap - spent)} of "
         f"{money(cap)} is left and the next prompt may cost {money(most)}; a higher max_usd goes on"
     )
 

@@ -14,8 +14,7 @@ COLUMN = "column "
 
 
 def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
-    """Every collected prompt with score, cost, tokens and latency of every model that was asked it; and with
-    which probability it was, where that is below 1.
+    """Return every collected prompt with score, cost, tokens and latency of every model.
 
     Args:
         inputs: folders of the artifacts answers and scores.
@@ -23,10 +22,8 @@ def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
     queries = pq.read_table(inputs["answers"] / PROMPTS).to_pandas()
     cells = pq.read_table(
         inputs["answers"] / ANSWERS,
-        columns=["query_id", "model", "propensity", "n_input_tokens", "n_output_tokens", "cost", "latency"],
+        columns=["query_id", "model", "n_input_tokens", "n_output_tokens", "cost", "latency"],
     ).to_pandas()
-    if (cells["propensity"] == 1).all():
-        cells = cells.drop(columns="propensity")
     scores = pq.read_table(inputs["scores"] / SCORES, columns=["query_id", "model", "score"]).to_pandas()
     columns = [c for c in ("query_id", "prompt", "task", "split") if c in queries.columns]
     frame = cells.merge(scores, on=["query_id", "model"]).merge(queries[columns], on="query_id")

@@ -1,9 +1,8 @@
 """What was asked and what came back: SQLite, rows are added, never changed: nothing is paid twice.
 
 A row of `sent` is written before a request leaves, one of `received` when it ends. A sent row without an end
-is a call that was under way when a process died: it may have been paid for. A row of `shares` is written
-before the prompts that it is about are asked. In WAL mode every committed row survives kill -9; the last ones
-before a loss of power may be missing.
+is a call that was under way when a process died: it may have been paid for. In WAL mode every committed row
+survives kill -9; the last ones before a loss of power may be missing.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,10 +38,6 @@ create table if not exists received (
     sent integer primary key, key text not null, model text not null, state text not null,
     final integer not null, text text, sha text, finish text, tokens text,
     estimated integer not null, usd real, seconds real, at real not null, note text
-);
-create table if not exists shares (
-    collection text not null, first integer not null, last integer not null, model text not null,
-    share real not null, primary key (collection, first, model)
 );
 create unique index if not exists answers on received (key) where final = 1;
 create index if not exists received_keys on received (key);
@@ -195,18 +190,6 @@ class AnswerStore:
         unended = f"{_THESE} and id not in (select sent from received)"
         query = f"select total(bound), count(*) from sent where {unended}"
         return (float(paid), *self._run(query, these).fetchone())
-
-    def keep_shares(self, collection: str, first: int, last: int, shares: Mapping[str, float]) -> None:
-        """Note with which probability each model is asked prompts first to last of a collection's order."""
-        for model, share in shares.items():
-            self._run(
-                "insert or ignore into shares values (?, ?, ?, ?, ?)", (collection, first, last, model, share)
-            )
-
-    def shares(self, collection: str) -> list[tuple[int, int, str, float]]:
-        """(first, last, model, probability) of every part of a collection that was begun, in order."""
-        query = "select first, last, model, share from shares where collection = ? order by first"
-        return self._run(query, (collection,)).fetchall()
 
     def forget_texts(self, keys: Sequence[str]) -> None:
         """Keep only the hashes of these answers."""

@@ -1,5 +1,4 @@
-"""A table where not every model was tried on every prompt, used without dropping a query: `missing: predict`,
-and what `collect.strategy: adaptive` asks.
+"""A table where not every model was tried on every prompt, used without dropping a query: `missing: predict`.
 
     outcomes = filled(raw, pool)   # answered: which cells are real; report["gaps"]: what is known of others
 
@@ -8,7 +7,6 @@ learnt from the cells of the train split alone (`outcomes.logged`). That holds w
 random. Two comparisons tell, on the train split: whether the other models score otherwise on the prompts
 where this one is missing, and whether its own predictions do. Where either differs by a hundredth or more
 ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
-Of cells that were drawn with known probabilities nothing has to be looked at.
 What is estimated afterwards rests on the real cells: `cabs_core.algorithms.problem.gaps`.
 """
 
@@ -36,32 +34,20 @@ _FOLDS = 5
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """Complete outcomes with predictions where a score or a cost is missing; unlike `RawOutcomes.complete`.
 
-    Queries without any answer are left out and counted; where cells were drawn (`raw.propensities`), those
-    with one that was asked and has no score. `report["gaps"]` holds for each model with gaps how many cells
-    are missing, the comparison of the other models' scores (`others`: mean there and elsewhere, difference,
-    95 % interval), the same of its own predictions (`own`), and `at_random`; `drawn`, the least and the
-    largest probability, in place of the comparisons.
+    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps how
+    many cells are missing, the comparison of the other models' scores (`others`: mean there and elsewhere,
+    difference, 95 % interval), the same of its own predictions (`own`), and `at_random`.
 
     Raises:
-        DataError: no cost at all, an answer that was asked and has no score with `missing: error`, or a model
-            has too few answers on train prompts to learn from.
+        DataError: no cost at all, or a model has too few answers on train prompts to learn from.
     """
     costs = np.full(raw.scores.shape, np.nan) if raw.costs is None else raw.costs
     real = ~np.isnan(raw.scores) & ~np.isnan(costs)
     if raw.latencies is not None and not np.isnan(raw.latencies).all():
         real &= ~np.isnan(raw.latencies)
-    drawn = raw.propensities is not None
-    lost = (~np.isnan(raw.propensities) & ~real) if raw.propensities is not None else np.zeros_like(real)
     if real.all() or not real.any():
-        return replace(raw, propensities=None).complete()
-    if lost.any() and pool.missing == "error":
-        i, j = np.argwhere(lost)[0]
-        raise DataError(
-            f"{raw.origin}: the answer of {raw.arms[j]!r:.100} to query {str(raw.query_ids[i])!r:.100} has "
-            f"no score ({counted(int(lost.sum()), 'such answer')}). Set missing: drop_queries to leave such "
-            "queries out"
-        )
-    stays = real.any(axis=1) & ~lost.any(axis=1)
+        return raw.complete()
+    stays = real.any(axis=1)
     kept, dropped, real = raw.take(stays), int((~stays).sum()), real[stays]
     table = answered_table(kept, real, queries_read=len(raw.query_ids), queries_dropped=dropped)
     if kept.latencies is not None and not np.isnan(kept.latencies).all():
@@ -76,7 +62,7 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         )
     features = prompt_features(table.prompts, train)
     predicted = predicted_cells(features, train, real, table.scores)
-    gaps = _drawn(table) if drawn else _gaps(table, train, real, predicted)
+    gaps = _gaps(table, train, real, predicted)
     wrong = [arm for arm, gap in gaps.items() if not gap["at_random"]]
     predicted[:, [table.arms.index(arm) for arm in wrong]] = 0.0
     cells: dict[str, Any] = {
@@ -104,21 +90,6 @@ def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.n
         for values, array in zip(expected, (table.scores[rows], table.costs[rows]), strict=True):
             values[part == f] = predicted_cells(features, others, real, array)[part == f]
     return expected[0], expected[1]
-
-
-def _drawn(table: Outcomes) -> dict[str, Any]:
-    """The missing cells of each model, where which ones are missing was drawn."""
-    shares = {arm: p[p > 0] for arm, p in zip(table.arms, table.drawn.T, strict=True)}
-    return {
-        arm: {
-            "missing": len(table) - len(p),
-            "share": 1 - len(p) / len(table),
-            "at_random": True,
-            "drawn": [float(p.min()), float(p.max())],
-        }
-        for arm, p in shares.items()
-        if len(p) < len(table)
-    }
 
 
 def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
@@ -179,31 +150,26 @@ def _share(share: float) -> str:
 
 
 def left_out_because(gaps: dict[str, Any]) -> str:
-    """Why queries of a table were left out, by its `report["gaps"]`."""
-    if not gaps:
-        return "a model has no score or cost there"
-    if any("drawn" in gap for gap in gaps.values()):
-        return "an answer that was asked for has no score"
-    return "no model has a score and a cost there"
+    """Return why queries of a table were left out, by its `report["gaps"]`."""
+    if gaps:
+        return "no model has a score and a cost there"
+    return "a model has no score or cost there"
 
 
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
-    """What a reader of the verdict must know about a table with gaps, a sentence or two each."""
+    """Return what a reader of the verdict must know about a table with gaps, in sentences."""
     sentences = []
-    for drawn, why in (
-        (True, "These gaps are at random, for it was drawn which model answers which prompt"),
-        (False, "Nothing speaks against these gaps being at random"),
-    ):
-        named = [
-            f"{arm} on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])})"
-            for arm, gap in gaps.items()
-            if gap["at_random"] and ("drawn" in gap) == drawn
-        ]
-        if named:
-            sentences.append(
-                f"Not tried: {listed(named)}. {why}: what the models would have scored there is predicted "
-                "from the wording of the prompts, and the verdict rests on what they did score elsewhere."
-            )
+    named = [
+        f"{arm} on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])})"
+        for arm, gap in gaps.items()
+        if gap["at_random"]
+    ]
+    if named:
+        sentences.append(
+            f"Not tried: {listed(named)}. Nothing speaks against these gaps being at random: what the models "
+            "would have scored there is predicted from the wording of the prompts, and the verdict rests on "
+            "what they did score elsewhere."
+        )
     for arm, gap in gaps.items():
         if gap["at_random"]:
             continue

@@ -79,8 +79,8 @@ class Outcomes(QueryTable):
         later_scores, later_costs, later_latencies: `[n, K]` of the arms' later versions, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
             0 where score and cost are predictions (or the answer counts as wrong); else None.
-        propensities: `[n, K]` of a log that has them, and of a table whose cells were drawn: the probability
-            with which the model that answered was drawn, nan for the others.
+        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was
+            drawn, nan for the others.
         report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:

@@ -196,9 +196,8 @@ class Collect(Strict):
     params: dict[str, Any] = Field({"max_tokens": 1024})
     system: str | None = Field(None, max_length=100_000)  #: system message before each prompt
     keep: Literal["text", "hash"] = "text"  #: hash: texts of answers are dropped once they are scored
-    #: sample: `sample` prompts; adaptive: these to every model, then as many answers as decide the verdict
-    strategy: Literal["all", "sample", "adaptive"] = "all"
-    sample: int = Field(100, ge=10, le=1_000_000)  #: prompts of the (first) sample, drawn by seed
+    #: number of prompts to ask, drawn by `seed`; default: all
+    sample: int | None = Field(None, ge=FEWEST, le=1_000_000)
     seed: int = Field(0, ge=0, le=2**63 - 1)
     limits: dict[str, Limit] = Field({})  #: {model: how fast it may be asked}
     attempts: int = Field(5, ge=1, le=20)  #: most times that a call is made when it fails
@@ -233,11 +232,6 @@ class Collect(Strict):
         if twice:
             raise ValueError(f"two scores are called {twice[0]!r}: give one another name")
         return value
-
-    @property
-    def first(self) -> int:
-        """Prompts that strategy `adaptive` puts to every model before it looks at the verdict."""
-        return max(self.sample, FEWEST)
 
     @property
     def max_tokens(self) -> int:

@@ -127,14 +127,9 @@ class ModelPool(Strict):
         return sources()[self.source.kind].collected
 
     @property
-    def adaptive(self) -> bool:
-        """Whether answers are collected until the verdict is decided, not each model's to each prompt."""
-        return self.collect is not None and self.collect.strategy == "adaptive"
-
-    @property
     def predicts(self) -> bool:
         """Whether what is missing of the table is predicted from the train prompts."""
-        return self.missing == "predict" or self.adaptive
+        return self.missing == "predict"
 
     @property
     def logged(self) -> bool:
@@ -255,8 +250,6 @@ def _faults_of_gaps(pool: ModelPool) -> Iterator[str]:
     """What doubly robust estimates of cells that were not asked do not cover."""
     condition, way_out = pool.replay.condition, "leave queries with a gap out (missing: drop_queries)"
     says = "missing is predict"
-    if pool.adaptive:
-        says, way_out = "collect.strategy is adaptive", "ask every model (collect.strategy: all or sample)"
     if pool.logged:
         yield f"{says}, which cannot be used with source kind 'logs': of a log it is so anyway"
     reasons = {"later_models": "", "replay.latency_weight": "", f"replay.condition {condition!r}": ""}
@@ -268,7 +261,7 @@ def _faults_of_gaps(pool: ModelPool) -> Iterator[str]:
         reasons["replay.condition 'sessions'"] = "what a turn costs hangs on the answers before it"
     elif condition_that_changes(condition, "labels"):
         reasons[f"replay.condition {condition!r}"] = "it exchanges labels, of which some are not there"
-    elif condition_that_changes(condition, "splits") and not pool.adaptive:
+    elif condition_that_changes(condition, "splits"):
         reasons[f"replay.condition {condition!r}"] = (
             "whether gaps are at random would be looked at on other tasks than those that are routed"
         )

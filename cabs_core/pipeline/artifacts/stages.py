@@ -91,11 +91,6 @@ COVERED = (
 _DATA = ("outcomes", "splits", "prompt_embeddings")
 
 
-def _verdict_settings(pool: ModelPool) -> tuple[str, ...]:
-    """At which rho an adaptive collection looks for the verdict, and what it leaves to each split."""
-    return ("router.rho", "replay.rhos", "split.kind", "split.fractions") if pool.adaptive else ()
-
-
 def _split_settings(pool: ModelPool) -> tuple[str, ...]:
     """What is missing of a table is predicted from the train prompts."""
     return ("split", "shift") if pool.predicts else ("split",) if pool.logged else ()
@@ -125,7 +120,6 @@ POOL_STAGES: dict[str, Stage] = {
             pays=True,
             goes_on=True,
             shown="always",
-            settings_of=_verdict_settings,
             files=PoolFile.external_files,
         ),
         Stage(

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.units import money
-from cabs_core.data.collect.adaptive import looking
 from cabs_core.data.collect.answers import affordable, collect_answers, described, write_answers
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.store import AnswerStore
-from cabs_core.data.inputs import plain
-from cabs_core.data.validation.catalog import FEWEST_IN_SPLIT
 from cabs_core.pipeline.artifacts.results import Summary
 
 if TYPE_CHECKING:
-    from cabs_core.data.pool_files import ModelPool
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
 
@@ -26,12 +21,11 @@ class AnswersSummary(Summary):
     """What was asked, and what it cost.
 
     Attributes:
-        prompts: number of prompts with all their answers, `prompts_in_all` how many there are.
+        prompts: number of prompts with all their answers. prompts_in_all: number of prompts of the source.
         spent, paid: USD in the run that made it, and in all.
         in_flight: calls that were under way when an earlier run died.
         stopped: why it ended early, if it did.
         lanes: {model: how it did, in words}; counts: {model: {what: number}} of its answers.
-        looks: of strategy `adaptive`, one dict a look at the verdict.
         by_budget: the budget ended it. repriced: sentences about prices that changed.
     """
 
@@ -43,7 +37,6 @@ class AnswersSummary(Summary):
     stopped: str
     lanes: dict[str, str]
     counts: dict[str, dict[str, float]]
-    looks: list[dict[str, Any]]
     by_budget: bool
     repriced: list[str]
 
@@ -85,11 +78,10 @@ def build(
     """Ask what has no answer yet, and write the table of answers."""
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:
-        look = looking(collection, store, options.notify, fewest_of(collection.pool_file.pool))
-        answers = collect_answers(collection, store, options.notify, look)
+        answers = collect_answers(collection, store, options.notify)
         written = write_answers(collection, answers, store, folder)
     return AnswersSummary(
-        rows=int((answers.observed[: answers.prompts] > 0).sum()),
+        rows=answers.prompts * len(collection.models),
         prompts=answers.prompts,
         prompts_in_all=len(collection.prompts),
         spent=answers.spent,
@@ -98,15 +90,9 @@ def build(
         stopped=answers.stopped,
         lanes={name: described(lane) for name, lane in answers.lanes.items()},
         counts=_even(written["models"]),
-        looks=plain(answers.looks),
         by_budget=answers.by_budget,
         repriced=written["repriced"],
     )
-
-
-def fewest_of(pool: ModelPool) -> int:
-    """Prompts of which a drawn split leaves each part as many as it must have, with room for near-copies."""
-    return math.ceil(1.5 * FEWEST_IN_SPLIT / min(pool.split.fractions)) if pool.split.drawn else 0
 
 
 def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:

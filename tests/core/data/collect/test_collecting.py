@@ -52,6 +52,21 @@ def test_every_prompt_to_every_model_once(provider: Running, tmp_path, cabs_home
     assert provider.requests() == dict.fromkeys(MODELS, 40)  # and no judge
 
 
+def test_a_sample_asks_its_prompts_of_every_model(provider: Running, tmp_path, cabs_home):
+    collection = collection_of(write_pool(tmp_path, provider.port, n=300, sample=50))
+    with AnswerStore() as store:
+        assert [line.calls for line in plan_of(collection, store)] == [50] * len(MODELS)
+        assert collect_answers(collection, store).prompts == 50
+    assert provider.requests() == dict.fromkeys(MODELS, 50)
+
+
+def test_a_larger_sample_keeps_the_prompts_of_the_smaller_one(provider: Running, tmp_path, cabs_home):
+    with AnswerStore() as store:
+        for sample in (40, 70):
+            collect_answers(collection_of(write_pool(tmp_path, provider.port, n=300, sample=sample)), store)
+    assert provider.requests() == dict.fromkeys(MODELS, 70)
+
+
 def test_a_new_prompt_or_model_asks_only_what_is_new(provider: Running, tmp_path, cabs_home):
     with AnswerStore() as store:
         collect_answers(collection_of(write_pool(tmp_path, provider.port, models=("tiny", "coder"))), store)
