@@ -83,3 +83,21 @@ def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     centre = values.mean(axis=-1, keepdims=True)
     resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
     return resampled
+
+
+def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
+    """Sums `[draws, C]` of the rows of `[G, C]` values, drawn again with replacement.
+
+    The same number of rows and the same seed always give the same draws.
+    """
+    count = len(values)
+    rng = np.random.Generator(np.random.PCG64([seed, count, draws]))
+    sums = np.empty((draws, values.shape[1]))
+    # of many rows, a few draws at a time: the weights are as many numbers as rows times draws
+    step = max(1, min(draws, 2_000_000 // max(count, 1)))
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
+        drawn = rng.integers(0, count, size=(size, count)) + count * np.arange(size)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
+        sums[start : start + size] = times.astype(np.float64) @ values
+    return sums

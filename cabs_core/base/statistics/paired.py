@@ -1,0 +1,175 @@
+"""Bounds of the mean of bounded paired differences, such as score of one model minus score of another.
+
+    sample = PairedSample.of(differences, clusters=prompts)
+    low = sample.bound("low", tail=0.025)
+    p = sample.p_value_above(-0.03)      # of the hypothesis that the mean is -0.03 or less
+
+The test is a score test: the variance is that of the most likely distribution with the mean in question, and
+that distribution may hold the worst possible value even if the sample does not. For single prompts that are
+won, lost or equal these are the bounds of Tango (1998, Statistics in Medicine 17(8)); if all that is seen are
+losses they are those of Wilson (1927). So 100 prompts without a loss do not show that no prompt is lost,
+which Student's t would say. For other values the most likely distribution is that of empirical likelihood
+(Owen 1990, Annals of Statistics 18(1)). Observations are clusters (`statistics.clusters`), and quantiles are
+Student's.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from cabs_core.base.statistics.clusters import cluster_sums, independent
+
+#: halvings until a bound, or a multiplier, is exact enough for any figure that is printed
+_HALVINGS = 48
+
+
+@dataclass(frozen=True)
+class PairedSample:
+    """Sums of differences and of weights by cluster, of which the quotient is the mean difference.
+
+    Attributes:
+        tops: `[G]` sums of weighted differences, in units of the mean weight of a cluster.
+        bottoms: `[G]` sums of weights, of mean 1.
+        counts: `[G]` number of clusters with these sums.
+        clusters: number of clusters.
+        independent: number of clusters of equal weight that are as good (Kish 1965).
+        worst: largest size that one difference may have.
+    """
+
+    tops: np.ndarray
+    bottoms: np.ndarray
+    counts: np.ndarray
+    clusters: int
+    independent: float
+    worst: float
+
+    @classmethod
+    def of(
+        cls,
+        differences: ArrayLike,
+        weights: ArrayLike | None = None,
+        clusters: ArrayLike | None = None,
+        *,
+        worst: float = 1.0,
+    ) -> Self:
+        """Sum differences by cluster.
+
+        Args:
+            differences: `[n]` in `[-worst, worst]`.
+            weights: `[n]`, 0 or more; None weighs all alike. Rows of weight 0 are left out.
+            clusters: `[n]` equal values for rows that depend on each other; None if none do.
+            worst: largest size that one difference may have.
+        """
+        values = np.asarray(differences, dtype=np.float64)
+        weight = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
+        seen = weight > 0
+        members = None if clusters is None else np.asarray(clusters)[seen]
+        tops = cluster_sums(values[seen] * weight[seen], members)
+        bottoms = cluster_sums(weight[seen], members)
+        if not len(bottoms):
+            return cls(tops, bottoms, np.zeros(0), 0, 0.0, worst)
+        scale = float(bottoms.mean())
+        # rounded, so that five copies of each prompt give the numbers that one copy gives
+        pairs = np.round(np.column_stack([tops, bottoms]) / scale, 12)
+        distinct, counts = np.unique(pairs, axis=0, return_counts=True)
+        size = independent(bottoms)
+        return cls(distinct[:, 0], distinct[:, 1], counts.astype(np.float64), len(bottoms), size, worst)
+
+    @property
+    def mean(self) -> float:
+        """Mean difference; NaN without observations."""
+        if not self.clusters:
+            return math.nan
+        return float((self.counts * self.tops).sum() / (self.counts * self.bottoms).sum())
+
+    @property
+    def standard_error(self) -> float:
+        """Usual standard error of the mean over clusters; NaN for fewer than two."""
+        if self.clusters < 2:
+            return math.nan
+        residuals = self.tops - self.mean * self.bottoms
+        square = float((self.counts * residuals**2).sum()) / self.clusters
+        return math.sqrt(square / (self.clusters - 1))
+
+    def p_value_above(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis "the true mean is `limit` or less"; 1 if nothing is known."""
+        if self.clusters < 2:
+            return 1.0
+        if limit < -self.worst:
+            return 0.0
+        return 1.0 - float(special.stdtr(self._freedom, self._statistic(limit)))
+
+    def p_value_below(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis "the true mean is `limit` or more"; 1 if nothing is known."""
+        return self.mirrored().p_value_above(-limit)
+
+    def bound(self, side: Literal["low", "high"], tail: float) -> float:
+        """One-sided bound of the true mean with error `tail`; NaN for fewer than two clusters."""
+        if side == "high":
+            return -self.mirrored().bound("low", tail)
+        if self.clusters < 2:
+            return math.nan
+        quantile = float(special.stdtrit(self._freedom, 1 - tail))
+        low = -self.worst
+        high = self.mean
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if self._statistic(middle) >= quantile:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """Two-sided interval of the true mean, each end of error `tail`."""
+        return self.bound("low", tail), self.bound("high", tail)
+
+    def mirrored(self) -> Self:
+        """Return the sample with the sign of all differences changed."""
+        return type(self)(-self.tops, self.bottoms, self.counts, self.clusters, self.independent, self.worst)
+
+    @property
+    def _freedom(self) -> float:
+        return max(self.independent - 1.0, 1.0)
+
+    def _statistic(self, limit: float) -> float:
+        """Mean minus `limit`, in standard errors under the hypothesis that the true mean is `limit`."""
+        values = self.tops - limit * self.bottoms
+        gap = float((self.counts * values).sum()) / self.clusters
+        if gap <= 0:
+            return -math.inf if gap < 0 else 0.0
+        variance = self._variance(values, -self.worst - limit)
+        if variance <= 0:
+            return math.inf
+        return gap / math.sqrt(variance / (self.clusters - 1))
+
+    def _variance(self, values: np.ndarray, worst: float) -> float:
+        """Variance of the most likely distribution of mean 0 on these values and the worst possible one.
+
+        A value has the probability (its share in the sample) / (1 + m value). The multiplier m is such that
+        the mean is 0. If m would have to exceed 1 / -worst, the rest of the probability is at the worst
+        value.
+        """
+        shares = self.counts / self.clusters
+        least = min(float(values.min()), worst)
+        if least >= 0:
+            return 0.0
+        low = 0.0
+        high = -1.0 / least
+        # only where a value is as low as the worst may the multiplier not reach its end
+        if float(values.min()) > least:
+            inside = shares / (1.0 + high * values)
+            if float((inside * values).sum()) >= 0:
+                rest = max(1.0 - float(inside.sum()), 0.0)
+                return float((inside * values**2).sum()) + rest * worst**2
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            if float((shares * values / (1.0 + middle * values)).sum()) > 0:
+                low = middle
+            else:
+                high = middle
+        return float((shares * values**2 / (1.0 + low * values)).sum())

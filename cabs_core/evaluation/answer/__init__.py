@@ -1,0 +1,35 @@
+"""The answer: what may be used instead of what is used today, what that saves, and how sure it is.
+
+Pure functions of arrays; no files and no orchestrator.
+
+table     what is known (scores, costs, tasks, clusters) and what an option plays
+rule      which difference matters: the words of an option, and which option is recommended
+compare   an option beside today's model: quality and money with their intervals
+ladder    the answer: keep, switch, rules, router
+rules     one model for each task, fitted from other folds than the one that it is judged on
+choice    which policy and cost sensitivity a router gets, from other prompts than it is judged on
+"""
+
+from cabs_core.evaluation.answer.choice import RouterCandidate, choose_router
+from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
+from cabs_core.evaluation.answer.rule import TOLERANCE, Word
+from cabs_core.evaluation.answer.rules import fit_rules, rule_for_all
+from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+
+__all__ = [
+    "TOLERANCE",
+    "Answer",
+    "AnswerOptions",
+    "Decisions",
+    "Note",
+    "RouterCandidate",
+    "Rung",
+    "ScoredTable",
+    "TaskRow",
+    "Word",
+    "answer",
+    "choose_router",
+    "fit_rules",
+    "losses",
+    "rule_for_all",
+]

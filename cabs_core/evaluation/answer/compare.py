@@ -1,0 +1,180 @@
+"""An option beside what is used today: quality and money, each with its interval."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from cabs_core.base.statistics.bootstrap import resampled_sums
+from cabs_core.base.statistics.clusters import cluster_sums
+from cabs_core.base.statistics.paired import PairedSample
+from cabs_core.evaluation.answer.rule import DEAREST, MOST_OF_THE_MONEY
+from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, ScoredTable
+
+
+class Difference(Protocol):
+    """A mean difference in quality whose error is known."""
+
+    @property
+    def mean(self) -> float:
+        """The difference that was found."""
+
+    def p_value_above(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis that the true difference is `limit` or less."""
+
+    def p_value_below(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis that the true difference is `limit` or more."""
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """Two-sided interval, each end of error `tail`."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The prompts on which both an option and another one are known, and what both do there.
+
+    Attributes:
+        weight: `[N]` share of both options' requests to a prompt that are answered; 0 leaves the prompt out.
+        score, other_score: `[N]` mean score of each on the prompt; 0 where the weight is.
+        cost, other_cost: `[N]` mean USD of a request.
+    """
+
+    weight: np.ndarray
+    score: np.ndarray
+    other_score: np.ndarray
+    cost: np.ndarray
+    other_cost: np.ndarray
+
+    @classmethod
+    def of(cls, table: ScoredTable, weights: np.ndarray, other: np.ndarray) -> "Pair":
+        """Play two options, `[N, K]` probabilities each, on the prompts of a table."""
+        share, score, cost = _played(table, weights)
+        other_share, other_score, other_cost = _played(table, other)
+        return cls(share * other_share, score, other_score, cost, other_cost)
+
+    def only(self, rows: np.ndarray) -> "Pair":
+        """Return the same pair on some prompts, `[N]` bool."""
+        weight = np.where(rows, self.weight, 0.0)
+        return Pair(weight, self.score, self.other_score, self.cost, self.other_cost)
+
+    def mean(self, values: np.ndarray) -> float:
+        """Weighted mean of `[N]` values; NaN if no prompt is known of both."""
+        total = float(self.weight.sum())
+        return float((self.weight * values).sum()) / total if total > 0 else math.nan
+
+    def quality(self, clusters: np.ndarray) -> PairedSample:
+        """Sample of the differences in score."""
+        return PairedSample.of(self.score - self.other_score, self.weight, clusters)
+
+
+def _played(table: ScoredTable, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(share of the requests that have a scored answer, mean score, mean cost of these), `[N]` each."""
+    known = np.where(table.answered, np.nan_to_num(weights), 0.0)
+    share = known.sum(axis=1)
+    share[share < 10.0**-DIGITS] = 0.0
+    scale = np.divide(1.0, share, out=np.zeros_like(share), where=share > 0)
+    score = np.where(table.answered, known * table.scores, 0.0).sum(axis=1) * scale
+    cost = np.where(table.answered, known * table.costs, 0.0).sum(axis=1) * scale
+    return np.minimum(share, 1.0), score, cost
+
+
+@dataclass(frozen=True)
+class Money:
+    """What an option costs beside another one, as bootstrap draws over clusters.
+
+    Attributes:
+        cost, other_cost: mean USD of a request that were found.
+        draws, other_draws: `[draws]` the same in each draw.
+        dearest: largest share of the money of either option that its ten dearest prompts hold.
+        spread: the cost differs in some cluster.
+    """
+
+    cost: float
+    other_cost: float
+    draws: np.ndarray
+    other_draws: np.ndarray
+    dearest: float
+
+    @property
+    def known(self) -> bool:
+        """True unless a few prompts hold most of the money, or the other option costs nothing."""
+        return self.dearest <= MOST_OF_THE_MONEY and self.other_cost > 0
+
+    @property
+    def ratio(self) -> float:
+        """Cost of the option, a share of the other one's; NaN if that one costs nothing."""
+        return self.cost / self.other_cost if self.other_cost > 0 else math.nan
+
+    def ratio_interval(self, tail: float) -> tuple[float, float]:
+        """Interval of `ratio`, each end of error `tail`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low, high = np.quantile(self.draws / self.other_draws, [tail, 1.0 - tail])
+        return float(low), float(high)
+
+    def saving_interval(self, tail: float) -> tuple[float, float]:
+        """Interval of what a request saves, USD, each end of error `tail`."""
+        low, high = np.quantile(self.other_draws - self.draws, [tail, 1.0 - tail])
+        return float(low), float(high)
+
+    @property
+    def p_cheaper(self) -> float:
+        """One-sided p-value of the hypothesis that the option costs as much as the other one, or more."""
+        if not self.known:
+            return 1.0
+        return _share_of_draws(self.draws >= self.other_draws)
+
+    @property
+    def p_dearer(self) -> float:
+        """One-sided p-value of the hypothesis that the option costs as much as the other one, or less."""
+        if not self.known:
+            return 1.0
+        return _share_of_draws(self.draws <= self.other_draws)
+
+
+def _share_of_draws(against: np.ndarray) -> float:
+    return (1.0 + float(against.sum())) / (1.0 + len(against))
+
+
+def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:
+    """What each of several options costs, with the same draws of clusters for all of them.
+
+    Neither the order of the rows nor copies of a prompt change the draws: clusters are first put in the
+    order of what they cost.
+    """
+    if not pairs:
+        return []
+    columns = []
+    for pair in pairs:
+        total = max(float(pair.weight.sum()), 10.0**-DIGITS)
+        columns += [
+            pair.weight * pair.cost / total,
+            pair.weight * pair.other_cost / total,
+            pair.weight / total,
+        ]
+    sums = cluster_sums(np.stack(columns), clusters).T
+    scale = np.maximum(np.abs(sums).max(axis=0), 1e-300)
+    order = np.lexsort(np.round(sums / scale, DIGITS - 2).T)
+    drawn = resampled_sums(sums[order], options.draws, options.seed)
+    found = []
+    for k in range(len(pairs)):
+        cost, other, weight = sums[:, 3 * k], sums[:, 3 * k + 1], sums[:, 3 * k + 2]
+        drawn_weight = np.maximum(drawn[:, 3 * k + 2], 1e-300)
+        found.append(
+            Money(
+                cost=float(cost.sum()),
+                other_cost=float(other.sum()),
+                draws=drawn[:, 3 * k] / drawn_weight,
+                other_draws=drawn[:, 3 * k + 1] / drawn_weight,
+                dearest=max(_held_by_dearest(cost), _held_by_dearest(other)) if weight.sum() > 0 else 1.0,
+            )
+        )
+    return found
+
+
+def _held_by_dearest(costs: np.ndarray) -> float:
+    """Share of all money that the dearest clusters hold; 0 if nothing costs anything."""
+    total = float(costs.sum())
+    if total <= 0:
+        return 0.0
+    return float(np.sort(costs)[-DEAREST:].sum()) / total

@@ -1,0 +1,462 @@
+"""The answer: a ladder of keep, switch, rules and router, each beside what is used today.
+
+    found = answer(table, rules, [router], AnswerOptions(requests_per_month=200_000))
+    found.recommended      # "rules"
+    found.to_dict()        # what verdict.json holds under `answer`
+
+Single models are judged on every prompt, rules and routers on prompts that they were not made from
+(`Decisions`).
+The error of the first screen is shared: half of it for "switch", over all other models together, and half for
+"rules" and "router" together (Holm). Printed intervals are two-sided 95 % intervals of each option alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.statistics.paired import PairedSample
+from cabs_core.base.statistics.uncertainty import holm
+from cabs_core.base.units import percentage
+from cabs_core.evaluation.answer.compare import Difference, Money, Pair, monies
+from cabs_core.evaluation.answer.rule import (
+    DEAREST,
+    MOST_OF_THE_MONEY,
+    RECOMMENDABLE,
+    Tests,
+    Word,
+    recommended,
+    word_of,
+)
+from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+
+KEEP = "keep"
+SWITCH = "switch"
+RULES = "rules"
+ROUTER = "router"
+#: name of the tasks that are too small for a row of their own
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """An option beside what is used today.
+
+    Attributes:
+        rung: keep, switch, rules or router.
+        use: a model, {task: model}, or a policy.
+        quality: mean score. difference: to today's. low, high: its two-sided 95 % interval.
+        sure_low: lower bound of the difference that the word rests on, at the error that is left to this
+            option.
+        usd_per_1000: USD of 1,000 requests. cost_ratio: cost as a share of today's; None if that is 0.
+        cost_low, cost_high: its 95 % interval; None if money cannot be told.
+        saving_per_month: USD, None if nobody said how many requests a month there are.
+        saving_low, saving_high: its 95 % interval; None if money cannot be told.
+        latency_median, latency_95: seconds; None if the table has no latencies.
+        word: see `rule`.
+        prompts: number of prompts that are known of both. share: of all prompts. independent: clusters among
+            them.
+    """
+
+    rung: str
+    use: Any
+    quality: float
+    difference: float
+    low: float
+    high: float
+    sure_low: float
+    usd_per_1000: float
+    cost_ratio: float | None
+    cost_low: float | None
+    cost_high: float | None
+    saving_per_month: float | None
+    saving_low: float | None
+    saving_high: float | None
+    latency_median: float | None
+    latency_95: float | None
+    word: Word
+    prompts: int
+    share: float
+    independent: int
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """An option beside today's on the prompts of one task; no word of judgement.
+
+    Attributes:
+        rung: of the option. task: its name, or "other" for the small ones. use: the model that is played
+            most.
+        difference: in score, with its two-sided 95 % interval from `low` to `high`.
+    """
+
+    rung: str
+    task: str
+    use: str
+    prompts: int
+    difference: float
+    low: float
+    high: float
+    usd_per_1000: float
+    today_usd_per_1000: float
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something that a reader of the answer has to know: a code for programs, and a sentence."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What may be used instead of what is used today.
+
+    Attributes:
+        today: the model that is used today, "log" for the choices that a log holds, or the best model on all
+            prompts if `today_is_assumed`.
+        recommended: name of the rung, or None.
+        cheapest: the cheapest of the rungs that may be recommended, or None.
+        rungs: from the lowest. models: every other model alone, best first.
+        by_task: rows of every rung but "keep".
+    """
+
+    today: str
+    today_is_assumed: bool
+    recommended: str | None
+    cheapest: str | None
+    rungs: tuple[Rung, ...]
+    models: tuple[Rung, ...]
+    by_task: tuple[TaskRow, ...]
+    notes: tuple[Note, ...]
+
+    def rung(self, name: str) -> Rung | None:
+        """Return the rung of this name; None if the answer has none."""
+        return next((rung for rung in self.rungs if rung.rung == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values; figures that are not known are None."""
+        content: dict[str, Any] = _plain(asdict(self))
+        return content
+
+
+@dataclass(frozen=True)
+class _Option:
+    """An option with everything that is known of it."""
+
+    rung: str
+    use: Any
+    played: Decisions
+    pair: Pair
+    quality: Difference
+    money: Money
+    tests: Tests = field(default_factory=lambda: Tests(1.0, 1.0, 1.0, 1.0))
+    word: Word = Word.UNKNOWN
+    sure_low: float = float("nan")
+
+
+def answer(
+    table: ScoredTable,
+    rules: Decisions | None = None,
+    routers: Sequence[Decisions] = (),
+    options: AnswerOptions | None = None,
+) -> Answer:
+    """Judge every option beside what is used today.
+
+    Args:
+        rules: as `fit_rules` returns them; None if there are none.
+        routers: learned policies, cross-fitted. If there are several, the rung shows one and all share its
+            error.
+    """
+    options = options or AnswerOptions()
+    baseline = table.baseline()
+    others = [j for j in range(len(table.models)) if table.played is not None or j != table.reference]
+    named = [(SWITCH, Decisions(table.models[j], table.single(j))) for j in others]
+    learned = [(RULES, rules)] if rules is not None else []
+    learned += [(ROUTER, router) for router in routers]
+    judged = _judged(table, named + learned, baseline, options)
+    single = _with_words(judged[: len(named)], options, table)
+    fitted = _with_words(judged[len(named) :], options, table)
+    shown = []
+    if single:
+        shown.append(_most_promising(single, table, options))
+    for rung in (RULES, ROUTER):
+        same = [option for option in fitted if option.rung == rung]
+        if same:
+            shown.append(_most_promising(same, table, options))
+    keep = _keep(table, baseline, options)
+    has_keep = table.today is not None or table.played is not None
+    candidates = ([keep] if has_keep else []) + shown
+    chosen, cheapest = _choice(candidates, table, options)
+    today = table.models[table.reference] if table.played is None else "log"
+    found = Answer(
+        today=today,
+        today_is_assumed=not has_keep,
+        recommended=chosen,
+        cheapest=cheapest,
+        rungs=tuple(_rung(option, table, options) for option in candidates),
+        models=tuple(
+            sorted(
+                (_rung(option, table, options) for option in single),
+                key=lambda rung: (-np.nan_to_num(rung.difference, nan=-2.0), rung.use),
+            )
+        ),
+        by_task=tuple(row for option in shown for row in _by_task(option, table, options)),
+        notes=(),
+    )
+    return replace(found, notes=_notes(found, candidates, table))
+
+
+def _judged(
+    table: ScoredTable,
+    named: Sequence[tuple[str, Decisions]],
+    baseline: np.ndarray,
+    options: AnswerOptions,
+) -> list[_Option]:
+    pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
+    paid = [_paid(played) for _, played in named]
+    money = monies([Pair.of(table, weights, baseline) for weights in paid], table.clusters, options)
+    options_found = []
+    for (rung, played), pair, costs in zip(named, pairs, money, strict=True):
+        use = played.name if played.use is None else played.use
+        options_found.append(_Option(rung, use, played, pair, pair.quality(table.clusters), costs))
+    return options_found
+
+
+def _paid(played: Decisions) -> np.ndarray:
+    """Return the decisions that the money of an option is told of; no prompt that is not covered has any."""
+    return played.weights if played.exported is None else played.exported
+
+
+def _keep(table: ScoredTable, baseline: np.ndarray, options: AnswerOptions) -> _Option:
+    use = table.models[table.reference] if table.played is None else "log"
+    (option,) = _judged(table, [(KEEP, Decisions(use, baseline))], baseline, options)
+    return replace(option, word=Word.KEEP, sure_low=0.0)
+
+
+def _with_words(found: Sequence[_Option], options: AnswerOptions, table: ScoredTable) -> list[_Option]:
+    """Give every option its word; the options of this family share half of the error."""
+    tail = options.level / 2
+    # if today's model is the best of all on these prompts, any of them may have been it
+    chosen_of = len(table.models) if table.today is None and table.played is None else 1
+    better = [option.quality.p_value_above(0.0) for option in found]
+    as_good = [option.quality.p_value_above(-options.tolerance) for option in found]
+    cheaper = [max(p, option.money.p_cheaper) for p, option in zip(as_good, found, strict=True)]
+    worse = [min(chosen_of * option.quality.p_value_below(0.0), 1.0) for option in found]
+    families = [holm(values) for values in (better, as_good, cheaper, worse)]
+    order = np.argsort(np.argsort(as_good, kind="stable"), kind="stable")
+    named = []
+    for k, option in enumerate(found):
+        tests = Tests(*(float(family[k]) for family in families))
+        share = tail / (len(found) - int(order[k]))
+        low, _ = option.quality.interval(share)
+        word = word_of(tests, tail, money_known=option.money.known)
+        named.append(replace(option, tests=tests, word=word, sure_low=low))
+    return named
+
+
+def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -> bool:
+    """Return True if `a` is as good as `b` and cheaper, or better and not dearer than today's model."""
+    tail = options.level / 2
+    pair = Pair.of(table, a.played.weights, b.played.weights)
+    (money,) = monies([Pair.of(table, _paid(a.played), _paid(b.played))], table.clusters, options)
+    quality = pair.quality(table.clusters)
+    if max(quality.p_value_above(-options.tolerance), money.p_cheaper) <= tail:
+        return True
+    if quality.p_value_above(0.0) > tail or a.money.p_dearer <= tail:
+        return False
+    # what b gains by its price may be worth the loss that is within the tolerance
+    cheaper = max(quality.mirrored().p_value_above(-options.tolerance), money.p_dearer)
+    return cheaper > tail
+
+
+def _choice(
+    candidates: Sequence[_Option], table: ScoredTable, options: AnswerOptions
+) -> tuple[str | None, str | None]:
+    """(name of the recommended rung, name of the cheapest one that may be recommended)."""
+    by_rung = {option.rung: option for option in candidates}
+    words = {rung: option.word for rung, option in by_rung.items()}
+    costs = {rung: option.money.cost for rung, option in by_rung.items()}
+    allowed = [rung for rung, word in words.items() if word in RECOMMENDABLE]
+    cheapest = min(allowed, key=lambda rung: costs[rung], default=None)
+    chosen = recommended(words, costs, lambda a, b: _beats(by_rung[a], by_rung[b], table, options))
+    return chosen, cheapest
+
+
+def _most_promising(found: Sequence[_Option], table: ScoredTable, options: AnswerOptions) -> _Option:
+    """Return the option that a rung shows.
+
+    Of options that may be recommended it is one that no other beats, the cheapest of these. Otherwise it is
+    the one that is worth most if a saving of the whole cost is worth the tolerance.
+    """
+    allowed = [option for option in found if option.word in RECOMMENDABLE]
+    unbeaten = [
+        option
+        for option in allowed
+        if not any(_beats(other, option, table, options) for other in allowed if other is not option)
+    ]
+    if allowed:
+        return min(unbeaten or allowed, key=lambda option: (option.money.cost, str(option.use)))
+
+    def worth(option: _Option) -> tuple[float, str]:
+        saved = 1.0 - option.money.ratio if option.money.known else 0.0
+        value = option.quality.mean + options.tolerance * saved
+        return -round(float(np.nan_to_num(value, nan=-2.0)), 9), str(option.use)
+
+    return min(found, key=worth)
+
+
+def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
+    tail = options.level / 2
+    pair, money = option.pair, option.money
+    low, high = (0.0, 0.0) if option.rung == KEEP else option.quality.interval(tail)
+    known = money.known and option.rung != KEEP
+    ratio_low, ratio_high = money.ratio_interval(tail) if known else (None, None)
+    saving_low, saving_high = money.saving_interval(tail) if known else (None, None)
+    median, high_latency = _latencies(option.played.weights, pair.weight, table)
+    requests = options.requests_per_month
+    seen = pair.weight > 0
+    return Rung(
+        rung=option.rung,
+        use=option.use,
+        quality=pair.mean(pair.score),
+        difference=0.0 if option.rung == KEEP else option.quality.mean,
+        low=low,
+        high=high,
+        sure_low=option.sure_low,
+        usd_per_1000=1000.0 * money.cost,
+        cost_ratio=money.ratio if money.other_cost > 0 else None,
+        cost_low=ratio_low,
+        cost_high=ratio_high,
+        saving_per_month=_times(money.other_cost - money.cost, requests),
+        saving_low=_times(saving_low, requests),
+        saving_high=_times(saving_high, requests),
+        latency_median=median,
+        latency_95=high_latency,
+        word=option.word,
+        prompts=int(seen.sum()),
+        share=float(seen.mean()) if len(seen) else 0.0,
+        independent=len(np.unique(table.clusters[seen])),
+    )
+
+
+def _times(value: float | None, requests: float | None) -> float | None:
+    return None if value is None or requests is None else value * requests
+
+
+def _latencies(
+    weights: np.ndarray, share: np.ndarray, table: ScoredTable
+) -> tuple[float | None, float | None]:
+    """(median, 95 % quantile) of the seconds of an option's requests; None if they are not known."""
+    if table.latencies is None:
+        return None, None
+    known = table.answered & ~np.isnan(table.latencies) & (share > 0)[:, None]
+    weight = np.where(known, np.nan_to_num(weights), 0.0)
+    asked = weight > 0
+    if not asked.any():
+        return None, None
+    order = np.argsort(table.latencies[asked], kind="stable")
+    seconds = table.latencies[asked][order]
+    reached = np.cumsum(weight[asked][order])
+    places = np.searchsorted(reached, np.array([0.5, 0.95]) * reached[-1])
+    median, high = seconds[np.minimum(places, len(seconds) - 1)]
+    return float(median), float(high)
+
+
+def _by_task(option: _Option, table: ScoredTable, options: AnswerOptions) -> list[TaskRow]:
+    """Rows of an option by task, the largest task first and small ones together at the end."""
+    names, counts = np.unique(table.tasks.astype(str), return_counts=True)
+    small = {str(name) for name, count in zip(names, counts, strict=True) if count < options.smallest_task}
+    task = np.array([OTHER if name in small else name for name in table.tasks.astype(str).tolist()])
+    rows = []
+    for name in np.unique(task).tolist():
+        pair = option.pair.only(task == name)
+        prompts = int((pair.weight > 0).sum())
+        if not prompts:
+            continue
+        sample: PairedSample = pair.quality(table.clusters)
+        low, high = sample.interval(options.level / 2)
+        played = (pair.weight[:, None] * np.nan_to_num(option.played.weights)).sum(axis=0)
+        rows.append(
+            TaskRow(
+                rung=option.rung,
+                task=name,
+                use=table.models[int(played.argmax())],
+                prompts=prompts,
+                difference=sample.mean,
+                low=low,
+                high=high,
+                usd_per_1000=1000.0 * pair.mean(pair.cost),
+                today_usd_per_1000=1000.0 * pair.mean(pair.other_cost),
+            )
+        )
+    return sorted(rows, key=lambda row: (row.task == OTHER, -row.prompts, row.task))
+
+
+def losses(table: ScoredTable, weights: np.ndarray, task: str | None = None, most: int = 3) -> np.ndarray:
+    """Indices of prompts on which an option fails and today's does not, the largest losses first.
+
+    Args:
+        weights: `[N, K]` what the option plays. task: only of this task; None for all.
+    """
+    pair = Pair.of(table, weights, table.baseline())
+    rows = np.ones(len(table.tasks), dtype=bool) if task is None else table.tasks.astype(str) == task
+    lost = np.where((pair.weight > 0) & rows, pair.other_score - pair.score, 0.0)
+    order = np.argsort(-lost, kind="stable")[:most]
+    worst: np.ndarray = order[lost[order] > 0]
+    return worst
+
+
+def _notes(found: Answer, candidates: Sequence[_Option], table: ScoredTable) -> tuple[Note, ...]:
+    notes = []
+    options = [option for option in candidates if option.rung != KEEP]
+    if found.today_is_assumed:
+        notes.append(
+            Note(
+                "assumed_today",
+                f"No model is in use. All options are compared with {found.today}, the best of all.",
+            )
+        )
+    dear = [option.rung for option in options if option.money.dearest > MOST_OF_THE_MONEY]
+    if dear:
+        text = (
+            f"The {DEAREST} dearest prompts hold more than {percentage(MOST_OF_THE_MONEY)} of the money, "
+            f"so nothing can be said of what is saved by: {', '.join(dear)}."
+        )
+        notes.append(Note("dear_calls", text))
+    if options:
+        notes.append(Note("rare_calls", "A call that is dearer than any in the table is not allowed for."))
+    shares = [(rung.rung, rung.share) for rung in found.rungs if rung.rung != KEEP and rung.share < 1]
+    for rung, share in shares:
+        text = f"{rung}: compared on the {percentage(share)} of the prompts that both have answers to."
+        notes.append(Note("gaps", text))
+    if table.played is not None and all(share == 0 for _, share in shares):
+        text = "The log holds one answer a prompt, so no option can be compared: have prompts answered again."
+        notes.append(Note("unknown_log", text))
+    if found.recommended is None:
+        notes.append(
+            Note("nothing_to_recommend", "No option is sure to be as good as what it is compared with.")
+        )
+    if found.cheapest is not None and found.cheapest != found.recommended:
+        saving = next(rung for rung in found.rungs if rung.rung == found.cheapest)
+        text = (
+            f"The cheapest of these is {saving.rung}: ${saving.usd_per_1000:.2f} per 1,000 requests, and a "
+            f"difference in score of {saving.difference:+.3f} ({saving.low:+.3f} to {saving.high:+.3f})."
+        )
+        notes.append(Note("cheapest", text))
+    return tuple(notes)
+
+
+def _plain(value: Any) -> Any:
+    """Return values for JSON, with None for a figure that is not finite."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, Word):
+        return str(value)
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value

@@ -1,0 +1,132 @@
+"""One model for each task, or for each cluster of prompts if a table has one task.
+
+A task gets the model with the largest
+
+    estimated difference in score to today's model + tolerance * share of today's cost that it saves
+
+so a saving of the whole cost is worth what the tolerance says that it may cost, and today's model stands at
+0. Estimates of small tasks are drawn towards the model's mean over all tasks, as far as the tasks agree with
+each other (empirical Bayes; DerSimonian and Laird 1986, Controlled Clinical Trials 7(3)).
+
+How good such rules are is said by prompts that they were not made from (`fit_rules`).
+"""
+
+import numpy as np
+
+from cabs_core.base.statistics.clusters import cluster_sums
+from cabs_core.evaluation.answer.compare import Pair
+from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, Decisions, ScoredTable
+
+#: least variance of a difference in score; the variance of a task's mean is this divided by its prompts
+_LEAST_VARIANCE = 0.01
+
+
+def fit_rules(
+    table: ScoredTable,
+    groups: np.ndarray,
+    folds: np.ndarray,
+    options: AnswerOptions | None = None,
+    *,
+    guessed: np.ndarray | None = None,
+) -> Decisions:
+    """Make rules for each fold from the other folds, and return what they play there.
+
+    With one fold there is nothing to judge rules with, so no prompt is covered.
+
+    Args:
+        groups: `[N]` task or cluster of each prompt, from which rules are made.
+        folds: `[N]` fold of each prompt; copies of a prompt share it. Negative: never judged.
+        guessed: `[N]` group of each prompt as it will be known when it is asked, if that is a guess.
+    """
+    options = options or AnswerOptions()
+    asked = groups if guessed is None else guessed
+    weights = np.full(table.scores.shape, np.nan)
+    numbers = [fold for fold in np.unique(folds) if fold >= 0]
+    default = table.reference
+    for fold in numbers:
+        judged = folds == fold
+        if judged.all():
+            break
+        rule = _fitted(table, groups, ~judged, options)
+        chosen = [rule.get(group, default) for group in asked[judged].tolist()]
+        weights[judged] = np.eye(len(table.models))[chosen]
+    final = rule_for_all(table, groups, options)
+    use = {str(group): table.models[model] for group, model in final.items()}
+    exported = np.eye(len(table.models))[[final.get(group, default) for group in asked.tolist()]]
+    return Decisions("rules", weights, use, exported)
+
+
+def rule_for_all(
+    table: ScoredTable, groups: np.ndarray, options: AnswerOptions | None = None
+) -> dict[object, int]:
+    """Return the rules made from all prompts: {group: index of its model}."""
+    return _fitted(table, groups, np.ones(len(groups), dtype=bool), options or AnswerOptions())
+
+
+def _fitted(
+    table: ScoredTable, groups: np.ndarray, rows: np.ndarray, options: AnswerOptions
+) -> dict[object, int]:
+    names, place = np.unique(groups, return_inverse=True)
+    baseline = table.baseline()
+    worth = np.full((len(names), len(table.models)), -np.inf)
+    costs = np.full(worth.shape, np.inf)
+    for model in range(len(table.models)):
+        if table.played is None and model == table.reference:
+            worth[:, model] = 0.0
+            costs[:, model] = 1.0
+            continue
+        pair = Pair.of(table, table.single(model), baseline).only(rows)
+        estimate, share = _by_group(pair, place, table.clusters, len(names))
+        worth[:, model] = np.where(np.isnan(estimate), -np.inf, estimate + options.tolerance * (1.0 - share))
+        costs[:, model] = share
+    worth = np.round(worth, DIGITS)
+    order = sorted(range(len(table.models)), key=lambda j: (j != table.reference, table.models[j]))
+    rule: dict[object, int] = {}
+    for group, name in enumerate(names.tolist()):
+        if np.isfinite(worth[group]).any():
+            rule[name] = min(order, key=lambda j: (-worth[group, j], costs[group, j]))
+    return rule
+
+
+def _by_group(
+    pair: Pair, place: np.ndarray, clusters: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(estimated difference in score, cost as a share of today's), `[G]`; NaN where nothing is known."""
+    weight = np.bincount(place, pair.weight, count)
+    known = weight > 0
+    gap = pair.weight * (pair.score - pair.other_score)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = np.bincount(place, gap, count) / weight
+        paid = np.bincount(place, pair.weight * pair.cost, count)
+        share = paid / np.bincount(place, pair.weight * pair.other_cost, count)
+    share = np.where(np.isfinite(share), share, np.where(paid > 0, np.inf, 1.0))
+    if not known.any():
+        return difference, share
+    # clusters are the observations: of copies in one task the sum of the residuals counts
+    inside = np.unique(np.column_stack([place, clusters]), axis=0, return_inverse=True)[1].ravel()
+    residual = gap - pair.weight * np.nan_to_num(difference)[place]
+    square = float((cluster_sums(residual, inside) ** 2).sum())
+    size = cluster_sums(pair.weight, inside)
+    variance = max(square / float((size**2).sum()), _LEAST_VARIANCE)
+    group_of_cluster = np.zeros(int(inside.max()) + 1, dtype=np.int64)
+    group_of_cluster[inside] = place
+    squares = np.bincount(group_of_cluster, size**2, count)
+    error = variance * squares[known] / weight[known] ** 2
+    estimate = np.full(count, np.nan)
+    estimate[known] = _drawn_together(difference[known], error)
+    return estimate, share
+
+
+def _drawn_together(values: np.ndarray, variances: np.ndarray) -> np.ndarray:
+    """Return `[G]` values drawn towards their common mean, more so where their variance is large."""
+    precision = 1.0 / variances
+    total = float(precision.sum())
+    common = float((precision * values).sum()) / total
+    excess = float((precision * (values - common) ** 2).sum()) - (len(values) - 1)
+    scale = total - float((precision**2).sum()) / total
+    between = max(excess / scale, 0.0) if scale > 0 else 0.0
+    share = between / (between + variances)
+    mean_weights = 1.0 / (between + variances)
+    common = float((mean_weights * values).sum() / mean_weights.sum())
+    drawn: np.ndarray = common + share * (values - common)
+    return drawn

@@ -1,0 +1,140 @@
+"""The scored table that an answer is made from, and what an option plays on it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.errors import DataError
+from cabs_core.evaluation.answer.rule import LEVEL, TOLERANCE
+
+#: digits to which figures are rounded before they are compared, so that no order of rows decides a tie
+DIGITS = 12
+
+
+@dataclass(frozen=True)
+class ScoredTable:
+    """Scored answers of models to prompts.
+
+    Attributes:
+        models: names of the K models.
+        scores: `[N, K]` in [0, 1]; NaN if the model has no scored answer to the prompt.
+        costs: `[N, K]` USD of a call, known wherever the score is.
+        latencies: `[N, K]` seconds of a call, or None.
+        tasks: `[N]` name of each prompt's task.
+        clusters: `[N]` equal numbers for prompts that are no independent observations: copies, prompts of one
+            template, turns of one conversation.
+        today: index of the model that is used today. None if nothing is said, or if `played` is given.
+        played: `[N, K]` probability with which today's system asks each model; None if it asks one.
+        people: `[N, K]` scores by people of some answers, NaN where there is none, if `scores` are a judge's.
+    """
+
+    models: tuple[str, ...]
+    scores: np.ndarray
+    costs: np.ndarray
+    tasks: np.ndarray
+    clusters: np.ndarray
+    today: int | None = None
+    latencies: np.ndarray | None = None
+    played: np.ndarray | None = None
+    people: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.tasks), len(self.models))
+        for name in ("scores", "costs", "latencies", "played", "people"):
+            values = getattr(self, name)
+            if values is not None and values.shape != shape:
+                raise DataError(f"answer: {name} has the shape {values.shape}, expected {shape}")
+        if len(self.clusters) != shape[0]:
+            raise DataError(
+                f"answer: {len(self.clusters)} clusters, expected one for each of {shape[0]} prompts"
+            )
+        known = self.scores[self.answered]
+        if len(known) and (known.min() < 0 or known.max() > 1):
+            raise DataError(f"answer: scores from {known.min():g} to {known.max():g}, expected from 0 to 1")
+        if not np.isfinite(self.costs[self.answered]).all():
+            raise DataError("answer: a scored answer has no cost; give a cost in USD for every scored answer")
+
+    @property
+    def answered(self) -> np.ndarray:
+        """`[N, K]` bool: the model has a scored answer to the prompt."""
+        known: np.ndarray = ~np.isnan(self.scores)
+        return known
+
+    @property
+    def best(self) -> int:
+        """Index of the model with the highest mean score on the prompts that it answered.
+
+        Of models with the same mean it is the cheaper one, then the first by name.
+        """
+        scores = _column_means(self.scores, self.answered)
+        costs = _column_means(self.costs, self.answered)
+        order = range(len(self.models))
+        return min(order, key=lambda j: (-np.nan_to_num(scores[j], nan=-1.0), costs[j], self.models[j]))
+
+    @property
+    def reference(self) -> int:
+        """Index of the model that options are compared with: today's, or the best one on all prompts."""
+        return self.best if self.today is None else self.today
+
+    def baseline(self) -> np.ndarray:
+        """`[N, K]` probability with which what is used today asks each model."""
+        if self.played is not None:
+            return self.played
+        return self.single(self.reference)
+
+    def single(self, model: int) -> np.ndarray:
+        """`[N, K]` probabilities of an option that always asks one model."""
+        weights = np.zeros(self.scores.shape)
+        weights[:, model] = 1.0
+        return weights
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What an option plays on each prompt when it has not seen the prompt.
+
+    Attributes:
+        name: of the option, for people.
+        weights: `[N, K]` probability of each model on each prompt, by a fit on other folds than the prompt's
+            (a mean over orders, if it learns as it goes). A row of NaN is a prompt that is not judged.
+        use: what is to be used: a policy's name, or {task: model}.
+        exported: `[N, K]` what the option that is exported would play on each prompt, if that can be known
+            without bias, as costs of rules can: their money is told of it. None: of `weights`.
+    """
+
+    name: str
+    weights: np.ndarray
+    use: Any = None
+    exported: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How an answer is made.
+
+    Attributes:
+        tolerance: loss of quality, in units of a score, that a lower price may cost.
+        requests_per_month: number of requests, for savings a month; None if nobody has said.
+        level: error of the first screen, shared half and half by "switch", and by "rules" with "router".
+        smallest_task: tasks with fewer prompts are put together as "other".
+        draws: number of bootstrap draws for costs.
+        seed: of the draws.
+    """
+
+    tolerance: float = TOLERANCE
+    requests_per_month: float | None = None
+    level: float = LEVEL
+    smallest_task: int = 20
+    draws: int = 2000
+    seed: int = 0
+
+
+def _column_means(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """`[K]` means of the known values, rounded; NaN for a column without one."""
+    counts = known.sum(axis=0)
+    sums = np.where(known, values, 0.0).sum(axis=0)
+    means: np.ndarray = np.round(
+        np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0), DIGITS
+    )
+    return means

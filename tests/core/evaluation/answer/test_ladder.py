@@ -1,0 +1,198 @@
+"""The answer: words, recommendation, and what must not change it."""
+
+import csv
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cabs_core.evaluation.answer import (
+    AnswerOptions,
+    Decisions,
+    RouterCandidate,
+    ScoredTable,
+    Word,
+    answer,
+    choose_router,
+    fit_rules,
+    losses,
+)
+
+CASE = Path(__file__).parents[5] / "shared" / "cases" / "answer_case.py"
+MODELS = ("big", "mid", "cheap")
+
+
+def made(n: int = 600, seed: int = 0, lost: float = 0.0, today: int | None = 0) -> ScoredTable:
+    """Four tasks of one size. `mid` costs a third of `big` and is as good, but for `lost` in the last."""
+    rng = np.random.default_rng(seed)
+    tasks = np.array(["a", "b", "c", "d"])[np.arange(n) % 4]
+    right = np.tile([0.85, 0.85, 0.6], (n, 1))
+    right[tasks == "d", 1] -= lost
+    easy = rng.random(n) < 0.7
+    same = rng.random(n)
+    drawn = np.where(easy[:, None], same[:, None], rng.random((n, 3)))
+    costs = np.array([0.009, 0.003, 0.001]) * rng.lognormal(0.0, 0.4, (n, 3))
+    return ScoredTable(MODELS, (drawn < right).astype(float), costs, tasks, np.arange(n), today)
+
+
+def folds_of(table: ScoredTable) -> np.ndarray:
+    return np.asarray(table.clusters) % 5
+
+
+def test_a_model_that_is_as_good_at_a_third_of_the_price_is_recommended() -> None:
+    found = answer(made(), options=AnswerOptions(requests_per_month=1000.0))
+    switch = found.rung("switch")
+    assert found.recommended == "switch"
+    assert switch is not None
+    assert (switch.use, switch.word) == ("mid", Word.CHEAPER)
+    assert switch.cost_low < 1 / 3 < switch.cost_high
+    assert switch.saving_per_month == pytest.approx(found.rung("keep").usd_per_1000 - switch.usd_per_1000)
+
+
+def test_a_model_that_fails_in_one_task_gets_rules_that_keep_todays_there() -> None:
+    table = made(1200, lost=0.4)
+    found = answer(table, fit_rules(table, table.tasks, folds_of(table)))
+    rules = found.rung("rules")
+    assert found.recommended == "rules"
+    assert rules is not None
+    assert rules.use == {"a": "mid", "b": "mid", "c": "mid", "d": "big"}
+    assert found.rung("switch").word == Word.WORSE
+    lost = [row for row in found.by_task if row.rung == "switch" and row.task == "d"]
+    assert lost[0].high < 0
+
+
+def test_the_team_of_the_case_is_told_mid_for_all_but_sql(tmp_path, monkeypatch) -> None:
+    if not CASE.exists():
+        pytest.skip("the case is not here")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(CASE))
+    with (tmp_path / "eval_export.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    prompts = sorted({row["test_id"] for row in rows})
+    place = {name: i for i, name in enumerate(prompts)}
+    scores, costs = np.full((2, len(prompts), 3), np.nan)
+    tasks = np.empty(len(prompts), dtype=object)
+    for row in rows:
+        at = place[row["test_id"]], MODELS.index(row["model"])
+        scores[at] = float(row["passed"])
+        costs[at] = float(row["cost_usd"])
+        tasks[at[0]] = row["topic"]
+    table = ScoredTable(MODELS, scores, costs, tasks, np.arange(len(prompts)), 0)
+    found = answer(
+        table,
+        fit_rules(table, tasks, np.random.default_rng(0).permutation(len(prompts)) % 5),
+        options=AnswerOptions(requests_per_month=200_000),
+    )
+    rules = found.rung("rules")
+    assert found.recommended == "rules"
+    assert rules.use == {"contracts": "mid", "extraction": "mid", "sql": "big", "support": "mid"}
+    assert rules.word == Word.CHEAPER
+    assert rules.saving_per_month == pytest.approx(997, abs=5)
+    assert found.rung("keep").usd_per_1000 * 200 == pytest.approx(1673, abs=1)
+    sql = next(row for row in found.by_task if row.rung == "switch" and row.task == "sql")
+    assert sql.difference == pytest.approx(-0.26)
+    assert sql.high < -0.1
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.4])
+def test_neither_order_of_rows_nor_copies_of_prompts_change_the_answer(lost: float) -> None:
+    table = made(400, seed=3, lost=lost)
+    folds = folds_of(table)
+    options = AnswerOptions(requests_per_month=1000.0)
+    first = answer(table, fit_rules(table, table.tasks, folds, options), options=options)
+    order = np.random.default_rng(1).permutation(np.repeat(np.arange(400), 5))
+    again = ScoredTable(
+        MODELS, table.scores[order], table.costs[order], table.tasks[order], table.clusters[order] * 7 + 3, 0
+    )
+    second = answer(again, fit_rules(again, again.tasks, folds[order], options), options=options)
+    assert second.recommended == first.recommended
+    for one, other in zip(first.rungs, second.rungs, strict=True):
+        assert (one.use, one.word, one.independent) == (other.use, other.word, other.independent)
+        for name in ("quality", "difference", "low", "high", "cost_low", "cost_high", "saving_low"):
+            assert getattr(other, name) == pytest.approx(getattr(one, name), abs=1e-9), name
+
+
+def test_no_prompt_lost_among_a_hundred_does_not_show_that_none_is() -> None:
+    scores = np.ones((100, 2))
+    table = ScoredTable(
+        ("big", "mid"), scores, np.tile([0.2, 0.1], (100, 1)), np.full(100, "t"), np.arange(100), 0
+    )
+    switch = answer(table).rung("switch")
+    assert switch.low < -0.03
+    assert switch.word == Word.UNKNOWN
+
+
+def test_money_is_not_told_where_ten_prompts_hold_most_of_it() -> None:
+    table = made(600)
+    table.costs[:5] *= 200
+    found = answer(table)
+    switch = found.rung("switch")
+    assert switch.cost_low is None
+    assert switch.word == Word.UNKNOWN
+    assert "dear_calls" in {note.code for note in found.notes}
+
+
+def test_models_are_compared_on_prompts_that_both_answered() -> None:
+    table = made(400)
+    table.scores[:100, 1] = np.nan
+    table.scores[100:200, 0] = np.nan
+    switch = answer(table).rung("switch")
+    both = table.scores[200:, 1] - table.scores[200:, 0]
+    assert switch.prompts == 200
+    assert switch.share == 0.5
+    assert switch.difference == pytest.approx(both.mean())
+
+
+def test_where_no_model_is_in_use_all_are_compared_with_the_best_and_nothing_is_kept() -> None:
+    found = answer(made(today=None, lost=0.4))
+    assert found.today == "big"
+    assert found.rung("keep") is None
+    assert found.recommended is None
+    assert {"assumed_today", "nothing_to_recommend"} <= {note.code for note in found.notes}
+
+
+def test_a_router_that_gains_is_better_and_one_that_copies_today_is_not() -> None:
+    table = made(600)
+    best = np.eye(3)[table.scores.argmax(axis=1)]
+    found = answer(table, routers=[Decisions("oracle", best)])
+    assert found.rung("router").word == Word.BETTER
+    same = answer(table, routers=[Decisions("copy", table.single(0))])
+    assert same.rung("router").word == Word.AS_GOOD
+    assert same.rung("router").difference == 0
+
+
+def test_a_log_with_one_answer_a_prompt_cannot_tell() -> None:
+    table = made(300)
+    played = np.eye(3)[np.arange(300) % 3]
+    scores = np.where(played > 0, table.scores, np.nan)
+    found = answer(ScoredTable(MODELS, scores, table.costs, table.tasks, table.clusters, None, played=played))
+    assert found.today == "log"
+    assert found.recommended == "keep"
+    assert {rung.word for rung in found.rungs} == {Word.KEEP, Word.UNKNOWN}
+
+
+def test_the_router_of_a_fold_is_the_one_worth_most_on_other_prompts() -> None:
+    table = made(400)
+    rows = np.arange(0, 400, 5)
+    best = np.eye(3)[table.scores[rows].argmax(axis=1)]
+    worst = np.eye(3)[table.scores[rows].argmin(axis=1)]
+    candidates = [RouterCandidate("a", 0.0, worst), RouterCandidate("b", 1.0, best)]
+    assert choose_router(table, rows, candidates) == 1
+
+
+def test_the_largest_losses_are_prompts_that_todays_model_answers() -> None:
+    table = made(400, lost=0.4)
+    found = losses(table, table.single(1), "d")
+    assert len(found) == 3
+    assert (table.scores[found, 0] == 1).all()
+    assert (table.scores[found, 1] == 0).all()
+    assert (table.tasks[found] == "d").all()
+
+
+def test_small_tasks_are_put_together() -> None:
+    table = made(400)
+    tasks = np.where(np.arange(400) < 10, "rare", np.where(np.arange(400) < 15, "rarer", table.tasks))
+    rows = answer(ScoredTable(MODELS, table.scores, table.costs, tasks, table.clusters, 0)).by_task
+    assert rows[-1].task == "other"
+    assert rows[-1].prompts == 15
