@@ -30,7 +30,7 @@ from cabs_core.base.paths import cabs_home
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders.embed import embed_prompts
-from cabs_core.data.endpoints.request import LONGEST
+from cabs_core.data.endpoints.person_text import LONGEST
 from cabs_core.data.outcomes import load_outcomes, make_splits
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.data.pools.find import find_pool

@@ -59,6 +59,18 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
     help="Text by which a request is routed: its last or first user message, or all of them.",
 )
 @click.option(
+    "--harness-block",
+    "harness_blocks",
+    multiple=True,
+    metavar="TAG",
+    help="A further block of an agent's harness that is no text of a person, such as project_context.",
+)
+@click.option(
+    "--text-pattern",
+    metavar="REGEX",
+    help="Where the person's text stands in the template of an application: 'Question: (.*)'.",
+)
+@click.option(
     "--budget-cap-per-day", type=float, help="Limit in USD a day (UTC): beyond it only free models answer."
 )
 @click.option(

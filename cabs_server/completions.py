@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints import person_text
 from cabs_core.data.endpoints import request as asked
 from cabs_core.router.router import Router
 from cabs_core.router.terms import MODELS, VALUE, Terms
@@ -86,8 +87,12 @@ async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str 
     if rho is not None and terms.rho is not None:
         raise RouterError(f"model cabs-rho-{rho} and {VALUE} both say what a right answer is worth: give one")
     ends, route_by = time.monotonic() + state.forwarder.upstreams.deadline, router.options.route_by
-    read = partial(asked.ChatRequest.read, body, headers, dialect, route_by=route_by, caller=caller)
+    rules = router.options.text_rules
+    read = partial(
+        asked.ChatRequest.read, body, headers, dialect, route_by=route_by, caller=caller, rules=rules
+    )
     turn = await state.gate.beside(size, read)
+    body = dict(person_text.without_given_text(body))
     dial = terms.rho if rho is None else float(rho)
     return Ask(
         body, dialect, headers, here.id, caller, dial, terms.models, ends, turn, size, here.ends, here.room

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cabs_core.base.errors import RouterError, UnknownDecision
+from cabs_core.data.endpoints import person_text
 from cabs_core.data.endpoints import request as asked
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import check_client_cost
@@ -59,7 +60,7 @@ async def decide(request: Request) -> Response:
         available = [arm for arm in terms.models if available is None or arm in available]
     begin = time.perf_counter()
     if isinstance(body.get("text"), str):
-        body["text"] = body["text"][: asked.LONGEST]  # as much as is read of a conversation
+        body["text"] = body["text"][: person_text.LONGEST]  # as much as is read of a conversation
     common = {"rho": terms.rho if rho is None else rho, "call_id": call_id, "caller": source}
     if "text" in body:
         decide = partial(router.route, body["text"], budget=body.get("budget"), available=available)

@@ -1,5 +1,6 @@
 """What runs beside requests: following the log, the lease and its checkpoints, a bundle that was promoted."""
 
+import json
 import logging
 import os
 import threading
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from cabs_core.data.events.log import SHARED_TEXT
 from cabs_core.router.bundle import HEADER
 from cabs_core.router.router import Router
 
@@ -53,6 +55,7 @@ class Keeper:
         self._stop = threading.Event()
         self._relearning: threading.Thread | None = None
         self._rests_until = 0.0
+        self._said_shared: str | None = None
         self._thread = threading.Thread(target=self._run, name="cabs-keeper", daemon=True)
 
     def start(self) -> None:
@@ -90,6 +93,16 @@ class Keeper:
         self._relearning = threading.Thread(target=relearn, name="cabs-relearn", daemon=True)
         self._relearning.start()
 
+    def _note_shared_text(self) -> None:
+        """Tell `doctor` through the log when most prompts begin to share their text, and when they stop."""
+        sentence = self.router.shared_text.sentence()
+        if (sentence is None) == (self._said_shared is None):
+            return
+        self.router.log.note(SHARED_TEXT, json.dumps([] if sentence is None else [sentence]))
+        if sentence is not None:
+            logger.warning("%s", sentence)
+        self._said_shared = sentence
+
     def _stamp(self) -> list[tuple[int, int, int]] | None:
         """What changes when a file does; None: one is not there now."""
         try:
@@ -106,6 +119,7 @@ class Keeper:
                     version = -1  # nothing that this router has learnt is saved
                 self._follow()
                 leads = self.router.log.take_lease(self.name, LEASE_SECONDS)
+                self._note_shared_text()
                 self.tick(self.router, leads)
                 if leads and time.monotonic() - saved >= self.checkpoint:
                     if self.router.learner.version != version:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from cabs_core.base.errors import RouterError
-from cabs_core.data.endpoints import request as asked
+from cabs_core.data.endpoints import person_text
 from cabs_core.data.endpoints.upstreams import STARTS
 from cabs_core.router.joining import Scored, join, remove_model
 from cabs_server.bodies import body_of
@@ -72,7 +72,7 @@ def _scored(rows: Any) -> Scored:
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= most:
                 raise RouterError(f"scored[{i}].{field} {value!r:.60}: expected a number from 0 to {most:g}")
     costs = np.array([row["cost"] for row in rows]) if all("cost" in row for row in rows) else None
-    texts = [row["prompt"][: asked.LONGEST] for row in rows]
+    texts = [row["prompt"][: person_text.LONGEST] for row in rows]
     return Scored(texts, np.array([float(row["score"]) for row in rows]), costs)
 
 

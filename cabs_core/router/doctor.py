@@ -15,7 +15,7 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.bills import all_calls, saved
 from cabs_core.data.events.database import is_postgres
-from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, EventLog
+from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, SHARED_TEXT, EventLog
 from cabs_core.data.events.rows import FAILED
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.decidable import in_words, reach
@@ -137,7 +137,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
             problems.append(f"{one['calls']} calls of {one['model']} failed: {one['reason']}")
     bundles = events.bundles()
     problems += _of_bundles(manifest.id, events, folder, bundles)
-    for note in (BUDGET, JOINS):
+    for note in (BUDGET, JOINS, SHARED_TEXT):
         problems += json.loads(events.noted(note) or "[]")
     # what a cold bundle expects is the prior of its prices, which no score has to keep to
     gaps = [] if manifest.provenance.get("cold") else recent_gaps(events, manifest, folder)

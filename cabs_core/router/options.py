@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import get_args
 
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import Sticky
+from cabs_core.data.endpoints.person_text import HARNESS_BLOCKS, TextRules
 from cabs_core.router.bundle import Manifest, check_mode
 from cabs_core.router.marks import RULES, check_share
 
@@ -37,10 +39,14 @@ class RouterOptions:
         cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost
             cache costs nothing.
         sticky, route_by: of `route_conversation`, see `sessions`.
+        harness_blocks: names of further blocks that agents' harnesses write into a user's message, beside
+            `person_text.HARNESS_BLOCKS`. text_pattern: regular expression of the person's text within the
+            template of an application. Both are used by `text_rules`.
         learned: folder of checkpoints; None: beside the log's file, of PostgreSQL beside the bundle.
 
     Raises:
-        RouterError: sticky, route_by or score_rule is none of `STICKY`, `ROUTE_BY`, `RULES`; or score_share.
+        RouterError: sticky, route_by or score_rule is none of `STICKY`, `ROUTE_BY`, `RULES`; score_share,
+            harness_blocks or text_pattern cannot be used.
     """
 
     mode: str | None = None
@@ -57,10 +63,13 @@ class RouterOptions:
     cache_prices: Mapping[str, tuple[float, float | None]] | None = None
     sticky: str = "session"
     route_by: str = "last_user"
+    harness_blocks: Sequence[str] = ()
+    text_pattern: str | None = None
     learned: str | Path | None = None
 
     def __post_init__(self) -> None:
         check_share(self.score_share)
+        _ = self.text_rules  # raises an error where a block or the pattern cannot be used
         for what, value, choices in (
             ("sticky", self.sticky, STICKY),
             ("route_by", self.route_by, ROUTE_BY),
@@ -68,6 +77,11 @@ class RouterOptions:
         ):
             if value not in choices:
                 raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(choices)}")
+
+    @cached_property
+    def text_rules(self) -> TextRules:
+        """How the text of a person is found in a message."""
+        return TextRules((*HARNESS_BLOCKS, *self.harness_blocks), self.text_pattern)
 
     def of(self, manifest: Manifest) -> RouterOptions:
         """The same, with the bundle's own mode, epsilon and fallback where none is given.

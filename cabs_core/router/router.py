@@ -36,6 +36,7 @@ from cabs_core.router.logged import LoggedBundle
 from cabs_core.router.marks import mark
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.options import RouterOptions
+from cabs_core.router.shared_text import SharedText
 
 #: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
 RECENT = 256
@@ -55,6 +56,8 @@ class Routed:
         fixed_cost: what the fallback was expected to cost, USD; of a kept turn for every dollar that the call
             costs. None: nothing predicts costs.
         marked: whether its score is wanted (`marks`); None: nothing is marked.
+        shared_text: share of their text that most recent prompts have in common, if that is more than half
+            (`shared_text`); None if it is not.
         scores, costs: expected for every model; {model: score in [0, 1]}, {model: USD}; empty without text.
     """
 
@@ -70,6 +73,7 @@ class Routed:
     kept: str | None = None
     fixed_cost: float | None = None
     marked: bool | None = None
+    shared_text: float | None = None
 
     @property
     def scores(self) -> dict[str, float]:
@@ -86,9 +90,12 @@ class Routed:
         """The model, and the best of the others that it was drawn from by expected utility.
 
         Of each its name (model), expected score and cost in USD; of the first whether it was explored, or
-        the decision whose model it kept, of which no numbers are computed again.
+        the decision whose model it kept, of which no numbers are computed again, and `shared_text` if there
+        is one.
         """
         first: dict[str, Any] = {"model": self.model}
+        if self.shared_text is not None:
+            first["shared_text"] = round(self.shared_text, 3)
         if self.kept is not None or self._expect is None:
             return [first if self.kept is None else {**first, "kept": self.kept}]
         scores, costs = self._expect()
@@ -100,7 +107,7 @@ class Routed:
             for name in (self.model, *([min(others)[1]] if others else []))
             for i in [at[name]]
         ]
-        return [rows[0] | ({"explored": True} if self.explored else {}), *rows[1:]]
+        return [first | rows[0] | ({"explored": True} if self.explored else {}), *rows[1:]]
 
     def at_fallback(self, cost: float | None) -> float | None:
         """What the fallback was expected to cost where this call cost so much, USD; None: nobody knows."""
@@ -145,6 +152,7 @@ class Router(LoggedBundle):
         options = options or RouterOptions()
         super().__init__(Bundle.read(folder, encoder, options.fallback), options, log)
         self._recent: dict[str, np.ndarray] = {}
+        self.shared_text = SharedText()
         if options.seed != "bundle":
             seed = int.from_bytes(os.urandom(6), "big") if options.seed is None else int(options.seed)
             self.policy.algorithm.reseed("router", seed, self.manifest.id)
@@ -261,6 +269,7 @@ class Router(LoggedBundle):
                         tuple(a for i, a in enumerate(self.arms) if usable is None or usable[i]),
                         fixed_cost=fixed,
                         marked=marked,
+                        shared_text=self.shared_text.share,
                     )
                 )
         self.log.add_decisions(rows)
@@ -295,6 +304,7 @@ class Router(LoggedBundle):
         new = [text for text in texts if not isinstance(text, Prediction)]
         for text in new:
             check_text(text)
+            self.shared_text.add(text)
         new = list(dict.fromkeys(new))
         prediction_of = dict(zip(new, self.heads.predict(new, self.embed(new)), strict=True)) if new else {}
         return [text if isinstance(text, Prediction) else prediction_of[text] for text in texts]

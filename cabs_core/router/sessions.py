@@ -2,7 +2,7 @@
 
 Which conversation a request belongs to, and by what text it is routed, says `endpoints.request`. A derived
 key is looked up only by requests that hold an earlier answer: two people who begin with the same words are
-two conversations. A request without text goes to the session's model, else to the fallback.
+two conversations. A request without the text of a person goes to the session's model, else to the fallback.
 
 **Stickiness** (`sticky`). `session`: the model of a session stays while it can be called, unless another
 model is predicted to be better by more than the lost cache costs, or nothing was asked for `IDLE` seconds.
@@ -198,4 +198,17 @@ def _undrawn(
         return expected(prediction or router.predict([text or ""])[0], None)
 
     arm, rho = row["arm"], row["rho"]
-    return Routed(row["id"], arm, 1.0, sure, rho, arm, False, expect if text else None, (arm,), kept, fixed)
+    return Routed(
+        row["id"],
+        arm,
+        1.0,
+        sure,
+        rho,
+        arm,
+        False,
+        expect if text else None,
+        (arm,),
+        kept,
+        fixed,
+        shared_text=None if text is None else router.shared_text.share,
+    )

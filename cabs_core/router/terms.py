@@ -66,7 +66,7 @@ def _models(header: Any, manifest: Manifest) -> tuple[str, ...]:
         header = _as_utf8(header)
         try:
             names = json.loads(header) if header.lstrip().startswith("[") else header.split(",")
-        except ValueError:
+        except (ValueError, RecursionError):
             names = None
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise RouterError(f"{MODELS} {header!r:.100}: expected names, divided by commas or as a JSON list")

@@ -15,6 +15,7 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from cabs_core.base.errors import CabsError, HeldElsewhere, RouterError, UnknownDecision
 from cabs_core.base.paths import default_log
+from cabs_core.data.endpoints.person_text import TEXT_FIELD
 from cabs_core.data.endpoints.request import ChatRequest, session_key
 from cabs_core.data.endpoints.usage import Tokens, counted_output, tokens_of
 from cabs_core.router.charges import check_client_cost
@@ -127,7 +128,7 @@ class CabsLogger(CustomLogger):
                 raise litellm.ServiceUnavailableError(text, llm_provider="cabs", model=model)
             call, caller = keywords.get("litellm_call_id"), self.caller_in(keywords)
             self.places |= {arm: _place(deployment) for arm, deployment in by_arm.items()}
-            turn = _conversation(messages, keywords, self.router.options.route_by, caller)
+            turn = self._conversation(messages, keywords, caller, model)
             turn, at_place = await asyncio.to_thread(
                 at_holder, self.router, turn, list(by_arm), self.places, caller
             )
@@ -141,6 +142,9 @@ class CabsLogger(CustomLogger):
             key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
+            for name in ("litellm_metadata", "metadata"):
+                if isinstance(about := keywords.get(name), dict) and TEXT_FIELD in about:
+                    keywords[name] = {field: value for field, value in about.items() if field != TEXT_FIELD}
             if call:
                 self._remember(caller, call, Attempt(routed.id, routed.model, why, bool(routed.marked)))
             return [by_arm[routed.model]]
@@ -160,6 +164,28 @@ class CabsLogger(CustomLogger):
         about, headers = _call_facts(keywords)
         try:
             return Terms.read({**about, **headers}, self.router)
+        except RouterError as error:
+            raise litellm.BadRequestError(str(error), model=model, llm_provider="cabs") from None
+
+    def _conversation(
+        self, messages: Any, keywords: dict[str, Any], caller: str | None, model: str
+    ) -> ChatRequest:
+        """Read what the call says of its conversation; the proxy keeps the client's headers beside the call.
+
+        Raises:
+            BadRequestError: LiteLLM's 400, if the text that the caller gives to route by is unreadable.
+        """
+        about, headers = _call_facts(keywords)
+        body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
+        options = self.router.options
+        try:
+            return ChatRequest.read(
+                body,
+                headers,
+                route_by=options.route_by,
+                caller=caller or "",
+                rules=options.text_rules,
+            )
         except RouterError as error:
             raise litellm.BadRequestError(str(error), model=model, llm_provider="cabs") from None
 
@@ -390,13 +416,6 @@ def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
     about = deployment.get("litellm_params") or {}
     provider = about.get("custom_llm_provider") or str(about.get("model")).partition("/")[0]
     return provider, about.get("api_base"), about.get("api_key")
-
-
-def _conversation(messages: Any, keywords: dict[str, Any], route_by: str, caller: str | None) -> ChatRequest:
-    """What the call says of its conversation; the proxy keeps the client's headers beside the call."""
-    about, headers = _call_facts(keywords)
-    body = {**keywords, "metadata": about} | ({"messages": messages} if messages else {})
-    return ChatRequest.read(body, headers, route_by=route_by, caller=caller or "")
 
 
 def _call_facts(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from benchmarks.speed.servers import free_port, wait_for
-from cabs_core.data.endpoints.request import LONGEST
+from cabs_core.data.endpoints.person_text import LONGEST
 from cabs_server import bodies, limits, streams
 from cabs_server.attempt import read_reply
 from cabs_server.call import Answer

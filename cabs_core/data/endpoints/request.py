@@ -8,9 +8,10 @@ version 2.1.78), the session of `previous_response_id`; else it is derived from 
 user message, with `prompt_cache_key` where that is given (which many conversations may share, so alone it is
 no session). Keys are kept as hashes, apart for every caller.
 
-**Text** (`route_by`). `last_user`: the last user message; `first_user`: the first that has text;
-`conversation`: all user messages, one a line, the end of it. At most `LONGEST` characters are read. Images,
-audio and instructions are no text.
+**Text** (`route_by`). `last_user`: the newest message that holds the text of a person, also beside the result
+of a tool; `first_user`: the oldest; `conversation`: all of them, one a line, the end of it. At most
+`person_text.LONGEST` characters are read. Images, audio, instructions and the blocks of an agent's harness
+are no text of a person (`person_text`). Header `x-cabs-text` or `metadata.cabs_text` gives the text instead.
 
 **Tokens** are measured in one way, for the whole request and for the part that stood in the request before
 (`tokens`): bytes of UTF-8 / 4, a fixed number for an image or a sound, some for a message.
@@ -29,14 +30,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
+from cabs_core.data.endpoints.person_text import TextRules, given_text, has_words
 from cabs_core.data.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
 from cabs_core.data.endpoints.usage import count
 from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
 
-#: characters of a text that are read to route by it
-LONGEST = 16_384
 HEADERS = ("x-cabs-session", "x-session-id")
 Medium = Literal["image", "audio", "file", "video"]
 MEDIUMS: tuple[Medium, ...] = get_args(Medium)
@@ -112,10 +112,10 @@ _HELD = (
 )
 #: kinds of items that are such state by themselves
 _HELD_KINDS = ("item_reference", "redacted_thinking", "mcp_approval_response", "reasoning.encrypted")
-#: what a text holds that is more than space
-_SPOKEN = re.compile(r"\S")
 #: fields beside the messages that name what a provider keeps
 _HELD_BY_BODY = ("previous_response_id", "conversation", "prompt", "container", "cached_content")
+#: the blocks that are taken out by default, and no template
+TEXT_RULES = TextRules()
 _CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
 
 
@@ -158,47 +158,58 @@ class ChatRequest:
         *,
         route_by: str = "last_user",
         caller: str = "",
+        rules: TextRules = TEXT_RULES,
     ) -> ChatRequest:
-        """The request of a body in the form of chat completions, responses, messages or completions.
+        """Read a body in the form of chat completions, responses, messages or completions.
 
         Args:
             headers: names in lower case. caller: name of the key that asked; sessions of callers are apart.
+            rules: how the text of a person is found in a message.
+
+        Raises:
+            RouterError: the text that the caller gives to route by is unreadable (`given_text`).
         """
+        headers = headers or {}
         parts = _Parts()
-        turns = [("system", _content(body[name])) for name in _INSTRUCTIONS if body.get(name)]
+        system_texts = [_content(body[name]) for name in _INSTRUCTIONS if body.get(name)]
         parts.add([body.get(name) for name in (*_INSTRUCTIONS, "tools", "functions")])
         parts.add_form(body)
         earlier = parts.tokens
-        for role, text, item in _turns(next((body[n] for n in MESSAGES if body.get(n) is not None), [])):
-            if role == "user":
+        roles: list[str] = []
+        user_texts: list[str] = []
+        for turn in _turns(_messages_of(body)):
+            roles.append(turn.role)
+            if turn.role == "user":
                 earlier = parts.tokens
-            parts.add(item)
-            if isinstance(item, dict) and item.keys() == {"id"}:  # its kind may be left out
+            if turn.role == "system":
+                system_texts.append(turn.text)
+            parts.add(turn.item)
+            if isinstance(turn.item, dict) and turn.item.keys() == {"id"}:  # its kind may be left out
                 parts.held.append("item_reference")
-            turns.append((role, text))
+            person_text = rules.person_text(turn.user_text)
+            if has_words(person_text):
+                user_texts.append(person_text)
         parts.note_body(body)
-        users = [text for role, text in turns if role == "user"]
-        named, derived = _named(body, headers or {}), None
-        first = next((text for text in users if _SPOKEN.search(text)), None)
-        if first is not None:
-            opening = [*(text for role, text in turns if role == "system"), first]
+        named = _named(body, headers)
+        derived = None
+        if user_texts:
             shared = body.get("prompt_cache_key")
-            derived = session_key(_digest([shared if isinstance(shared, str) else "", *opening]), caller)
+            opening = [shared if isinstance(shared, str) else "", *system_texts, user_texts[0]]
+            derived = session_key(_digest(opening), caller)
         previous = body.get("previous_response_id")
-        if not users:
-            earlier = 0.0
+        given = given_text(headers, body)
         return cls(
-            text=_routed_by(users, route_by),
+            text=rules.choose_text(user_texts, route_by) if given is None else given,
             dialect=dialect,
             key=derived if named is None else session_key(named, caller),
             derived=named is None,
             previous=previous if isinstance(previous, str) and previous else None,
-            continued=any(role in ("assistant", "tool") for role, _ in turns),
-            in_tools=bool(turns) and turns[-1][0] == "tool",
+            continued="assistant" in roles or "tool" in roles,
+            in_tools=bool(roles) and roles[-1] == "tool",
             abilities=frozenset(parts.abilities),
             held=tuple(dict.fromkeys(parts.held)),
             tokens=max(parts.tokens, 1.0),
-            earlier=earlier,
+            earlier=earlier if "user" in roles else 0.0,
             most_output=next((n for name in _OUTPUTS if (n := count(body.get(name))) is not None), None),
             answers=_answers(body, dialect),
         )
@@ -312,10 +323,13 @@ def _digest(texts: list[str]) -> str:
     return digest.hexdigest()
 
 
-def chat_text(value: Any, route_by: str = "last_user") -> str | None:
-    """The text by which the server would route a request with these messages; None: there is none.
+def chat_text(value: Any, route_by: str = "last_user", rules: TextRules = TEXT_RULES) -> str | None:
+    """Return the text by which the server would route a request with these messages.
+
+    Return None if no message holds the text of a person.
 
     Args:
+        rules: how the text of a person is found in a message.
         value: a text; messages as OpenAI, Anthropic, LangChain, ShareGPT, Gemini or OpenTelemetry write them;
             an object that holds them; or any of these as JSON. A text that is no messages in JSON is the text
             itself.
@@ -323,16 +337,16 @@ def chat_text(value: Any, route_by: str = "last_user") -> str | None:
     if isinstance(value, str):
         chat = _parsed_chat(value)
         if chat is None:
-            return value if _SPOKEN.search(value) else None
+            text = rules.person_text(value)
+            return text if has_words(text) else None
         value = chat
     if isinstance(value, dict):
         inner = next((value[n] for n in (*MESSAGES, "question", "query") if value.get(n) is not None), None)
         if inner is None and not _role(value):
             inner = _inner(value)
-            return None if inner is None else chat_text(inner, route_by)
-        return chat_text([value] if inner is None else inner, route_by)
-    users = [text for role, text, _ in _turns(value) if role == "user"]
-    return _routed_by(users, route_by)
+            return None if inner is None else chat_text(inner, route_by, rules)
+        return chat_text([value] if inner is None else inner, route_by, rules)
+    return rules.choose_text([rules.person_text(turn.user_text) for turn in _turns(value)], route_by)
 
 
 def _parsed_chat(text: str) -> Any:
@@ -349,42 +363,61 @@ def _parsed_chat(text: str) -> Any:
     if not isinstance(holder, list):
         return None
     messages = (
-        role and isinstance(item, dict) and _inner(item) is not None for role, _, item in _turns(holder)
+        turn.role and isinstance(turn.item, dict) and _inner(turn.item) is not None for turn in _turns(holder)
     )
     return value if any(messages) else None
 
 
-def _routed_by(users: list[str], route_by: str) -> str | None:
-    with_text = [text for text in users if _SPOKEN.search(text)]
-    if not with_text or (route_by == "last_user" and not _SPOKEN.search(users[-1])):
-        return None
-    if route_by == "conversation":
-        return "\n".join(text[-LONGEST:] for text in with_text)[-LONGEST:]
-    return with_text[0 if route_by == "first_user" else -1][:LONGEST]
+class Turn(NamedTuple):
+    """One message of a conversation.
+
+    Attributes:
+        role: user, assistant, tool (an answer of tools), system, another one as it stands, or '' if the item
+            is no message.
+        text: all text of the message. user_text: what the message holds of a user, also beside the result of
+            a tool. item: the message as it stands.
+    """
+
+    role: str
+    text: str
+    user_text: str
+    item: Any
 
 
-def _turns(messages: Any) -> Iterator[tuple[str, str, Any]]:
-    """(role, its text, the item) of messages of any dialect; 'tool' for answers of tools, '' for none."""
+def _messages_of(body: Mapping[str, Any]) -> Any:
+    """Return the messages of a body, or an empty list."""
+    return next((body[name] for name in MESSAGES if body.get(name) is not None), [])
+
+
+def _turns(messages: Any) -> Iterator[Turn]:
+    """Yield the messages of any dialect in order."""
     if isinstance(messages, str):
-        yield "user", messages, messages
+        yield Turn("user", messages, messages, messages)
         return
     for item in messages if isinstance(messages, list) else []:
         if isinstance(item, str):  # a list of prompts
-            yield "user", item, item
+            yield Turn("user", item, item, item)
         elif isinstance(item, list):  # messages of a batch of one, or the tokens of a prompt
             yield from _turns(item)
         elif isinstance(item, dict):
-            kind, content = str(item.get("type") or ""), _inner(item)
-            if kind.endswith("_call_output"):
-                yield "tool", _content(content if content is not None else item.get("output")), item
-            elif kind.endswith("_call") or kind == "reasoning":
-                yield "assistant", _content(item.get("arguments")), item
-            elif isinstance(content, list) and any(_kind(part) in _TOOL_RESULTS for part in content):
-                yield "tool", _content(content), item
-            else:
-                yield _role(item), _content(content), item
+            yield _turn(item)
         elif isinstance(item, int) and not isinstance(item, bool):  # a token of a prompt
-            yield "", "", "...."
+            yield Turn("", "", "", "....")
+
+
+def _turn(item: Mapping[str, Any]) -> Turn:
+    """Read one message that is an object."""
+    kind, content = str(item.get("type") or ""), _inner(item)
+    if kind.endswith("_call_output"):
+        return Turn("tool", _content(content if content is not None else item.get("output")), "", item)
+    if kind.endswith("_call") or kind == "reasoning":
+        return Turn("assistant", _content(item.get("arguments")), "", item)
+    if isinstance(content, list) and any(_kind(part) in _TOOL_RESULTS for part in content):
+        beside = [part for part in content if _kind(part) not in _TOOL_RESULTS]
+        user_text = _content(beside) if _role(item) == "user" else ""
+        return Turn("tool", _content(content), user_text, item)
+    role, text = _role(item), _content(content)
+    return Turn(role, text, text if role == "user" else "", item)
 
 
 def _role(item: Any) -> str:

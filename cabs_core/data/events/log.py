@@ -44,9 +44,11 @@ from cabs_core.data.events.rows import (
 #: longest time that a lease is taken for, seconds
 LONGEST_LEASE = 60.0
 _LEASE = "learner"
-#: what a server finds wrong with its budget, and with models of the upstreams file that join, for its workers
-#: and `doctor`: JSON, a list of sentences
-BUDGET, JOINS = "budget", "joins"
+#: problems that a server finds with its budget, with models of the upstreams file that join, and with a text
+#: that most prompts share, for its workers and `doctor`: JSON, a list of sentences
+BUDGET = "budget"
+JOINS = "joins"
+SHARED_TEXT = "shared_text"
 
 #: columns that a row brings
 _GIVEN = tuple(name for name in DECISIONS if name not in ("seq", "retracted"))

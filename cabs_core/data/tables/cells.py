@@ -13,10 +13,13 @@ import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError, counted
+from cabs_core.data.endpoints.person_text import HARNESS_BLOCKS
 from cabs_core.data.endpoints.request import chat_text
 
 LONGEST_PROMPT = 1_000_000
 LONGEST_NAME = 500
+#: texts that may be messages in JSON, or may hold the block of an agent's harness
+_CHAT_OR_BLOCK = re.compile(rf"\A\s*[\[{{]|(?m:^)<(?:{'|'.join(map(re.escape, HARNESS_BLOCKS))})")
 #: words for the best and the worst score; `_` and `-` in them count as blanks
 GOOD = frozenset(
     "true yes y pass passed correct right up thumbs_up thumb_up thumbsup upvote like liked positive good "
@@ -124,17 +127,20 @@ def prompt_column(values: pd.Series, place: Place) -> pd.Series:
 
 
 def flat_chats(values: pd.Series) -> pd.Series:
-    """The column with the text of chats in place of their messages; anything else stays as it is."""
+    """Return the column with the text of a person in place of chats and of texts with a harness's blocks.
+
+    Any other value stays as it is.
+    """
     if isinstance(values.dtype, pd.CategoricalDtype):
         kinds = pd.Series(values.cat.categories)
         flat = flat_chats(kinds)
         return values if flat is kinds else flat.reindex(values.cat.codes).reset_index(drop=True)
     if isinstance(values.dtype, pd.StringDtype):
-        candidates = values.str.match(r"\s*[\[{]").fillna(False).to_numpy(dtype=bool)
+        candidates = values.str.contains(_CHAT_OR_BLOCK).fillna(False).to_numpy(dtype=bool)
     else:
         candidates = np.array(
             [
-                isinstance(v, list | dict) or (isinstance(v, str) and v.lstrip()[:1] in ("[", "{"))
+                isinstance(v, list | dict) or (isinstance(v, str) and bool(_CHAT_OR_BLOCK.search(v)))
                 for v in values
             ],
             dtype=bool,

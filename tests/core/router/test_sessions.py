@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from server_support import client, log, settle
 
 from cabs_core.base.errors import RouterError
-from cabs_core.data.endpoints.request import LONGEST, ChatRequest, session_key
+from cabs_core.data.endpoints.person_text import LONGEST
+from cabs_core.data.endpoints.request import ChatRequest, session_key
 from cabs_core.data.events.retention import compact
 from cabs_core.evaluation.ope.data import read_events
 from cabs_core.router import options, sessions
@@ -43,7 +44,7 @@ def test_the_text_that_a_request_is_routed_by(route_by, text):
     long = ChatRequest.read({"messages": [message("x" * 5_000_000)]}, route_by=route_by)
     assert len(long.text) == LONGEST  # cut before anything reads it
     image = ChatRequest.read({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
-    assert image.text is None  # not the text of an older turn
+    assert image.text == "an SQL question"  # the newest turn that holds the text of a person
 
 
 def test_no_text():

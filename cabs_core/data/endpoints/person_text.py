@@ -1,0 +1,212 @@
+"""The text of a person in the messages of a request, a log or a prompt table.
+
+An agent's harness writes blocks of its own into a user's message, and a retrieval template surrounds a
+question with documents. A router that reads them routes by the harness. `TextRules` finds the person's text:
+
+1. Blocks of a harness, such as `<system-reminder>`, are taken out. A block opens at the start of a line, is
+   closed, and does not open inside a code fence.
+2. Of the text that is left, the part that the router's pattern names is taken, if the pattern is found.
+
+A caller may also give the text itself: header `x-cabs-text` or `metadata.cabs_text` (`given_text`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from cabs_core.base.errors import RouterError
+
+#: characters of a text that are read to route by it
+LONGEST = 16_384
+#: names of the blocks of Claude Code, Cline and Codex
+HARNESS_BLOCKS = ("system-reminder", "environment_details", "environment_context")
+#: characters in which a pattern is looked for
+_SEARCHED = 1 << 20
+#: header and field of `metadata` by which a caller gives the text; bytes that the header may have
+TEXT_HEADER, TEXT_FIELD = "x-cabs-text", "cabs_text"
+LONGEST_HEADER = 6 << 10
+#: any character that is no space
+_SPOKEN = re.compile(r"\S")
+_BLOCK_NAME = re.compile(r"[A-Za-z][\w.:-]{0,63}")
+_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
+
+
+def has_words(text: str) -> bool:
+    """Return True if a text holds more than space."""
+    return _SPOKEN.search(text) is not None
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """How the text of a person is found in a message.
+
+    Attributes:
+        blocks: names of the blocks that harnesses write.
+        pattern: regular expression of the person's text within a template. Its group `text`, else its first
+            group, else the whole match is the text. None if there is no template.
+
+    Raises:
+        RouterError: a block's name that no tag can have, or a pattern that is no regular expression.
+    """
+
+    blocks: tuple[str, ...] = HARNESS_BLOCKS
+    pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.blocks:
+            if not _BLOCK_NAME.fullmatch(name):
+                raise RouterError(
+                    f"harness block {name!r:.80}: expected the name of a tag, such as system-reminder"
+                )
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except (re.error, RecursionError) as error:
+                raise RouterError(
+                    f"text pattern {self.pattern!r:.80}: not a regular expression: {error}"
+                ) from None
+
+    def person_text(self, message: str) -> str:
+        """Return what a person wrote of one message, or an empty text.
+
+        A message without blocks comes back as it stands.
+        """
+        text = without_blocks(message, self.blocks)
+        if self.pattern is None:
+            return text
+        found = re.search(self.pattern, text[:_SEARCHED], re.DOTALL)
+        if found is None:
+            return text
+        group: int | str = 1 if found.re.groups else 0
+        return found["text" if "text" in found.re.groupindex else group] or ""
+
+    def choose_text(self, messages: Sequence[str], route_by: str) -> str | None:
+        """Return the text to route by, or None if no message holds the text of a person.
+
+        Args:
+            messages: texts of a person, as `person_text` returned them, oldest first.
+            route_by: last_user (the newest), first_user, or conversation (all, one a line, the end of it).
+        """
+        spoken = [text for text in messages if has_words(text)]
+        if not spoken:
+            return None
+        if route_by == "conversation":
+            return "\n".join(text[-LONGEST:] for text in spoken)[-LONGEST:]
+        return spoken[0 if route_by == "first_user" else -1][:LONGEST]
+
+
+def without_blocks(text: str, blocks: Sequence[str] = HARNESS_BLOCKS) -> str:
+    """Return a text without the blocks of harnesses, in time proportional to its length."""
+    if not any(f"<{name}" in text and f"</{name}>" in text for name in blocks):
+        return text
+    kept, position = [], 0
+    for begin, end in _blocks_in(text, tuple(blocks)):
+        kept.append(text[position:begin])
+        position = end
+    if position == 0:
+        return text
+    kept.append(text[position:])
+    return "".join(kept).strip()
+
+
+def _blocks_in(text: str, blocks: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Return (begin, end) of the outermost blocks that open outside code fences, in order."""
+    tags, fences = _scanners(blocks)
+    closed_at: dict[int, int] = {}
+    open_tags: dict[str, list[int]] = {name: [] for name in blocks}
+    for tag in tags.finditer(text):
+        if tag["open"] is not None:
+            open_tags[tag["open"]].append(tag.start())
+        elif open_tags[tag["close"]]:
+            closed_at[open_tags[tag["close"]].pop()] = tag.end()
+    closing_fences = _closing_fences(text, fences)
+    marks = sorted([*closed_at, *closing_fences])
+    found, position = [], 0
+    for mark in marks:
+        if mark < position:  # inside a block or a fence that has been passed
+            continue
+        if mark in closed_at:
+            found.append((mark, closed_at[mark]))
+            position = closed_at[mark]
+        else:
+            position = closing_fences[mark]
+    return found
+
+
+def _closing_fences(text: str, fences: re.Pattern[str]) -> dict[int, int]:
+    """Return {begin of each line that may open a code fence: end of the next line that closes it}."""
+    closing: dict[int, int] = {}
+    longest_next: dict[str, list[tuple[int, int]]] = {"`": [], "~": []}
+    for fence in reversed(list(fences.finditer(text))):
+        mark = fence["mark"]
+        later = longest_next[mark[0]]
+        match = next((end for size, end in reversed(later) if size >= len(mark)), None)
+        if match is not None:
+            closing[fence.start()] = match
+        if not fence["language"].strip():  # a line with a language opens a fence and closes none
+            while later and later[-1][0] <= len(mark):
+                later.pop()
+            later.append((len(mark), fence.end()))
+    return closing
+
+
+@lru_cache(maxsize=64)
+def _scanners(blocks: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of tags and of code fences."""
+    names = "|".join(map(re.escape, blocks))
+    tags = re.compile(rf"(?m:^)<(?P<open>{names})(?:[ \t][^<>\n]*)?>|</(?P<close>{names})>")
+    fences = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})(?P<language>[^\n]*)$", re.MULTILINE)
+    return tags, fences
+
+
+def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | None:
+    """Return the text that a caller gives to route by, or None if the caller gives none.
+
+    Args:
+        headers: names in lower case. body: of the request; `metadata.cabs_text` may hold the text.
+
+    Raises:
+        RouterError: the header is too long or no percent-encoded UTF-8, or the field holds no text.
+    """
+    sent = headers.get(TEXT_HEADER)
+    if isinstance(sent, str) and sent.strip():
+        return _decoded(sent)[:LONGEST]
+    about = body.get("metadata")
+    text = about.get(TEXT_FIELD) if isinstance(about, Mapping) else None
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise RouterError(f"metadata.{TEXT_FIELD} {text!r:.60}: expected text")
+    return text[:LONGEST] if has_words(text) else None
+
+
+def _decoded(header: str) -> str:
+    if len(header) > LONGEST_HEADER:
+        raise RouterError(
+            f"{TEXT_HEADER} has {len(header):,} bytes: expected at most {LONGEST_HEADER:,}; "
+            f"metadata.{TEXT_FIELD} takes a longer text"
+        )
+    try:
+        if _PERCENT.search(header):
+            raise ValueError(header)
+        text = unquote_to_bytes(header.encode("ascii")).decode("utf-8")
+    except ValueError:
+        raise RouterError(f"{TEXT_HEADER} {header!r:.60}: expected percent-encoded UTF-8") from None
+    if not has_words(text):
+        raise RouterError(f"{TEXT_HEADER} {header!r:.60}: expected a text with more than spaces")
+    return text
+
+
+def without_given_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a request without `metadata.cabs_text`, which no provider is to see."""
+    about = body.get("metadata")
+    if not isinstance(about, Mapping) or TEXT_FIELD not in about:
+        return body
+    rest = {name: value for name, value in about.items() if name != TEXT_FIELD}
+    without = {name: value for name, value in body.items() if name != "metadata"}
+    return {**without, "metadata": rest} if rest else without

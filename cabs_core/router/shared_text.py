@@ -1,0 +1,81 @@
+"""A warning that most prompts share most of their text: then a template is routed, not what people ask.
+
+A template that an application writes around each question (documents, instructions, reminders) decides the
+route if it is longer than the question. Consecutive prompts that begin or end alike show such a template.
+"""
+
+from collections import deque
+
+#: prompts that are remembered
+_WINDOW = 64
+#: fewest prompts that say anything
+_FEWEST = 20
+#: earlier prompts that a prompt is compared with
+_COMPARED = 4
+#: characters that a template has at least
+_SHORTEST = 200
+#: share of its characters above which a prompt counts, and share of the prompts above which it warns
+_MOST = 0.5
+
+
+class SharedText:
+    """Shares of text that recent prompts have in common with prompts before them; a process has its own."""
+
+    def __init__(self) -> None:
+        self._texts: deque[str] = deque(maxlen=_COMPARED)
+        self._shares: deque[float] = deque(maxlen=_WINDOW)
+
+    def add(self, text: str) -> None:
+        """Compare a prompt with the prompts before it. A prompt that was there before counts for nothing."""
+        earlier = list(self._texts)
+        if text in earlier:
+            return
+        if earlier:
+            self._shares.append(max(_shared(text, before) for before in earlier))
+        self._texts.append(text)
+
+    @property
+    def share(self) -> float | None:
+        """Mean share of their text that prompts have in common if that is more than half for most of them.
+
+        None if it is not, or if there were too few prompts.
+        """
+        shares = list(self._shares)
+        over = [share for share in shares if share > _MOST]
+        if len(shares) < _FEWEST or len(over) <= _MOST * len(shares):
+            return None
+        return sum(over) / len(over)
+
+    def sentence(self) -> str | None:
+        """Return the warning in words, or None if there is nothing to warn of."""
+        share = self.share
+        if share is None:
+            return None
+        return (
+            f"most prompts share {share:.0%} of their text with the prompts before them, so a template "
+            "decides the route: name the block of your harness (--harness-block), say where the person's "
+            "text stands (--text-pattern), or send the text as x-cabs-text"
+        )
+
+
+def _shared(text: str, before: str) -> float:
+    """Return the share of a text that begins or ends as another one does; 0 if that is short."""
+    most = min(len(text), len(before))
+    begin = _common_length(text, before, most)
+    rest = most - begin
+    end = _common_length(text[::-1], before[::-1], rest) if rest else 0
+    common = begin + end
+    return common / len(text) if common >= _SHORTEST else 0.0
+
+
+def _common_length(one: str, other: str, most: int) -> int:
+    """Return the length of the common beginning of two texts, at most `most`, by bisection."""
+    low = 0
+    high = most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
