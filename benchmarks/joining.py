@@ -106,7 +106,9 @@ def read(
     oracles = train_oracles(vectors, outcomes, split, pool.oracle, features=pool.features, device="cpu")
     problems = build_problems(outcomes, split, vectors, oracles, pool)
     encoding = {"identity": report.identity, "dtype": report.dtype}
-    ingredients = Ingredients(outcomes, split, vectors, problems.__getitem__, lambda: oracles, {}, encoding)
+    ingredients = Ingredients(
+        outcomes, split, vectors, problems.__getitem__, lambda: oracles, {}, encoding, []
+    )
     utilities = clipped_utility(outcomes.scores, outcomes.costs, rho)
     return Table(pool, ingredients, rho, int(utilities[split == "train"].mean(axis=0).argmax()))
 

@@ -31,7 +31,6 @@ from cabs_core.data.endpoints.replies import (
     parsed,
     retry_after,
 )
-from cabs_core.data.endpoints.usage import usage_of_reply
 from cabs_core.router.doctor import ACCOUNT
 from cabs_server import limits
 from cabs_server.bodies import bounded
@@ -314,7 +313,7 @@ def read_reply(holder: list[bytes], response: aiohttp.ClientResponse, dialect: s
     means, fields, wrong = meaning(response.status, response.headers, data), dict[str, Any](), None
     if means is Meaning.ANSWERED:
         fields, wrong = answer_of(data, dialect)
-        fields, data = {"usage": usage_of_reply(fields), "id": fields.get("id")}, None
+        fields, data = {name: fields.get(name) for name in ("usage", "id")}, None
     if text is not None:
         content, text = text.encode("ascii"), None
     written = written_in(content) if means is Meaning.ANSWERED and wrong is None else 0

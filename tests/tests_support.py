@@ -28,7 +28,7 @@ TINY = """\
 name: tiny
 synthetic: true
 source: {kind: synthetic, queries: 240}
-split: {fractions: [0.5, 0.2, 0.3]}
+split: {folds: 1, fractions: [0.5, 0.2, 0.3]}
 encoder: {name: tfidf-svd}
 oracle: {kind: ridge}
 features: {kind: pca, dim: 8}

@@ -138,7 +138,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             folder,
             profile_link=PROFILE if folders else "",
             previous=store.folder(page_parts(pool.name)) / VERDICT if old is not None else None,
-            problem=folders["replay_problem"] / "test" if "replay_problem" in folders else None,
+            problem=folders.get("replay_problem"),
             outcomes=folders.get("outcomes"),
             collection=None if older else _collection(chain),
             older_data=str(older or ""),

@@ -19,11 +19,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cabs_core.algorithms.problem.folds import join_folds
 from cabs_core.algorithms.problem.gaps import Cells, End, real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import DataError, ProvenanceError, ResultError
 from cabs_core.base.statistics.uncertainty import mean_error, seen_share
+from cabs_core.data.inputs import fold_folder, folds_of
 from cabs_core.data.pool_files.sections import Replay
 from cabs_core.evaluation.metrics.frontier import pareto_mask
 
@@ -214,14 +216,15 @@ def load_evidence(
     conversations.
 
     Args:
-        problem, outcomes: folders of the test problem and the outcome table, if not where the store has them.
+        problem, outcomes: folders of the artifacts `replay_problem` and `outcomes`, if the store has them
+            elsewhere.
         again: see `Evidence`.
     """
     pool, artifacts_dir, problem_hash = data.pool, data.artifacts_dir, str(data.info["problem_hash"])
     settings = data.settings.get("replay")
-    folder = problem or artifacts_dir / "replay_problem" / pool / "test"
+    folder = problem or artifacts_dir / "replay_problem" / pool
     try:
-        loaded = ReplayProblem.load(folder, verify=False)
+        loaded = join_folds([ReplayProblem.load(place, verify=False) for place in _test_folders(folder)])
     except (ProvenanceError, DataError, ResultError, OSError):
         return None
     if loaded.content_hash() != problem_hash:
@@ -239,6 +242,11 @@ def load_evidence(
 
         loaded = with_kept_costs(loaded, pool, Replay.model_validate(settings))
     return Evidence(loaded, folders, _prompts(outcomes or artifacts_dir / "outcomes" / pool), again)
+
+
+def _test_folders(folder: Path) -> list[Path]:
+    """Folders of the test problems of all folds in the artifact `replay_problem`."""
+    return [fold_folder(folder, fold) / "test" for fold in range(folds_of(folder))]
 
 
 def _prompts(folder: Path) -> dict[str, str]:

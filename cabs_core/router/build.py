@@ -270,9 +270,7 @@ def build_bundle(
                 held_out = [table.prompts[i] for i in validation_rows(split)]
                 check_int8(folder, settings, ingredients.problem("validation"), held_out, rho)
         else:
-            write_fitted(
-                pool.encoder, [table.prompts[i] for i in train], encoding["identity"], folder / ENCODER
-            )
+            write_fitted(pool.encoder, ingredients.fitted_on, encoding["identity"], folder / ENCODER)
         if prompts:
             texts = [table.prompts[i] for i in train]
             real = (

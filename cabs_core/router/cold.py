@@ -94,6 +94,7 @@ def build_cold(
         oracles=lambda: oracles,
         options={COLD_START: {"prior_rounds": PRIOR_ROUNDS}},
         encoding={"identity": report.identity, "dtype": report.dtype},
+        fitted_on=fit,
     )
     build_bundle(
         target,

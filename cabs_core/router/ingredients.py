@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError
-from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of, tuned_options
+from cabs_core.data.inputs import embeddings_of, encoder_prompts, outcomes_of, splits_of, tuned_options
 from cabs_core.data.outcomes import Outcomes
 
 
@@ -27,6 +27,7 @@ class Ingredients:
         problem: the replay problem of `validation` or `test`; called when it is needed, for each is as large
             as the train split. oracles: likewise.
         options: {policy: tuned settings}. encoding: `identity` and `dtype` of the embeddings.
+        fitted_on: prompts that an encoder which is fitted learnt from.
     """
 
     outcomes: Outcomes
@@ -36,6 +37,7 @@ class Ingredients:
     oracles: Callable[[], Oracles]
     options: Mapping[str, Mapping[str, Any]]
     encoding: Mapping[str, Any]
+    fitted_on: Sequence[str]
 
     @classmethod
     def read(cls, folders: Mapping[str, Path]) -> Ingredients:
@@ -44,14 +46,17 @@ class Ingredients:
         Raises:
             ProvenanceError: nothing says which encoder made the embeddings.
         """
+        table = outcomes_of(folders)
+        splits = splits_of(folders)
         return cls(
-            outcomes_of(folders),
-            split_of(folders),
+            table,
+            splits[0],
             embeddings_of(folders),
             lambda split: ReplayProblem.load(folders["replay_problem"] / split),
             partial(Oracles.load, folders["oracles"]),
             tuned_options(folders),
             _encoding(folders["prompt_embeddings"]),
+            encoder_prompts(table, splits),
         )
 
 

@@ -2,10 +2,11 @@
 
 `Outcomes` is the table (dense arrays), `load_outcomes(pool_file)` reads it from any source and applies the
 pool's options, `make_splits(outcomes, pool.split)` assigns train / validation / test by whole prompts,
+`splits_of_pool(outcomes, pool)` gives one such split per fold,
 `published_means(benchmark, arms)` gives the paper's averages. `split_under`, `outcomes_under`: under stress.
 """
 
-from cabs_core.data.outcomes.conditions import outcomes_under, split_under
+from cabs_core.data.outcomes.conditions import outcomes_under, split_under, splits_of_pool
 from cabs_core.data.outcomes.load import load_outcomes
 from cabs_core.data.outcomes.published import PUBLISHED, PublishedModel, published_means
 from cabs_core.data.outcomes.splits import SPLITS, make_splits, validation_rows
@@ -21,5 +22,6 @@ __all__ = [
     "outcomes_under",
     "published_means",
     "split_under",
+    "splits_of_pool",
     "validation_rows",
 ]

@@ -21,8 +21,9 @@ import numpy as np
 from cabs_core.base.catalog.conditions import condition_that_changes
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.base.streams import stream_key
-from cabs_core.data.outcomes.splits import make_splits
+from cabs_core.data.outcomes.splits import make_folds, make_splits, number_of_folds
 from cabs_core.data.outcomes.table import Outcomes
+from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.sections import Split
 
 #: share of labels that `noisy_oracle` exchanges
@@ -54,6 +55,18 @@ def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np
         validation=validation / (train + validation),
         seed=split.split_seed,
     )
+
+
+def splits_of_pool(outcomes: Outcomes, pool: ModelPool) -> list[np.ndarray]:
+    """Return the splits of a pool, one per fold, each `[n]` 'train' | 'validation' | 'test'.
+
+    Raises:
+        PoolError, PolicyError, DataError: see `split_under` and `make_folds`.
+    """
+    folds = number_of_folds(outcomes, pool)
+    if folds > 1:
+        return make_folds(outcomes, pool.split, folds)
+    return [split_under(outcomes, pool.split, pool.replay.condition)]
 
 
 def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none", seed: int = 0) -> Outcomes:

@@ -42,6 +42,7 @@ class RawOutcomes(QueryTable):
     propensities: np.ndarray | None = None
     source_splits: np.ndarray | None = None
     sessions: np.ndarray | None = None
+    groups: np.ndarray | None = None
     origin: str = "table"
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -96,8 +97,9 @@ class RawOutcomes(QueryTable):
         for column in ("task", "split"):
             if column in df.columns:
                 same_everywhere[column] = text_column(df[column], column, place[column])
-        if "session" in df.columns:
-            same_everywhere["session"] = text_or_blank(df["session"], "session", place["session"])
+        for column in ("session", "group"):
+            if column in df.columns:
+                same_everywhere[column] = text_or_blank(df[column], column, place[column])
         for column, values in same_everywhere.items():
             codes, _ = pd.factorize(values)
             differs = np.flatnonzero(codes != codes[first[query]])
@@ -136,6 +138,7 @@ class RawOutcomes(QueryTable):
             arms=[str(a) for a in arms],
             source_splits=of_queries("split"),
             sessions=of_queries("session"),
+            groups=of_queries("group"),
             origin=origin,
             report=report,
             **arrays,

@@ -1,5 +1,10 @@
 """Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do
-near-duplicates or turns of one conversation that a draw puts there."""
+near-duplicates or turns of one conversation that a draw puts there.
+
+`make_splits` gives one split. `make_folds` gives one split per fold, so that every prompt is tested once.
+"""
+
+import heapq
 
 import numpy as np
 
@@ -7,11 +12,14 @@ from cabs_core.base.errors import DataError, counted
 from cabs_core.base.hashing import stable_hash
 from cabs_core.data.outcomes.copies import normal
 from cabs_core.data.outcomes.table import Outcomes
+from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.sections import Split
 
 SPLITS = ("train", "validation", "test")
 #: validation queries that decide: of a larger validation split, choices and settings rest on a seeded sample
 DECIDING = 5_000
+#: folds of a table whose pool file leaves `split.folds` out, and the most different prompts of such a table
+FOLDS, MOST_FOLDED = 5, 5_000
 _ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "training": "train"}
 
 
@@ -44,7 +52,7 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
         first = np.arange(len(unique))
         first[group] = outcomes.split_groups
         if split.kind == "by_prompt":
-            result = _by_hash(outcomes, unique, group, split)
+            result = _by_hash(outcomes, split)
         else:
             result = _cut(group, group_held_out, split)[first][group]
     names: np.ndarray = np.array(SPLITS)[result]
@@ -57,6 +65,71 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
                 "decides anything; or change `split`"
             )
     return names
+
+
+def number_of_folds(outcomes: Outcomes, pool: ModelPool) -> int:
+    """Number of folds of a pool's table: as `split.folds` says, else `FOLDS` where folds can be made."""
+    if pool.split.folds is not None:
+        return pool.split.folds
+    if not pool.may_fold or len(set(outcomes.prompts)) > MOST_FOLDED:
+        return 1
+    return FOLDS
+
+
+def make_folds(outcomes: Outcomes, split: Split, folds: int) -> list[np.ndarray]:
+    """Return for each fold an array `[n]` of 'train' | 'validation' | 'test'; each row is tested in one.
+
+    Near-duplicates and conversations (`Outcomes.split_groups`) stay together. random: groups in random order
+    (`split_seed`), the largest first, go to the fold that has the fewest rows. by_prompt: a hash of the
+    prompt and the seed gives the fold, so that a prompt stays there when the table grows. The rows of the
+    other folds are cut into train and validation at the ratio of these two fractions, beginning with the fold
+    after the tested one, so that validation rows differ from fold to fold. The result depends on the set of
+    prompts, not on the order of the rows.
+
+    Raises:
+        DataError: a fold without train, validation or test rows.
+    """
+    group = np.unique(outcomes.split_groups, return_inverse=True)[1]
+    if split.kind == "by_prompt":
+        place = _places(outcomes, split)
+        fold = (place * folds).astype(np.int64)
+    else:
+        sizes = np.bincount(group)
+        order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
+        place = np.argsort(order)[group] / len(sizes)
+        fold = _balanced(sizes, order, folds)[group]
+    train, validation, _ = split.fractions
+    origin = outcomes.report.get("origin", "table")
+    results = []
+    for number in range(folds):
+        result = np.full(len(outcomes), "test", dtype="<U10")
+        after = (fold - number) % folds
+        rest = np.flatnonzero(after > 0)
+        rest = rest[np.lexsort((group[rest], place[rest], after[rest]))]
+        first_of_group = np.flatnonzero(np.diff(group[rest], prepend=-1) != 0)
+        before = np.repeat(first_of_group, np.diff(first_of_group, append=len(rest)))
+        is_train = before < len(rest) * train / (train + validation)
+        result[rest] = np.where(is_train, "train", "validation")
+        for name in SPLITS:
+            if not (result == name).any():
+                raise DataError(
+                    f"{origin}: {counted(group.max() + 1, 'different prompt')} in {len(outcomes):,} "
+                    f"queries: fold {number + 1} of {folds} has no {name} prompts. Add "
+                    "prompts: a few hundred are the least that decides anything; or set split.folds to 1"
+                )
+        results.append(result)
+    return results
+
+
+def _balanced(sizes: np.ndarray, order: np.ndarray, folds: int) -> np.ndarray:
+    """Fold of each group: the largest first, each to the fold with the fewest rows so far."""
+    fold = np.empty(len(sizes), dtype=np.int64)
+    loads = [(0, number) for number in range(folds)]
+    for index in order[np.argsort(-sizes[order], kind="stable")]:
+        load, number = heapq.heappop(loads)
+        fold[index] = number
+        heapq.heappush(loads, (load + int(sizes[index]), number))
+    return fold
 
 
 def validation_rows(split: np.ndarray) -> np.ndarray:
@@ -113,12 +186,20 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
     return latest
 
 
-def _by_hash(outcomes: Outcomes, unique: np.ndarray, text: np.ndarray, split: Split) -> np.ndarray:
-    """Split code of each row by a hash of what its group keeps when the table grows; fractions on average.
+def _by_hash(outcomes: Outcomes, split: Split) -> np.ndarray:
+    """Split code of each row by the hash of its group (`_places`); the fractions hold on average."""
+    code: np.ndarray = np.searchsorted(np.cumsum(split.fractions[:2]), _places(outcomes, split), side="right")
+    return code
 
-    That is the conversation; else the form that copies have in common (`copies.normal`), but the text itself
-    where much of the traffic has the form. Groups with several of them go by the first in alphabetical order.
+
+def _places(outcomes: Outcomes, split: Split) -> np.ndarray:
+    """Place in [0, 1) of each row by a hash of what its group keeps when the table grows.
+
+    That is the conversation; else the group that the table names; else the form that copies have in
+    common (`copies.normal`), but the text itself where much of the traffic has the form. Groups with several
+    of them go by the first in alphabetical order.
     """
+    unique, text = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
     group = outcomes.split_groups
     of_text = np.empty(len(unique), dtype=np.int64)
     of_text[text] = group
@@ -127,6 +208,8 @@ def _by_hash(outcomes: Outcomes, unique: np.ndarray, text: np.ndarray, split: Sp
     np.minimum.at(least, form, of_text)
     np.maximum.at(most, form, of_text)
     names = np.where((least == most)[form], forms[form], unique)[text]
+    if outcomes.groups is not None:
+        names = np.where(outcomes.groups == "", names, outcomes.groups)
     if outcomes.sessions is not None:
         alone = np.zeros(len(unique), dtype=bool)
         np.logical_or.at(alone, group, outcomes.sessions == "")
@@ -136,8 +219,7 @@ def _by_hash(outcomes: Outcomes, unique: np.ndarray, text: np.ndarray, split: Sp
     places = [
         int(stable_hash([split.split_seed, str(name)]), 16) / 16.0**16 for name in names[by_name][first]
     ]
-    code = np.searchsorted(np.cumsum(split.fractions[:2]), places, side="right")
-    return code[np.unique(group, return_inverse=True)[1]]
+    return np.array(places)[np.unique(group, return_inverse=True)[1]]
 
 
 def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:

@@ -76,6 +76,8 @@ class Outcomes(QueryTable):
         latencies: `[n, K]` float64, seconds, or None.
         source_splits: `[n]` strings, the split of the data source, or None.
         sessions: `[n]` strings, of a table that has them: each query's conversation or ''; else None.
+        groups: `[n]` strings, of a table that names groups of dependent queries: each query's group or '';
+            else None.
         later_scores, later_costs, later_latencies: `[n, K]` of the arms' later versions, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
             0 where score and cost are predictions (or the answer counts as wrong); else None.
@@ -93,6 +95,7 @@ class Outcomes(QueryTable):
     latencies: np.ndarray | None = None
     source_splits: np.ndarray | None = None
     sessions: np.ndarray | None = None
+    groups: np.ndarray | None = None
     later_scores: np.ndarray | None = None
     later_costs: np.ndarray | None = None
     later_latencies: np.ndarray | None = None
@@ -113,7 +116,7 @@ class Outcomes(QueryTable):
                     f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per "
                     "arm"
                 )
-        for name in ("prompts", "tasks", "source_splits", "sessions"):
+        for name in ("prompts", "tasks", "source_splits", "sessions", "groups"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise DataError(f"{name} has {len(value)} entries for {n} queries")
@@ -151,8 +154,17 @@ class Outcomes(QueryTable):
 
     @cached_property
     def copies(self) -> np.ndarray:
-        """`[n]` number of the group of prompts that are nearly the same, see `copies.near_copies`."""
-        return near_copies(self.prompts)
+        """`[n]` number of the group of prompts that belong together, that of its first text in alphabetical
+        order: as the table names the groups, else prompts that are nearly the same (`copies.near_copies`).
+        """
+        if self.groups is None:
+            return near_copies(self.prompts)
+        text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
+        named = self.groups != ""
+        group = np.unique(np.where(named, self.groups, ""), return_inverse=True)[1]
+        first = np.full(group.max() + 1, len(self))
+        np.minimum.at(first, group[named], text[named])
+        return np.where(named, first[group], text)
 
     @cached_property
     def clusters(self) -> np.ndarray:
@@ -197,6 +209,8 @@ class Outcomes(QueryTable):
             digest.update(json.dumps(group, ensure_ascii=True).encode())
         if self.sessions is not None:
             digest.update(json.dumps(["sessions", *self.sessions.tolist()], ensure_ascii=True).encode())
+        if self.groups is not None:
+            digest.update(json.dumps(["groups", *self.groups.tolist()], ensure_ascii=True).encode())
         for name in _CELLS:
             array = getattr(self, name)
             digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
@@ -217,6 +231,8 @@ class Outcomes(QueryTable):
             queries["source_split"] = pa.array(self.source_splits.tolist(), pa.string())
         if self.sessions is not None:
             queries["session"] = pa.array(self.sessions.tolist(), pa.string())
+        if self.groups is not None:
+            queries["group"] = pa.array(self.groups.tolist(), pa.string())
         n, k = len(self), len(self.arms)
         cells: dict[str, Any] = {
             "query_id": queries["query_id"].take(pa.array(np.repeat(np.arange(n), k))),
@@ -270,9 +286,9 @@ class Outcomes(QueryTable):
                 f"{shape[0] * shape[1]}: build the outcomes again"
             )
         arrays = {name: cells[_COLUMNS[name]].to_numpy().reshape(shape) for name in meta["cells"]}
-        splits, sessions = (
+        splits, sessions, groups = (
             text_array(queries[name].to_pylist()) if name in queries.column_names else None
-            for name in ("source_split", "session")
+            for name in ("source_split", "session", "group")
         )
         outcomes = cls(
             query_ids=text_array(queries["query_id"].to_pylist()),
@@ -281,6 +297,7 @@ class Outcomes(QueryTable):
             arms=list(meta["arms"]),
             source_splits=splits,
             sessions=sessions,
+            groups=groups,
             report=meta["report"],
             **arrays,
         )

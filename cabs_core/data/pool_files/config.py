@@ -38,6 +38,9 @@ from cabs_core.data.pool_files.sections import (
 )
 from cabs_core.data.pool_files.strict import Strict
 
+#: words of `today` that are no models: the choices that a log holds, and nothing in use
+TODAY_LOG = "log"
+TODAY_NONE = "none"
 #: fields that say which outcomes a pool has
 OUTCOME_FIELDS = (
     *("source", "models", "later_models", "tasks", "score_range", "missing"),
@@ -70,6 +73,11 @@ class ModelPool(Strict):
     rescale_grand_mean_cost: float | None = Field(None, gt=0, le=MOST_USD)
     #: queries for which some model has no score or no cost: left out, predicted, refused, or priced first
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
+    #: what answers the requests today: a model; `log`, the choices that a log holds; or `none`: no model is
+    #: in use. Left out: `log` for a log, the dearest model for the user's own table or prompts, else `none`
+    today: Text | None = None
+    #: a model or router that scores at most this much less on average counts as as good as today's
+    tolerance: float = Field(0.03, gt=0, le=1)
     #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
     goal: Goal | None = None
     #: USD that the table cost: answers, and whoever scored them; the report says when it is earned back
@@ -135,6 +143,11 @@ class ModelPool(Strict):
     def logged(self) -> bool:
         """Whether the source is a log, where one model answered each prompt."""
         return sources()[self.source.kind].logged
+
+    @property
+    def may_fold(self) -> bool:
+        """True if every prompt can be held out in one of several folds."""
+        return not _why_one_fold(self)
 
     @property
     def router_rho(self) -> float:
@@ -209,12 +222,34 @@ def _faults(pool: ModelPool) -> Iterator[str]:
             f"requests_per_month is {pool.requests_per_month}, but goal says {pool.goal.requests_per_month}: "
             "give it once"
         )
+    if pool.today == TODAY_LOG and not pool.logged:
+        yield f"today is {TODAY_LOG!r}, the choices of a log, but source.kind is {pool.source.kind!r}"
+    if pool.today not in (None, TODAY_LOG, TODAY_NONE) and pool.today not in (names or [pool.today]):
+        yield f"today is {pool.today!r:.100}; expected a model of the pool ({names!r:.200}), or {TODAY_NONE}"
     if pool.later_models and names is None:
         yield "later_models needs models: say which version of each model comes first"
+    if pool.split.folds not in (None, 1) and (why := _why_one_fold(pool)):
+        yield f"split.folds is {pool.split.folds}, but {why}: leave split.folds out, or set it to 1"
     yield from _faults_of_a_log_or_gaps(pool)
     yield from _faults_of_a_collection(pool, names or [])
     if names is not None:
         yield from _faults_of_models(pool, names)
+
+
+def _why_one_fold(pool: ModelPool) -> str:
+    """The setting that leaves a single way to split the table, in words; empty if folds can be made."""
+    condition = pool.replay.condition
+    if not pool.split.rotates:
+        return f"split.kind {pool.split.kind!r} fixes which prompts are held out"
+    if pool.logged:
+        return "a log is not replayed"
+    if pool.predicts:
+        return "what is missing of the table is predicted from one train split"
+    if pool.later_models:
+        return "later_models play one stream that changes in its middle"
+    if condition != "none":
+        return f"replay.condition {condition!r} is a test of one split"
+    return ""
 
 
 def _faults_of_a_log_or_gaps(pool: ModelPool) -> Iterator[str]:

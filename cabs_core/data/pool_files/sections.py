@@ -55,6 +55,9 @@ class Columns(Strict):
     propensity: Text | None = "propensity"
     #: the conversation of a query, one independent observation; absent or empty: the query stands alone
     session: Text | None = "session"
+    #: file: queries of one group are one independent observation and stay in one split, such as the prompts
+    #: made from one template; empty: the query stands alone. None: near-copies are found by their words
+    group: Text | None = None
     split: Text | None = None  #: used by split kind 'column': train, validation or test
 
     def chosen(self) -> dict[str, Any]:
@@ -120,12 +123,17 @@ def _faults(source: Source) -> Iterator[str]:
         yield f"source.columns.judges is for source kind file; the kind is {kind!r}"
     if columns.session != type(columns)().session and not record.logged and kind != "file":
         yield f"source.columns.session is for source kinds file and logs; the kind is {kind!r}"
+    if columns.group is not None and kind != "file":
+        yield f"source.columns.group is for source kind file; the kind is {kind!r}"
     if len({columns.score, *columns.judges}) <= len(columns.judges):
         yield "source.columns.judges: a column stands there twice, or is source.columns.score"
     if source.format != "table" and not (record.logged or record.collected):
         yield f"source.format {source.format!r} is for source kinds logs and collect; the kind is {kind!r}"
     if source.scores is not None and source.format != "langfuse":
         yield f"source.scores is for format langfuse; the format is {source.format!r}"
+
+
+MOST_FOLDS = 20
 
 
 class Split(Strict):
@@ -138,6 +146,10 @@ class Split(Strict):
     #: by_task: the tasks of the test split; empty: half of them
     test_tasks: tuple[Text, ...] = Field((), max_length=10_000)
     split_seed: int = Field(0, ge=0, le=SEED)
+    #: random, by_prompt: into how many folds the prompts are split, each held out once while everything is
+    #: fitted on the others; the test fraction is then 1 / folds. Left out: 5 up to 5,000 different prompts,
+    #: else 1; the other kinds have one split
+    folds: int | None = Field(None, ge=1, le=MOST_FOLDS)
 
     @field_validator("fractions")
     @classmethod
@@ -150,6 +162,11 @@ class Split(Strict):
     def drawn(self) -> bool:
         """Whether each prompt's part is drawn, anew when the table grows."""
         return self.kind == "random"
+
+    @property
+    def rotates(self) -> bool:
+        """True if any prompt may be held out, so that folds can be made."""
+        return self.kind in ("random", "by_prompt")
 
 
 class Encoder(Strict):

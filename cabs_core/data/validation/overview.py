@@ -9,7 +9,7 @@ from cabs_core.base.catalog.encoders import encoder_record, encoders
 from cabs_core.base.errors import DataError, PoolError, counted, listed
 from cabs_core.base.utility import margin
 from cabs_core.data.logs.receipt import Receipt
-from cabs_core.data.outcomes import Outcomes, load_outcomes, split_under
+from cabs_core.data.outcomes import Outcomes, load_outcomes, splits_of_pool
 from cabs_core.data.outcomes.copies import copies_text
 from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
@@ -94,7 +94,7 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
             f"pool {pool.name!r}: accept names {unknown[0]!r:.100}, which is no check of the data. "
             f"The checks are: {', '.join(spec.name for spec in CHECKS)}"
         )
-    splits = split_under(outcomes, pool.split, pool.replay.condition)
+    splits = splits_of_pool(outcomes, pool)[0]
     warnings = []
     for stage in STAGES:
         for check in run_checks(stage, outcomes, splits, pool):

@@ -1,4 +1,4 @@
-"""Stage `oracles`: what is learned offline, on the train split alone."""
+"""Stage `oracles`: what is learned offline, on the train split alone, in every fold anew."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cabs_core.algorithms.oracles.diagnostics import diagnose
 from cabs_core.algorithms.oracles.neighbours import neighbour_lists
 from cabs_core.algorithms.oracles.train import train_oracles
-from cabs_core.data.inputs import embeddings_of, outcomes_of, plain, split_of
+from cabs_core.data.inputs import FoldData, fold_folder, plain
 from cabs_core.data.outcomes import outcomes_under
 from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.pipeline.stages.progress import Progress
@@ -23,11 +23,17 @@ DIAGNOSTICS = "diagnostics.json"
 
 @dataclass(frozen=True, kw_only=True)
 class OraclesSummary(Summary):
-    """`chosen`: settings of the kind that was kept; `validation`: its figures; `training`: the losses."""
+    """What was learned in the first fold.
+
+    Attributes:
+        chosen: settings of the kind that was kept. validation: its figures. training: the losses.
+        folds: number of folds.
+    """
 
     chosen: Any
     validation: Any
     training: Any
+    folds: int = 1
 
     def shown(self) -> dict[str, Any]:
         training = {"training": self.training} if self.training else {}
@@ -37,25 +43,35 @@ class OraclesSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OraclesSummary:
-    """Train all heads; where outcomes are complete, diagnose them on the test split."""
-    pool, split, vectors, true = chain.pool, split_of(inputs), embeddings_of(inputs), outcomes_of(inputs)
-    table = outcomes_under(true, split, pool.replay.condition, pool.oracle.oracle_seed)
-    oracle = train_oracles(
-        vectors,
-        table,
-        split,
-        pool.oracle,
-        features=pool.features,
-        device=options.device,
-        lists=neighbour_lists(vectors, split),
-        progress=Progress(options.notify, "training the oracle network", "epochs", may_end_early=True),
-    )
-    oracle.save(folder)
-    if not pool.logged:  # of a log, most of what would be compared with is a prediction itself
-        report = diagnose(oracle, vectors, true, split)
-        (folder / DIAGNOSTICS).write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
-    return OraclesSummary(
-        chosen=plain(oracle.chosen),
-        validation=plain(oracle.metrics.get("validation", {})),
-        training=plain(oracle.metrics.get("training")),
-    )
+    """Train all heads of every fold; of complete outcomes, diagnose the first fold's on its test split."""
+    pool = chain.pool
+    folds = FoldData.read(inputs)
+    summary: OraclesSummary | None = None
+    for fold, split in enumerate(folds.splits):
+        words = "training the oracle network" + (f", fold {fold + 1}" if len(folds.splits) > 1 else "")
+        oracle = train_oracles(
+            folds.vectors,
+            outcomes_under(folds.table, split, pool.replay.condition, pool.oracle.oracle_seed),
+            split,
+            pool.oracle,
+            features=pool.features,
+            device=options.device,
+            lists=neighbour_lists(folds.vectors, split),
+            progress=Progress(options.notify, words, "epochs", may_end_early=True),
+        )
+        place = fold_folder(folder, fold)
+        place.mkdir(exist_ok=True)
+        oracle.save(place)
+        if summary is not None:
+            continue
+        if not pool.logged:  # of a log, most of what would be compared with is a prediction itself
+            report = diagnose(oracle, folds.vectors, folds.table, split)
+            (folder / DIAGNOSTICS).write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
+        summary = OraclesSummary(
+            chosen=plain(oracle.chosen),
+            validation=plain(oracle.metrics.get("validation", {})),
+            training=plain(oracle.metrics.get("training")),
+            folds=len(folds.splits),
+        )
+    assert summary is not None  # there is a fold
+    return summary

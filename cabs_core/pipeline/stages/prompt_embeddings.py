@@ -10,7 +10,7 @@ import numpy as np
 
 from cabs_core.base.paths import cabs_home
 from cabs_core.data.encoders.embed import embed_prompts
-from cabs_core.data.inputs import outcomes_of, plain, split_of
+from cabs_core.data.inputs import encoder_prompts, outcomes_of, plain, splits_of
 from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.pipeline.stages.progress import Progress
 
@@ -36,7 +36,7 @@ def build(
     table = outcomes_of(inputs)
     train = None
     if "splits" in inputs:
-        train = [p for p, s in zip(table.prompts, split_of(inputs)) if s == "train"]
+        train = encoder_prompts(table, splits_of(inputs))
     vectors, report = embed_prompts(
         table.prompts,
         chain.pool.encoder,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cabs_core.algorithms.problem.folds import join_folds
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.conditions import condition_that_changes
 from cabs_core.base.errors import ProvenanceError
@@ -23,10 +24,12 @@ from cabs_core.base.utility import clipped_utility
 from cabs_core.data.inputs import tuned_options
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.engine import replay
+from cabs_core.evaluation.replay.folds import join_results
 from cabs_core.evaluation.replay.storage import StoredTrace, load_trace, save_replay_result, trace_of
 from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.pipeline.artifacts.stages import Target
 from cabs_core.pipeline.stages.progress import Progress
+from cabs_core.pipeline.stages.replay_problem import fold_problems
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.result import ReplayResult
@@ -64,20 +67,19 @@ def build(
 ) -> ReplaySummary:
     """Replay the policy online over the test split, in all trials."""
     pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
-    problem = _problem(chain, inputs)
-    tell, rounds = (
-        Progress(options.notify, f"{policy} at rho {rho:g}", "rounds"),
-        problem.n * pool.replay.trials,
-    )
-    result = play(
+    folds = _folds(chain, inputs)
+    tell = Progress(options.notify, f"{policy} at rho {rho:g}", "rounds")
+    rounds = folds.joined.n * pool.replay.trials
+    result = play_folds(
         pool,
-        problem,
-        tuned_options(inputs).get(policy, {}),
+        folds,
+        [tuned_options(inputs, fold).get(policy, {}) for fold in range(len(folds.problems))],
         rho,
         policy,
         pool.replay.trials,
         progress=lambda done, _: tell(done * rounds, rounds),
     )
+    problem = folds.joined
     run = save_replay_result(result, problem, folder, pool=pool)
     rewards, best = result.rewards, result.best_rewards
     error = crossed_error(result.order, rewards, problem.clusters)
@@ -93,7 +95,7 @@ def build(
         arms_played=len(np.unique(result.actions)),
         uncertified=0 if result.uncertified is None else int(result.uncertified.sum()),
         lanes=lane_hashes(result),
-        trace=examine(load_trace(folder, run), problem, pool.replay.trials, pool.replay.rounds),
+        trace=examine(load_trace(folder, run), folds, pool.replay.trials, pool.replay.rounds),
     )
 
 
@@ -128,10 +130,12 @@ def _again(
     chain: Chain, target: Target, trials: int | Sequence[int]
 ) -> tuple[Record, ReplayProblem, ReplayResult]:
     """(record, problem, replay) of a target that is there, these trials played again."""
-    inputs, record = chain.require(target), chain.made(target)
-    policy, problem = target.policy or "", _problem(chain, inputs)
-    options = tuned_options(inputs).get(policy, {})
-    return record, problem, play(chain.pool, problem, options, target.rho or 0.0, policy, trials)
+    inputs = chain.require(target)
+    policy = target.policy or ""
+    folds = _folds(chain, inputs)
+    options = [tuned_options(inputs, fold).get(policy, {}) for fold in range(len(folds.problems))]
+    result = play_folds(chain.pool, folds, options, target.rho or 0.0, policy, trials)
+    return chain.made(target), folds.joined, result
 
 
 def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
@@ -143,8 +147,52 @@ def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
     folder, record = chain.verified(target), chain.made(target)
     if record.pruned:
         return ReplaySummary.of(record).trace
-    problem = _problem(chain, chain.require(target))
-    return examine(load_trace(folder), problem, chain.pool.replay.trials, chain.pool.replay.rounds)
+    folds = _folds(chain, chain.require(target))
+    return examine(load_trace(folder), folds, chain.pool.replay.trials, chain.pool.replay.rounds)
+
+
+@dataclass(frozen=True)
+class Folds:
+    """The test problems that a replay plays.
+
+    Attributes:
+        problems: one per fold. joined: all of them as one, see `join_folds`.
+    """
+
+    problems: list[ReplayProblem]
+    joined: ReplayProblem
+
+
+def play_folds(
+    pool: ModelPool,
+    folds: Folds,
+    options: Sequence[dict[str, Any]],
+    rho: float,
+    policy: str,
+    trials: int | Sequence[int],
+    progress: Callable[[float, str], None] | None = None,
+) -> ReplayResult:
+    """Return the `ReplayResult` of a policy over the joined problem, with the pool's settings.
+
+    Each trial plays the folds one after the other, each with a policy that begins anew, fitted and tuned
+    without the fold's queries. The orders of several folds do not depend on the pool's name.
+
+    Args:
+        options: tuned settings, one per fold. trials: how many, or a list of their numbers.
+        progress: as in `replay`.
+    """
+    if len(folds.problems) == 1:
+        return play(pool, folds.joined, options[0], rho, policy, trials, progress=progress)
+    results = []
+    for fold, (problem, tuned) in enumerate(zip(folds.problems, options, strict=True)):
+        begun = fold / len(folds.problems)
+
+        def tell(done: float, text: str, begun: float = begun) -> None:
+            if progress is not None:
+                progress(begun + done / len(folds.problems), text)
+
+        results.append(play(pool, problem, tuned, rho, policy, trials, progress=tell, seeds=f"fold {fold}"))
+    return join_results(results, [p.n for p in folds.problems], pool.name)
 
 
 def play(
@@ -155,11 +203,14 @@ def play(
     policy: str,
     trials: int | Sequence[int],
     progress: Callable[[float, str], None] | None = None,
+    *,
+    seeds: str = "",
 ) -> ReplayResult:
     """The `ReplayResult` of a policy with the pool's settings.
 
     Args:
         trials: how many, or a list of their numbers. progress: as in `replay`.
+        seeds: name that orders and random numbers are drawn by; empty: the pool's.
     """
     condition = pool.replay.condition if condition_that_changes(pool.replay.condition, "stream") else "none"
     return replay(
@@ -168,7 +219,7 @@ def play(
         rho=rho,
         trials=trials,
         seed=pool.replay.order_seed,
-        pool=pool.name,
+        pool=seeds or pool.name,
         rounds=pool.replay.rounds,
         condition=condition,
         sessions=pool.replay.sessions if condition == "sessions" else None,
@@ -178,14 +229,15 @@ def play(
     )
 
 
-def examine(stored: Any, problem: ReplayProblem, trials: int, rounds: int | None) -> dict[str, Any]:
+def examine(stored: Any, folds: Folds, trials: int, rounds: int | None) -> dict[str, Any]:
     """{"problems": [text], figures} of a stored replay; an empty list means that the trace is sound.
 
     Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a
         trial.
     """
     problems = []
-    expected = (trials, min(rounds or len(problem.query_ids), len(problem.query_ids)))
+    problem = folds.joined
+    expected = (trials, sum(min(rounds or p.n, p.n) for p in folds.problems))
     if stored.actions.shape != expected:
         problems.append(f"holds {stored.actions.shape} (trials, rounds), expected {expected}")
     arms = len(problem.arms)
@@ -221,16 +273,17 @@ def lane_hashes(result: ReplayResult) -> list[str]:
     return [hashlib.sha256(lane).hexdigest()[:32] for lane in lanes]
 
 
-def _problem(chain: Chain, inputs: dict[str, Path]) -> ReplayProblem:
+def _folds(chain: Chain, inputs: dict[str, Path]) -> Folds:
     record = chain.status(chain.stage("replay_problem")).record
     assert record is not None
-    return _load(str(inputs["replay_problem"] / "test"), record.content)
+    return _load(str(inputs["replay_problem"]), record.content)
 
 
 @lru_cache(maxsize=2)
-def _load(folder: str, content: str) -> ReplayProblem:
-    """The problem in a folder, read once per process and content."""
-    return ReplayProblem.load(Path(folder))
+def _load(folder: str, content: str) -> Folds:
+    """The problems in a folder, read once per process and content."""
+    problems = fold_problems(Path(folder))
+    return Folds(problems, join_folds(problems))
 
 
 def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:

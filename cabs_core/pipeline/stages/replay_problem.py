@@ -1,4 +1,4 @@
-"""Stage `replay_problem`: everything a replay needs as arrays, so that the online loop runs no network."""
+"""Stage `replay_problem`: all that a replay needs as arrays, for every fold; its loop runs no network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from cabs_core.algorithms.oracles.neighbours import neighbour_lists
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.oracles.problems import build_problems
-from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.data.inputs import FoldData, fold_folder, folds_of
 from cabs_core.data.outcomes import outcomes_under
 from cabs_core.pipeline.artifacts.results import Summary
 
@@ -19,27 +20,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayProblemSummary(Summary):
-    """`problems`: {split: {what: number}}."""
+    """Sizes of the problems.
+
+    Attributes:
+        problems: {split: {what: number}} of the first fold. folds: number of folds.
+    """
 
     problems: dict[str, dict[str, int]]
+    folds: int = 1
 
     def shown(self) -> dict[str, Any]:
-        return self.problems
+        return {**self.problems, "folds": self.folds}
 
 
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ReplayProblemSummary:
-    """Write one problem for the test split and one for validation, under the pool's stress condition."""
-    pool, split = chain.pool, split_of(inputs)
-    table = outcomes_under(outcomes_of(inputs), split, pool.replay.condition, pool.oracle.oracle_seed)
-    vectors, oracles = embeddings_of(inputs), Oracles.load(inputs["oracles"])
-    oracles.use(neighbour_lists(vectors, split))
-    problems = build_problems(table, split, vectors, oracles, pool)
-    for name, problem in problems.items():
-        problem.save(folder / name)
-    sizes = {
-        name: {"rounds": len(p.query_ids), "arms": len(p.arms), "offline rows": len(p.offline_scores)}
-        for name, p in problems.items()
-    }
-    return ReplayProblemSummary(problems=sizes)
+    """Write two problems of every fold, for its test and validation split, under the pool's condition."""
+    pool = chain.pool
+    folds = FoldData.read(inputs)
+    sizes: dict[str, dict[str, int]] = {}
+    for fold, split in enumerate(folds.splits):
+        table = outcomes_under(folds.table, split, pool.replay.condition, pool.oracle.oracle_seed)
+        oracles = Oracles.load(fold_folder(inputs["oracles"], fold))
+        oracles.use(neighbour_lists(folds.vectors, split))
+        for name, problem in build_problems(table, split, folds.vectors, oracles, pool).items():
+            problem.save(fold_folder(folder, fold) / name)
+            numbers = {
+                "rounds": len(problem.query_ids),
+                "arms": len(problem.arms),
+                "offline rows": len(problem.offline_scores),
+            }
+            sizes.setdefault(name, numbers)
+    return ReplayProblemSummary(problems=sizes, folds=len(folds.splits))
+
+
+def fold_problems(folder: Path, split: str = "test", *, verify: bool = True) -> list[ReplayProblem]:
+    """Load the problems of all folds from the folder of the artifact.
+
+    Raises:
+        ProvenanceError: a file is missing or, with `verify`, was altered.
+    """
+    return [
+        ReplayProblem.load(fold_folder(folder, fold) / split, verify=verify)
+        for fold in range(folds_of(folder))
+    ]

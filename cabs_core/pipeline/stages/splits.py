@@ -1,4 +1,7 @@
-"""Stage `splits`: which queries train the oracles, which are for tuning, and which are routed online."""
+"""Stage `splits`: which queries train the oracles, which are for tuning, and which are routed online.
+
+With several folds the columns `split`, `split_1`, ... hold one split per fold; each query is routed in one.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.data.inputs import outcomes_of
-from cabs_core.data.outcomes import split_under
+from cabs_core.data.inputs import outcomes_of, split_column
+from cabs_core.data.outcomes import splits_of_pool
 from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.pipeline.stages.outcomes import checked
 
@@ -21,12 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitsSummary(Summary):
-    """`sizes`: {split: number of queries}."""
+    """Sizes of the splits.
+
+    Attributes:
+        sizes: {split: number of queries} of the first fold. folds: number of folds.
+    """
 
     sizes: dict[str, int]
+    folds: int = 1
 
     def shown(self) -> dict[str, Any]:
-        return {**super().shown(), **self.sizes}
+        return {**super().shown(), **self.sizes, "folds": self.folds}
 
 
 def build(
@@ -34,9 +42,10 @@ def build(
 ) -> SplitsSummary:
     """Assign every query to train, validation or test by whole prompts, under the pool's stress condition."""
     table = outcomes_of(inputs)
-    split = split_under(table, chain.pool.split, chain.pool.replay.condition)
-    rows = pa.table({"query_id": table.query_ids.tolist(), "split": split.tolist()})
-    pq.write_table(rows, folder / "splits.parquet")
-    names, counts = np.unique(split, return_counts=True)
+    splits = splits_of_pool(table, chain.pool)
+    columns = {split_column(fold): split.tolist() for fold, split in enumerate(splits)}
+    pq.write_table(pa.table({"query_id": table.query_ids.tolist(), **columns}), folder / "splits.parquet")
+    names, counts = np.unique(splits[0], return_counts=True)
     sizes = {str(n): int(c) for n, c in zip(names, counts)}
-    return SplitsSummary(rows=len(split), sizes=sizes, **checked("splits", table, chain.pool, split))
+    found = checked("splits", table, chain.pool, splits[0])
+    return SplitsSummary(rows=len(table), sizes=sizes, folds=len(splits), **found)

@@ -210,7 +210,8 @@ def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_a
 def test_replays_of_another_problem_are_not_taken_for_evidence(pages, tmp_path):
     data = PoolData("one", pages[0])
     assert load_evidence(data) is not None
-    assert load_evidence(data, problem=fake_problem(60, 5, seed=9).save(tmp_path / "test")) is None
+    fake_problem(60, 5, seed=9).save(tmp_path / "test")
+    assert load_evidence(data, problem=tmp_path) is None
 
 
 def test_encoders_are_compared_in_words_and_with_paired_differences(pages):

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from test_table import make
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.outcomes import SPLITS, Outcomes, make_splits, validation_rows
-from cabs_core.data.outcomes.splits import DECIDING
+from cabs_core.data.outcomes import SPLITS, Outcomes, make_splits, splits_of_pool, validation_rows
+from cabs_core.data.outcomes.splits import DECIDING, FOLDS, MOST_FOLDED, make_folds
+from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pool_files.sections import Split
 
 
@@ -150,3 +151,55 @@ def test_recorded_split_is_kept_and_straddling_prompts_go_to_the_later() -> None
 def test_impossible_splits(outcomes: Outcomes, split: Split, expected: str) -> None:
     with pytest.raises(DataError, match=expected):
         make_splits(outcomes, split)
+
+
+@pytest.mark.parametrize("kind", ["random", "by_prompt"])
+def test_folds_test_every_row_once_and_leave_the_fractions_to_train_and_validation(kind: str) -> None:
+    outcomes = outcomes_of([f"p{i}" for i in range(1000)])
+    folds = make_folds(outcomes, Split(kind=kind), 5)
+    assert (np.sum([split == "test" for split in folds], axis=0) == 1).all()
+    for split in folds:
+        assert counts(split) == pytest.approx([700, 100, 200], abs=1 if kind == "random" else 60)
+    assert len({split.tobytes() for split in folds}) == 5
+
+
+def test_rows_of_one_prompt_or_named_group_share_a_fold() -> None:
+    outcomes = outcomes_of([f"p{i % 40}" for i in range(120)])
+    named = replace(outcomes, groups=np.array([f"g{(i % 40) // 4}" for i in range(120)]))
+    for table, members in ((outcomes, 40), (named, 10)):
+        fold = np.argmax([split == "test" for split in make_folds(table, Split(), 5)], axis=0)
+        assert (
+            len({(c, f) for c, f in zip(table.split_groups.tolist(), fold.tolist(), strict=True)}) == members
+        )
+    assert len(set(named.clusters.tolist())) == 10
+
+
+def test_folds_do_not_depend_on_the_order_of_the_rows_or_on_how_often_each_stands_there() -> None:
+    prompts = [f"p{i}" for i in range(200)]
+    once = make_folds(outcomes_of(prompts), Split(), 5)
+    order = np.random.default_rng(0).permutation(200)
+    for split, other in zip(
+        once, make_folds(outcomes_of([prompts[i] for i in order]), Split(), 5), strict=True
+    ):
+        assert (other == split[order]).all()
+    for split, other in zip(once, make_folds(outcomes_of(prompts * 5), Split(), 5), strict=True):
+        assert ((other == "test") == np.tile(split == "test", 5)).all()
+
+
+def test_the_number_of_folds_follows_table_and_pool_file() -> None:
+    few = outcomes_of([f"p{i}" for i in range(100)], ["a", "b"] * 50)
+    many = outcomes_of([f"p{i}" for i in range(MOST_FOLDED + 1)])
+
+    def folds(table: Outcomes, **split: object) -> int:
+        return len(splits_of_pool(table, ModelPool(name="p", source={"kind": "synthetic"}, split=split)))
+
+    assert (folds(few), folds(many)) == (FOLDS, 1)
+    assert folds(many, folds=3) == 3
+    assert folds(few, kind="by_task") == 1
+    with pytest.raises(ValueError, match=r"split\.folds"):
+        ModelPool(name="p", source={"kind": "synthetic"}, split={"kind": "by_task", "folds": 5})
+
+
+def test_a_fold_without_rows_is_refused_and_says_what_to_do() -> None:
+    with pytest.raises(DataError, match=r"split\.folds to 1"):
+        make_folds(outcomes_of(["p1", "p2", "p3", "p4"]), Split(), 5)
