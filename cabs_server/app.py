@@ -28,16 +28,17 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.remote import Follower
 from cabs_core.router.router import Router
-from cabs_server import models
 from cabs_server.cap import Cap
 from cabs_server.completions import completion, count_tokens, embeddings, list_models, one_model
-from cabs_server.decisions import decide, feedback, retract, to_score
+from cabs_server.connections import CallSettings
+from cabs_server.decisions import decide, feedback, retract
+from cabs_server.echo import echo_upstreams
 from cabs_server.forwarding import Forwarder
-from cabs_server.gate import Gate
 from cabs_server.guard import guarded, unknown
 from cabs_server.joins import Joins
 from cabs_server.keeper import Keeper
 from cabs_server.lifetime import address_of
+from cabs_server.limits import Limits, RequestSlots
 from cabs_server.probes import health, ready, show_metrics
 from cabs_server.readiness import Readiness
 from cabs_server.tracing import Tracer
@@ -61,6 +62,10 @@ def make_app(
     budget_cap_per_day: float | None = None,
     otel: bool = False,
     metrics: str | None = None,
+    echo: bool = False,
+    max_body: int = 20,
+    requests_per_key: int = 64,
+    requests: int = 512,
     **options: Any,
 ) -> Starlette:
     """The server's application.
@@ -73,6 +78,8 @@ def make_app(
         fail_closed: 503 where the router itself fails, instead of the fallback model.
         client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.
         otel: send spans over OTLP. metrics: the address at which figures need no key, HOST:PORT.
+        echo: the server answers by itself with the name of the chosen model.
+        max_body: MiB of a request's body. requests_per_key, requests: under way at once in this process.
         **options: of `RouterOptions`.
     """
     place = default_log(folder) if log is None else log
@@ -83,7 +90,11 @@ def make_app(
     def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
         nonlocal endpoints
         names = read_manifest(folder, verify=False).names
-        read = Upstreams(models={}) if upstreams is None else read_upstreams(upstreams, names)
+        read = Upstreams(models={})
+        if upstreams is not None:
+            read = read_upstreams(upstreams, names)
+        elif echo:
+            read = echo_upstreams(names)
         prices = None if upstreams is None else prices_of(read, names)
         cached = {n: (m.price.input, m.price.cached) for n, m in read.models.items() if m.price}
         priced = replace(settings, prices=prices, cache_prices=cached)
@@ -119,11 +130,12 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         nonlocal forwarder
         tracer = Tracer.exporting() if otel else Tracer()
-        app.state.gate = gate = Gate()
-        app.state.forwarder = forwarder = Forwarder(
-            endpoints, fail_closed=fail_closed, cap=cap, tracer=tracer, gate=gate
-        )
-        app.state.readiness = Readiness(keeper, forwarder, joins, forwards=upstreams is not None)
+        limits = Limits(max_body << 20, requests_per_key, requests)
+        app.state.slots = slots = RequestSlots(limits)
+        has_keys = len(app.state.keys) + len(app.state.admins) >= 2
+        calls = CallSettings(cap, tracer, has_keys, echo, fail_closed)
+        app.state.forwarder = forwarder = Forwarder(endpoints, calls, slots)
+        app.state.readiness = Readiness(keeper, forwarder, joins, forwards=app.state.forwards)
         keeper.start()
         if follower is not None:
             follower.start()
@@ -145,11 +157,8 @@ def make_app(
             Route(f"/v1{COUNT_TOKENS}", guarded(count_tokens, "messages"), methods=["POST"]),
             Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
             Route("/v1/models", guarded(list_models)),
-            Route("/v1/models", guarded(models.add), methods=["POST"]),
             Route("/v1/models/{name:path}", guarded(one_model)),
-            Route("/v1/models/{name:path}", guarded(models.remove), methods=["DELETE"]),
             Route("/v1/decision", guarded(decide), methods=["POST"]),
-            Route("/v1/to-score", guarded(to_score)),
             Route("/v1/feedback", guarded(feedback), methods=["POST"]),
             Route("/v1/feedback/retract", guarded(retract), methods=["POST"]),
             Route("/healthz", health),
@@ -158,17 +167,22 @@ def make_app(
         ],
         exception_handlers={404: unknown, 405: unknown},
         lifespan=lifespan,
-        middleware=[Middleware(Ends)],
+        middleware=[Middleware(RequestResources)],
     )
     app.router.redirect_slashes = False  # behind TLS it would send callers, and their keys, to http
-    app.state.keeper, app.state.forwards, app.state.client_costs = keeper, upstreams is not None, client_costs
-    app.state.keys, app.state.admins, app.state.cap = keys or {}, admin_keys or {}, cap
-    app.state.follower, app.state.metrics = follower, address_of(metrics)
+    app.state.keeper = keeper
+    app.state.forwards = upstreams is not None or echo
+    app.state.client_costs = client_costs
+    app.state.keys = keys or {}
+    app.state.admins = admin_keys or {}
+    app.state.cap = cap
+    app.state.follower = follower
+    app.state.metrics = address_of(metrics)
     return app
 
 
-class Ends:
-    """ASGI middleware: what a request began (`request.state.ends`) ends when its answer was sent or not."""
+class RequestResources:
+    """ASGI middleware that closes the resources of a request (`request.state.resources` and `.large`)."""
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -178,6 +192,6 @@ class Ends:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        async with AsyncExitStack() as ends:
-            scope.setdefault("state", {})["ends"] = ends
+        async with AsyncExitStack() as resources, AsyncExitStack() as large:
+            scope.setdefault("state", {}).update(resources=resources, large=large)
             await self.app(scope, receive, send)

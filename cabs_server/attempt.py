@@ -1,163 +1,277 @@
-"""One attempt at one model: what comes back is an answer, a stream, or a reason to try another.
+"""One attempt at one model: it ends with an answer, a stream, or a reason to try another model.
 
-What a reply means says `endpoints.replies`. After `account` and `wait` the breaker hears of it at once, and
-after `account` it opens: no call can work. After `retry` (5xx, a timeout, an answer that is none) it hears of
-it once another model has answered the same request, or if no other was tried. A prompt that is too long, a
-field that the model refuses and a filter of its deployment are no fault of it: another model is tried, and no
-breaker hears of it.
+`endpoints.replies` says what a reply means. No attempt tells a breaker of a failure: `forwarding` does, when
+it is known whether another model answered the same request.
 """
+
+from __future__ import annotations
 
 import asyncio
 import errno
 import io
-import json
 import logging
 import os
 import time
-from collections.abc import AsyncIterator
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
+import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
 from cabs_core.data.endpoints.dialects import EMBEDDINGS, PATHS, answer_of, error_event
+from cabs_core.data.endpoints.person_text import TEXT_FIELD, without_given_text
 from cabs_core.data.endpoints.replies import (
     REFUSALS,
+    Judgement,
     Meaning,
     field_of,
+    judge,
     lost_state,
     meaning,
     parsed,
     retry_after,
 )
 from cabs_core.router.doctor import ACCOUNT
-from cabs_server import limits
-from cabs_server.bodies import bounded
-from cabs_server.call import JSON, Answer, Ask, Call
+from cabs_server import echo, limits
+from cabs_server.bodies import check_values, encoded, top_fields, value_of
+from cabs_server.call import JSON, Answer, Call
 from cabs_server.callers import Refused
+from cabs_server.connections import Connections
 from cabs_server.streams import Events, written_in
+from cabs_server.unpacking import PACKED, PLAIN, Unpacked, pieces_of, read_whole
 
-_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-#: what this machine lacks, not the upstream
+#: errors of this machine, not of the upstream
 _OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
+T = TypeVar("T")
 logger = logging.getLogger("cabs.serve")
 
 
-async def attempt(call: Call, begun: ExitStack) -> Answer:
+class Outgoing(NamedTuple):
+    """A request as it goes to an upstream.
+
+    Attributes:
+        is_stream: the answer is to be streamed. hides_usage: the router asked for the usage, and the client
+            did not.
+    """
+
+    content: bytes
+    headers: dict[str, str]
+    is_stream: bool
+    hides_usage: bool
+
+
+async def attempt(call: Call, resources: AsyncExitStack) -> Answer:
     """Ask a model.
 
     Args:
-        begun: what the attempt has begun; it ends with it, or where its answer is a stream with the request.
+        resources: opened for this attempt; they close when the attempt ends. A streamed answer moves them to
+            the request, which closes them after the last event.
 
     Raises:
         Refused: the request cannot be passed on, or this process is short of something.
     """
-    shared, ask, upstream = call.shared, call.ask, call.upstream
     call.breaker.begin()
-    call.span = shared.tracer.start(call.model, ask.dialect, ask.body, ask.headers)
-    headers = {**JSON, **upstream.headers(ask.dialect), **ask.passed}
-    if ask.call_id:
-        headers["x-request-id"] = ask.call_id
-    headers |= call.span.headers()
-    body = upstream.body(ask.body, call.model)
-    streams, hide = bool(body.get("stream")), False
-    if streams and upstream.stream_usage and ask.dialect in ("chat", "completions"):
-        options = body.get("stream_options")
-        options = options if isinstance(options, dict) else {}
-        hide = not options.get("include_usage")
-        body["stream_options"] = {**options, "include_usage": True}
-    payload = await shared.gate.beside(ask.size, encoded, body)
-    payload.call = call
-    del body
-    left = max(ask.left, 0.05)
-    seconds = min(upstream.timeout, left)
-    times = aiohttp.ClientTimeout(total=None if streams else left, connect=seconds, sock_read=seconds)
+    outgoing = await run_if_large(
+        call.shared, call.request.caller, call.request.content, partial(_outgoing, call)
+    )
+    if call.shared.settings.echo:
+        return await _echo(call, outgoing, resources)
+    seconds_left = max(call.request.seconds_left, 0.05)
+    seconds = min(call.upstream.timeout, seconds_left)
     try:
-        async with asyncio.timeout(seconds if streams else left) as patience:
-            call.response = response = await shared.client.post(
-                f"{upstream.url}{PATHS.get(ask.dialect, EMBEDDINGS)}",
-                data=payload,
-                headers=headers,
-                allow_redirects=False,
-                timeout=times,
-            )
-            del payload  # it may be large
-            plain = response.headers.get("content-type", "").startswith("application/json")
-            if streams and 200 <= response.status < 300 and not plain:
+        async with asyncio.timeout(seconds if outgoing.is_stream else seconds_left) as patience:
+            response = await _send(call, outgoing, seconds)
+            if outgoing.is_stream and _is_event_stream(response):
                 patience.reschedule(None)
-                answer = await _begun(call, response, hide, seconds)
+                answer = await _begin_stream(call, response, outgoing.hides_usage, seconds)
                 if answer.stream is not None:
-                    ask.scope.push(begun.pop_all().__exit__)
-                    ask.body = {}  # no other attempt needs it
-                    ask.room.close()
+                    await _move_to_request(call, resources)
                 return answer
-            content = await whole(response, ask)
+            answers = call.shared.slots.answers
+            content = await read_whole(response, answers, call.request.caller, call.request.resources)
         response.release()
-    except TimeoutError:
-        what = f"no answer within {seconds:g} s"
-        return call.failed(Meaning.RETRY, 504, what, status="timeout", billed=call.sent)
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        if _lacking(error):
-            raise Refused(503, "this server is short of a resource now", "internal_error", 1) from error
-        unreachable = isinstance(error, aiohttp.ClientConnectorError)
-        what = f"{'cannot be reached' if unreachable else 'broke off'} ({type(error).__name__})"
-        return call.failed(Meaning.WAIT if unreachable else Meaning.RETRY, 502, what, billed=call.sent)
-    except MemoryError as error:
-        raise Refused(503, "this server is short of memory now", "internal_error", 1) from error
     except asyncio.CancelledError:
         call.finish("broken", reason="the client went away", billed=call.sent)
         raise
-    reply = None
-    if content is not None:
-        size, holder = len(content), [content]
-        del content  # whoever reads it lets go of it
-        reply = await shared.gate.beside(size, read_reply, holder, response, ask.dialect)
+    except (aiohttp.ClientError, OSError, ValueError, MemoryError) as error:
+        return _not_answered(call, error, seconds)
+    if content is None:
+        return call.failed(Meaning.RETRY, 502, "answered with more than is read", billed=True)
+    return await _read_answer(call, response, content)
+
+
+async def run_if_large(shared: Connections, caller: str, content: bytes, work: Callable[[], T]) -> T:
+    """Return what work on a body or an answer returns; a thread does it if the content is large."""
+    if len(content) <= limits.SMALL:
+        return work()
+    return await shared.reader.run(caller, work)
+
+
+def _outgoing(call: Call) -> Outgoing:
+    """Make the request that goes to the upstream. Raises Refused: it cannot be written."""
+    request = call.request
+    upstream = call.upstream
+    came = top_fields(request.content)
+    fields = upstream.body(came, call.model, request.chat.limit_field)
+    if fields["model"] == value_of(came.get("model")):
+        fields["model"] = came["model"]
+    if "metadata" in fields and TEXT_FIELD.encode() in request.content:
+        given = {"metadata": value_of(fields.pop("metadata"))}
+        fields |= without_given_text(given)
+    is_stream = bool(value_of(fields.get("stream")))
+    hides_usage = False
+    if is_stream and upstream.stream_usage and request.dialect in ("chat", "completions"):
+        options = value_of(fields.get("stream_options"))
+        options = options if isinstance(options, dict) else {}
+        hides_usage = not options.get("include_usage")
+        fields["stream_options"] = {**options, "include_usage": True}
+    call.span = call.shared.tracer.start(call.model, request.dialect, came, request.headers)
+    headers = {**JSON, **upstream.headers(request.dialect), **request.passed_headers}
+    headers |= PLAIN if is_stream else PACKED
+    if request.call_id:
+        headers["x-request-id"] = request.call_id
+    headers |= call.span.headers()
+    if fields == came:
+        return Outgoing(request.content, headers, is_stream, hides_usage)
+    return Outgoing(encoded(fields), headers, is_stream, hides_usage)
+
+
+async def _echo(call: Call, outgoing: Outgoing, resources: AsyncExitStack) -> Answer:
+    """Answer with the name of the model, as `cabs serve --echo` does."""
+    dialect = call.request.dialect
+    whole = echo.answer(dialect, call.model, call.request.chat.tokens)
+    call.breaker.succeeded()
+    call.finish("answered", usage=whole["usage"], response_id=whole["id"], billed=True)
+    if not outgoing.is_stream:
+        return call.answer(200, body=msgspec.json.encode(whole))
+    events = echo.events(dialect, whole, with_usage=not outgoing.hides_usage)
+
+    async def stream() -> AsyncIterator[bytes]:
+        for event in events:
+            yield event
+
+    answer = call.answer(200, stream=stream())
+    answer.headers["content-type"] = "text/event-stream"
+    await _move_to_request(call, resources)
+    return answer
+
+
+async def _move_to_request(call: Call, resources: AsyncExitStack) -> None:
+    """Have the attempt's resources close when the streamed answer was sent."""
+    await call.request.resources.enter_async_context(resources.pop_all())
+    await call.request.release_body()
+
+
+async def _send(call: Call, outgoing: Outgoing, seconds: float) -> aiohttp.ClientResponse:
+    """Send the request and return the response once its head is there.
+
+    Args:
+        seconds: to connect, and between bytes.
+    """
+    payload = NotedPayload(io.BytesIO(outgoing.content), content_type="application/json")
+    payload.call = call
+    total = None if outgoing.is_stream else max(call.request.seconds_left, 0.05)
+    call.response = await call.shared.client.post(
+        f"{call.upstream.url}{PATHS.get(call.request.dialect, EMBEDDINGS)}",
+        data=payload,
+        headers=outgoing.headers,
+        allow_redirects=False,
+        timeout=aiohttp.ClientTimeout(total=total, connect=seconds, sock_read=seconds),
+    )
+    return call.response
+
+
+def _is_event_stream(response: aiohttp.ClientResponse) -> bool:
+    """Return True for a good answer that is not one piece of JSON."""
+    is_json = response.headers.get("content-type", "").startswith("application/json")
+    return 200 <= response.status < 300 and not is_json
+
+
+def _not_answered(call: Call, error: Exception, seconds: float) -> Answer:
+    """Return the answer of an attempt in which no reply came.
+
+    Raises:
+        Refused: this process is short of descriptors, ports or memory.
+    """
+    if isinstance(error, TimeoutError):
+        what = f"no answer within {seconds:g} s"
+        return call.failed(Meaning.RETRY, 504, what, status="timeout", billed=call.sent)
+    if isinstance(error, MemoryError):
+        raise Refused(503, "this server is short of memory now", "internal_error", 1) from error
+    if _is_ours(error):
+        raise Refused(503, "this server is short of a resource now", "internal_error", 1) from error
+    if isinstance(error, aiohttp.ClientConnectorError):
+        what = f"cannot be reached ({type(error).__name__})"
+        return call.failed(Meaning.WAIT, 502, what, billed=call.sent)
+    return call.failed(Meaning.RETRY, 502, f"broke off ({type(error).__name__})", billed=call.sent)
+
+
+async def _read_answer(call: Call, response: aiohttp.ClientResponse, content: bytes) -> Answer:
+    """Read a whole reply and return it, or the reason to try another model."""
+    content = call.shared.secrets.removed(content)
+    read = partial(read_reply, content, response.status, response.headers, call.request.dialect)
+    reply = await run_if_large(call.shared, call.request.caller, content, read)
     if reply is None:
         return call.failed(Meaning.RETRY, 502, "answered with more than is read", billed=True)
-    if reply.means is not Meaning.ANSWERED:
-        return _refused(call, response, reply.means, reply.content, reply.data)
+    if reply.judgement.meaning is not Meaning.ANSWERED:
+        return _refused(call, response, content, reply)
     if reply.wrong is not None:
         return call.failed(Meaning.RETRY, 502, reply.wrong, usage=reply.usage)
     call.breaker.succeeded()
-    ask.body = {}  # no other attempt needs it
+    await call.request.release_body()
     call.finish("answered", usage=reply.usage, response_id=reply.id, written=reply.written, billed=True)
-    return call.answer(response.status, response, reply.content)
+    return call.answer(response.status, response, content)
 
 
-def _refused(
-    call: Call, response: aiohttp.ClientResponse, means: Meaning, content: bytes, data: Any
-) -> Answer:
-    """A reply that is no answer."""
-    status, wait = response.status, retry_after(response.headers, data)
+def _refused(call: Call, response: aiohttp.ClientResponse, content: bytes, reply: Reply) -> Answer:
+    """Return the answer for a reply that is an error."""
+    status = response.status
+    means, is_certain = reply.judgement
+    wait = retry_after(response.headers, reply.data)
     reason = f"HTTP {status}"
-    if means is Meaning.CALLER and call.ask.request.held and lost_state(data):
+    if means is Meaning.CALLER and call.request.chat.held and lost_state(reply.data):
         means = Meaning.MODEL_REFUSES_FIELD  # another provider may hold what this one does not know
     if means is Meaning.CALLER:
         call.finish("rejected", reason=reason)
         call.breaker.released()
         return call.answer(status, response, content)
     if means in REFUSALS:
-        field = field_of(data) if means is Meaning.MODEL_REFUSES_FIELD else None
+        field = field_of(reply.data) if means is Meaning.MODEL_REFUSES_FIELD else None
         reason = f"{REFUSALS[means]} ({reason}{f', {field}' if field else ''})"
     elif means is Meaning.ACCOUNT:
         reason = f"{reason}: {ACCOUNT}, has no such model, or no credit is left"
     elif 200 <= status < 300:
         reason = f"{reason}: {'an error' if content else 'nothing'} in it"
-    code, body = (status, content) if 400 <= status < 600 else (502, b"")
-    end = "refused" if means in REFUSALS else "error"
-    return call.failed(means, code, reason, status=end, response=response, body=body, wait=wait)
+    is_error_status = 400 <= status < 600
+    return call.failed(
+        means,
+        status if is_error_status else 502,
+        reason,
+        status="refused" if means in REFUSALS else "error",
+        response=response,
+        body=content if is_error_status else b"",
+        wait=wait,
+        is_certain=is_certain,
+    )
 
 
-async def _begun(call: Call, response: aiohttp.ClientResponse, hide: bool, seconds: float) -> Answer:
-    """A stream, once its first event is there and is no error.
+async def _begin_stream(
+    call: Call, response: aiohttp.ClientResponse, hides_usage: bool, seconds: float
+) -> Answer:
+    """Return a stream once its first event is there and is no error.
 
-    Comments are bytes: an upstream that sends them is alive. Where nothing else has come after so many
-    seconds they are passed on, and the stream has begun.
+    Comments are bytes: an upstream that sends them is alive. If nothing else has come after so many seconds,
+    they are passed on, and the stream has begun.
     """
-    events, ready = Events(call.ask.dialect, hide_usage=hide), list[bytes]()
-    source = response.content.iter_any()
-    begun, last, alive = time.monotonic(), 0.0, False
+    events = Events(call.request.dialect, hide_usage=hides_usage)
+    ready: list[bytes] = []
+    source = Unpacked(response)
+    begun = time.monotonic()
+    last = 0.0
+    is_alive = False
     try:
         async with asyncio.timeout(seconds) as patience:
             async for chunk in source:
@@ -165,18 +279,21 @@ async def _begun(call: Call, response: aiohttp.ClientResponse, hide: bool, secon
                 last = time.monotonic()
                 if events.seen or events.error:
                     break
-                if sum(map(len, ready)) > limits.EVENT:
-                    alive = True
+                if sum(map(len, ready)) > limits.PIECE:
+                    is_alive = True
                     break
             patience.reschedule(None)
     except TimeoutError:
-        alive = bool(ready) and last - begun >= seconds / 2
-        if not alive:
+        is_alive = bool(ready) and last - begun >= seconds / 2
+        if not is_alive:
             raise
-    if events.error is None and (events.seen or alive):
+    if events.error is None and (events.seen or is_alive):
         return call.answer(response.status, response, stream=_stream(call, response, source, events, ready))
     response.close()
-    what = "ended before it began" if events.error is None else f"error in the stream: {events.error}"
+    if events.error is None:
+        what = "ended before it began"
+    else:
+        what = f"error in the stream: {events.error}"
     means = meaning(200, response.headers, events.failure)
     if means in (Meaning.ANSWERED, Meaning.CALLER):
         means = Meaning.RETRY
@@ -188,42 +305,45 @@ async def _begun(call: Call, response: aiohttp.ClientResponse, hide: bool, secon
 async def _stream(
     call: Call,
     response: aiohttp.ClientResponse,
-    source: AsyncIterator[bytes],
+    source: Unpacked,
     events: Events,
     ready: list[bytes],
 ) -> AsyncIterator[bytes]:
-    """The upstream's events as they come; the end is logged even where either side breaks off."""
-    status, reason, ours = "broken", "the client went away", False
+    """Yield the upstream's events as they come; the end is logged even if either side breaks off."""
+    removed = call.shared.secrets.removed
+    status = "broken"
+    reason = "the client went away"
+    is_ours = False
     try:
         for event in ready:
-            yield event
+            for piece in pieces_of(removed(event)):
+                yield piece
         async for chunk in source:
-            if events_ready := b"".join(events.feed(chunk)):
-                yield events_ready
-        if rest := events.end():
-            yield rest
-        status, reason = "answered", ""
+            for piece in pieces_of(removed(b"".join(events.feed(chunk)))):
+                yield piece
+        for piece in pieces_of(removed(events.end())):
+            yield piece
+        status = "answered"
+        reason = ""
         if events.error is not None:
-            status, reason = "error", f"error in the stream: {events.error}"
+            status = "error"
+            reason = f"error in the stream: {events.error}"
         elif not events.done:
-            status, reason = "error", "ended early"
-            yield error_event(f"{call.model} ended early", call.ask.dialect)
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            status = "error"
+            reason = "ended early"
+            yield error_event(f"{call.model} ended early", call.request.dialect)
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         status = "timeout" if isinstance(error, TimeoutError) else "error"
         reason = f"broke off: {type(error).__name__}"
-        yield error_event(f"{call.model} {reason}", call.ask.dialect)
+        yield error_event(f"{call.model} {reason}", call.request.dialect)
     except Exception as error:
-        status, reason, ours = "error", f"failed here: {type(error).__name__}", True
+        status = "error"
+        reason = f"failed here: {type(error).__name__}"
+        is_ours = True
         raise
     finally:
         response.close()
-        if status == "answered":
-            call.breaker.succeeded()
-        elif status == "broken" or ours:
-            call.breaker.released()
-        else:
-            call.breaker.failed(reason)
-            logger.warning("upstream %s: %s", call.model, reason)
+        _tell_breaker(call, status, reason, is_ours)
         call.finish(
             status,
             usage=events.reported,
@@ -234,61 +354,40 @@ async def _stream(
         )
 
 
-async def whole(response: aiohttp.ClientResponse, ask: Ask) -> bytes | None:
-    """An upstream's answer, unpacked; None: it is larger than `limits.ANSWER`.
-
-    A key's large ones wait in turn, and keep others waiting until they were sent: a client may not read.
-    """
-    content, packed = io.BytesIO(), "content-encoding" in response.headers
-    announced = 0 if packed else min(response.content_length or 0, limits.ANSWER)
-    async for chunk in response.content.iter_any():
-        content.write(chunk)
-        if content.tell() > limits.ANSWER:
-            response.close()
-            return None
-        if content.tell() > limits.LARGE_ANSWER:
-            await ask.room.hold(
-                "answer", max(content.tell(), announced), None if announced else limits.ANSWER
-            )
-            await asyncio.sleep(limits.PAUSE)
-    return content.getvalue()
+def _tell_breaker(call: Call, status: str, reason: str, is_ours: bool) -> None:
+    """Tell the breaker how a stream ended."""
+    if status == "answered":
+        call.breaker.succeeded()
+    elif status == "broken" or is_ours:
+        call.breaker.released()
+    else:
+        reason = call.shared.secrets.removed_text(reason)
+        request = call.request
+        call.breaker.suspected(reason, caller=request.caller, request=request.digest, chose=request.chose)
+        logger.warning("upstream %s: %s", call.model, reason)
 
 
-class Outgoing(aiohttp.BytesIOPayload):
+class NotedPayload(aiohttp.BytesIOPayload):
     """The body of a request to an upstream, which notes in its call, if any, that the head has left."""
 
     call: Call | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write it."""
+        """Write the body."""
         if self.call is not None:
             self.call.sent = True
         await super().write_with_length(writer, content_length)
 
 
-def encoded(body: dict[str, Any]) -> Outgoing:
-    """The JSON of a request, as UTF-8: escaped it may be three times as long.
-
-    Raises Refused: there is none.
-    """
-    try:
-        try:
-            content = _JSON.encode(body).encode()
-        except UnicodeEncodeError:  # half a surrogate pair
-            content = json.dumps(body, allow_nan=False).encode()
-    except (RecursionError, TypeError, ValueError) as error:
-        raise Refused(400, f"the request cannot be passed on: {error!s:.100}") from None
-    return Outgoing(io.BytesIO(content), content_type="application/json")
-
-
 class Reply(NamedTuple):
-    """A whole reply: its bytes, what it means, and what it says.
+    """What a whole reply says.
 
-    Of an answer: usage, id, why it is none, bytes that were written. Of any other reply: data, its JSON.
+    Attributes:
+        data: JSON of a reply that is no answer. usage, id: of an answer, as the provider writes them.
+        wrong: why an answer holds none, otherwise None. written: bytes of text in an answer.
     """
 
-    content: bytes
-    means: Meaning
+    judgement: Judgement
     data: Any = None
     usage: Any = None
     id: Any = None
@@ -296,32 +395,30 @@ class Reply(NamedTuple):
     written: int = 0
 
 
-def read_reply(holder: list[bytes], response: aiohttp.ClientResponse, dialect: str) -> Reply | None:
-    """What a reply says, which is taken out of its holder; None: it is more than is read.
+def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply | None:
+    """Return what a reply says, or None if it has more values than are read.
 
-    A large one is read as text alone, whose bytes are made again once its values have gone: it has 32 MB, and
-    would be in memory three times.
+    Args:
+        headers: of the reply; names in any case.
     """
-    content, text = holder.pop(), None
     try:
-        narrow = bounded(content, commas=False)
+        check_values(content)
     except Refused:
         return None
-    if len(content) > limits.LARGE_ANSWER and content.isascii():
-        text, content, narrow = content.decode("ascii"), b"", b""
-    data = parsed(bytes(narrow) if text is None else text)
-    means, fields, wrong = meaning(response.status, response.headers, data), dict[str, Any](), None
-    if means is Meaning.ANSWERED:
-        fields, wrong = answer_of(data, dialect)
-        fields, data = {name: fields.get(name) for name in ("usage", "id")}, None
-    if text is not None:
-        content, text = text.encode("ascii"), None
-    written = written_in(content) if means is Meaning.ANSWERED and wrong is None else 0
-    return Reply(content, means, data, fields.get("usage"), fields.get("id"), wrong, written)
+    try:
+        data = msgspec.json.decode(content)
+    except (ValueError, RecursionError):
+        data = parsed(content)
+    judgement = judge(status, headers, data)
+    if judgement.meaning is not Meaning.ANSWERED:
+        return Reply(judgement, data)
+    fields, wrong = answer_of(data, dialect)
+    written = written_in(content) if wrong is None else 0
+    return Reply(judgement, None, fields.get("usage"), fields.get("id"), wrong, written)
 
 
-def _lacking(error: Exception) -> bool:
-    """Whether what failed is that this process has no descriptor, port or memory left."""
+def _is_ours(error: Exception) -> bool:
+    """Return True if this process has no descriptor, port or memory left."""
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if getattr(inner, "errno", None) in _OURS:
         return True

@@ -6,17 +6,40 @@ open       it is not, for `cooldown` seconds or as long as its `Retry-After` ask
 half-open  one call at a time may try; the first that succeeds closes it
 
 It opens when at least `failures` calls in the last `window` seconds failed, and they are at least half of the
-calls: one caller's bad luck moves nobody else's traffic. A refused key or a model that is gone opens it at
-once. Failures that followed one request through every model that it tried say nothing about a model and are
-not reported here (`forwarding`).
+calls. A refused key or a model that is gone opens it at once.
+
+A failure counts (`failed`) if another model answered the same request. Otherwise the request may be at fault:
+the failure is only noted (`suspected`), and counts once requests of two keys have failed, or, on a server
+with fewer than two keys, five different requests that left the choice of the model to the router.
 """
+
+from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 #: longest time that it stays open without a trial, seconds
 LONGEST = 300.0
+#: keys whose requests failed, and different requests of a single key, after which suspicions count
+_KEYS = 2
+_REQUESTS = 5
+
+
+class Suspicion(NamedTuple):
+    """A failure that may be the request's own fault.
+
+    Attributes:
+        when: monotonic seconds. caller: name of the key. request: hash of the request. chose: whether the
+            request named models itself. at_once: whether one such failure opens the breaker.
+    """
+
+    when: float
+    caller: str
+    request: int
+    chose: bool
+    at_once: bool
 
 
 class Breaker:
@@ -24,7 +47,8 @@ class Breaker:
 
     Args:
         failures: least failures that open it, >= 1. window, cooldown: seconds. clock: seconds, monotonic.
-        longest: most seconds that it stays open without a trial.
+        longest: most seconds that it stays open without a trial. has_keys: whether the server has two keys or
+            more, so that failures of one key alone count for nothing.
 
     Attributes:
         opened: how often it has opened. reason: of the last failure.
@@ -37,15 +61,22 @@ class Breaker:
         window: float = 60.0,
         cooldown: float = 10.0,
         longest: float = LONGEST,
+        has_keys: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self.failures, self.window, self.cooldown, self.longest = failures, window, cooldown, longest
+        self.failures = failures
+        self.window = window
+        self.cooldown = cooldown
+        self.longest = longest
+        self.has_keys = has_keys
         self._clock = clock
         self._calls: deque[tuple[float, bool]] = deque(maxlen=1000)
+        self._suspicions: deque[Suspicion] = deque(maxlen=1000)
         self._until: float | None = None
         self._rest = cooldown
         self._trial: float | None = None
-        self.opened, self.reason = 0, ""
+        self.opened = 0
+        self.reason = ""
 
     @property
     def state(self) -> str:
@@ -55,7 +86,7 @@ class Breaker:
         return "open" if self._clock() < self._until else "half-open"
 
     def allows(self) -> bool:
-        """Whether a call may be made now."""
+        """Return True if a call may be made now."""
         if self._until is None:
             return True
         now = self._clock()
@@ -63,28 +94,32 @@ class Breaker:
         return now >= self._until and (self._trial is None or now - self._trial > LONGEST)
 
     def begin(self) -> None:
-        """A call is made; half-open, it is the trial."""
+        """Note that a call is made; half-open, it is the trial."""
         if self._until is None or self._trial is not None:
             return
-        if (now := self._clock()) >= self._until:
+        now = self._clock()
+        if now >= self._until:
             self._trial = now
 
     def succeeded(self) -> None:
-        """A call was answered."""
+        """Note that a call was answered."""
         now = self._clock()
         if self._until is not None and now >= self._until:
-            self._until, self._rest = None, self.cooldown
+            self._until = None
+            self._rest = self.cooldown
             self._calls.clear()
         self._trial = None
+        self._suspicions.clear()
         self._calls.append((now, True))
 
     def failed(self, reason: str, retry_after: float | None = None, *, at_once: bool = False) -> None:
-        """A call failed for a reason that lies with the upstream.
+        """Count a failure that lies with the upstream.
 
         Args:
             retry_after: seconds that it asked for. at_once: no call can work now, so one failure opens.
         """
-        now, self.reason = self._clock(), reason
+        now = self._clock()
+        self.reason = reason
         self._calls.append((now, False))
         if self._until is not None:
             if now >= self._until:  # the trial failed
@@ -98,8 +133,40 @@ class Breaker:
             self._rest = self.cooldown
             self._open(now, retry_after)
 
+    def suspected(
+        self,
+        reason: str,
+        retry_after: float | None = None,
+        *,
+        caller: str,
+        request: int,
+        chose: bool,
+        at_once: bool = False,
+    ) -> None:
+        """Note a failure that may be the request's own; it counts when others fail as well.
+
+        Args:
+            retry_after, at_once: as of `failed`. caller, request, chose: see `Suspicion`.
+        """
+        now = self._clock()
+        if self._until is not None and now >= self._until:  # it was open already: the trial failed
+            self.failed(reason, retry_after, at_once=at_once)
+            return
+        self._trial = None
+        while self._suspicions and now - self._suspicions[0].when > self.window:
+            self._suspicions.popleft()
+        self._suspicions.append(Suspicion(now, caller, request, chose, at_once))
+        callers = {suspicion.caller for suspicion in self._suspicions}
+        requests = {suspicion.request for suspicion in self._suspicions if not suspicion.chose}
+        if len(callers) < _KEYS and (self.has_keys or len(requests) < _REQUESTS):
+            return
+        pending = list(self._suspicions)
+        self._suspicions.clear()
+        for suspicion in pending:
+            self.failed(reason, retry_after, at_once=suspicion.at_once)
+
     def released(self) -> None:
-        """A call ended in a way that says nothing about the upstream."""
+        """Note that a call ended in a way that says nothing about the upstream."""
         self._trial = None
 
     def _open(self, now: float, retry_after: float | None) -> None:

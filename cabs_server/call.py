@@ -22,13 +22,14 @@ from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.usage import Bill, Tokens, estimated
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.terms import SCORE, WANTED, WHY
-from cabs_server.connections import Connections, Line
-from cabs_server.gate import Room
+from cabs_server.connections import Connections, UpstreamState
+from cabs_server.refusals import RequestKind
 from cabs_server.tracing import Span
 
-#: request headers that are passed on, and those of the answer that come back
 _TRACE = ("traceparent", "tracestate", "baggage", "x-request-id")
-PASSED = ("openai-organization", "openai-beta", "anthropic-version", "anthropic-beta", "user-agent", *_TRACE)
+#: headers of a request that are passed on; not those that name an account, for the key is the operator's
+PASSED = ("openai-beta", "anthropic-version", "anthropic-beta", "user-agent", *_TRACE)
+#: headers of an answer that come back
 BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processing-ms", "openai-version")
 JSON = {"content-type": "application/json"}
 #: names and values of headers that can be sent on: tokens, and Latin-1 without control characters
@@ -37,47 +38,60 @@ logger = logging.getLogger("cabs.serve")
 
 
 @dataclass
-class Ask:
+class ClientRequest:
     """A request to be answered.
 
     Attributes:
-        body: its JSON. dialect: see `dialects`. headers: names in lower case. call_id: its name in the log.
-        caller: name of the key. rho: cost sensitivity; None: the router's. models: those that may answer;
-            None: all. ends: when its deadline is, monotonic seconds.
-        request: what the body says.
-        size: bytes of the body. scope: what the request began, which ends with its answer.
-        room: what it takes of its key's bytes, given back once a stream has begun.
+        content: the bytes of its body. digest: hash of them. dialect: see `dialects`.
+        headers: names in lower case.
+        call_id: its name in the log. caller: name of the key.
+        rho: cost sensitivity, score units per USD. None if the router's counts.
+        models: those that may answer. None if all may. chose: whether the request named models itself.
+        ends: when its deadline is, monotonic seconds.
+        chat: what the body says. kind: its kind for `Refusals`.
+        resources: closed when the answer was sent. large: room of a large body, closed by `release_body`.
     """
 
-    body: dict[str, Any]
+    content: bytes
+    digest: int
     dialect: str
     headers: Mapping[str, str]
     call_id: str | None
     caller: str
     rho: float | None
     models: tuple[str, ...] | None
+    chose: bool
     ends: float
-    request: ChatRequest
-    size: int
-    scope: AsyncExitStack
-    room: Room
+    chat: ChatRequest
+    kind: RequestKind
+    resources: AsyncExitStack
+    large: AsyncExitStack
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds to the deadline."""
         return self.ends - time.monotonic()
 
     @property
-    def passed(self) -> dict[str, str]:
+    def passed_headers(self) -> dict[str, str]:
         """Headers that go on to an upstream."""
         return {name: self.headers[name] for name in PASSED if name in self.headers}
+
+    async def release_body(self) -> None:
+        """Free the body, since an answer has begun and no other attempt will be made."""
+        self.content = b""
+        await self.large.aclose()
 
 
 @dataclass
 class Answer:
-    """What goes back: status, headers, and a body or a stream of it; the model, and any decision.
+    """What goes back to the client.
 
-    failure: what the reply meant where another model should be tried; reason: why, for people.
+    Attributes:
+        body: the answer's bytes. stream: in place of `body`. decision: None if nothing was decided.
+        failure: meaning of the reply if another model should be tried, otherwise None.
+        is_certain: whether the reply named its meaning (`replies.Judgement`). reason: why, for people.
+        retry_after: seconds.
     """
 
     status: int
@@ -87,6 +101,7 @@ class Answer:
     decision: Routed | None = None
     model: str = ""
     failure: Meaning | None = None
+    is_certain: bool = True
     reason: str = ""
     retry_after: float | None = None
 
@@ -99,17 +114,26 @@ class Call:
     """
 
     def __init__(
-        self, shared: Connections, router: Router, line: Line, ask: Ask, decision: Routed | None = None
+        self,
+        shared: Connections,
+        router: Router,
+        state: UpstreamState,
+        request: ClientRequest,
+        decision: Routed | None = None,
     ):
-        self.shared, self.ask, self.decision = shared, ask, decision
-        self.model, self.upstream, self.breaker = line
+        self.shared = shared
+        self.request = request
+        self.decision = decision
+        self.model, self.upstream, self.breaker = state
         #: logs the end
         self._record: Callable[..., object] = partial(
-            router.log_call, line.model, call_id=ask.call_id, caller=ask.caller
+            router.log_call, state.model, call_id=request.call_id, caller=request.caller
         )
         if decision is not None:
             self._record = partial(router.finish, decision.id)
-        self.begin, self.ended, self.sent = time.perf_counter(), False, False
+        self.begin = time.perf_counter()
+        self.ended = False
+        self.sent = False
         self.span = Span()
         self.response: aiohttp.ClientResponse | None = None
 
@@ -127,7 +151,6 @@ class Call:
                 if kind is not None or not self.ended:  # whatever it was, it was no word of the upstream
                     self.breaker.released()
             finally:
-                self.response = None  # which holds this call, for `sent`: both would stay, with the body
                 if not self.ended:
                     what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
                     gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
@@ -144,7 +167,7 @@ class Call:
         """What goes back: a status that HTTP has, and of the upstream's headers those that HTTP can carry on.
 
         Args:
-            failure: failure, reason and retry_after of `Answer`.
+            failure: failure, is_certain, reason and retry_after of `Answer`.
         """
         headers = dict(JSON)
         for name, value in () if response is None else response.headers.items():
@@ -154,7 +177,7 @@ class Call:
             elif low != "content-type" and not low.startswith(BACK):
                 continue
             if _NAME.fullmatch(low) and _VALUE.fullmatch(value):
-                headers[low] = value
+                headers[low] = self.shared.secrets.removed_text(value)
         headers["x-cabs-model"] = ascii(self.model)[1:-1]
         if self.decision is not None:
             headers |= {"x-cabs-decision": self.decision.id, WHY: json.dumps(self.decision.why)}
@@ -176,23 +199,31 @@ class Call:
         written: int = 0,
         billed: bool = False,
         wait: float | None = None,
+        is_certain: bool = True,
     ) -> Answer:
-        """An attempt after which another model is tried.
+        """Return the answer of an attempt after which another model is tried.
+
+        The breaker hears of it when it is known whether another model answers the same request.
 
         Args:
-            code: HTTP status for the client, where no other answers. what: happened, for people.
-            response, body: of the upstream, where the client may see them. wait: seconds that it asks for.
-            status, usage, written, billed: as of `finish`.
+            code: HTTP status for the client, if no other answers. what: happened, for people.
+            response, body: of the upstream, if the client may see them. wait: seconds that it asks for.
+            status, usage, written, billed: as of `finish`. is_certain: see `Answer`.
         """
+        what = self.shared.secrets.removed_text(what)
         level = logging.INFO if status == "refused" else logging.WARNING
         logger.log(level, "upstream %s: %s", self.model, what)
         self.finish(status, usage=usage, written=written, reason=what, billed=billed or usage is not None)
-        if failure in (Meaning.ACCOUNT, Meaning.WAIT):
-            self.breaker.failed(what, wait, at_once=failure is Meaning.ACCOUNT)
-        if not body:
-            error = error_body(f"model {self.model}: {what}", "upstream_error", self.ask.dialect, code)
-            response, body = None, json.dumps(error).encode()
-        return self.answer(code, response, body, failure=failure, reason=what, retry_after=wait)
+        facts: dict[str, Any] = {
+            "failure": failure,
+            "is_certain": is_certain,
+            "reason": what,
+            "retry_after": wait,
+        }
+        if body:
+            return self.answer(code, response, body, **facts)
+        error = error_body(f"model {self.model}: {what}", "upstream_error", self.request.dialect, code)
+        return self.answer(code, None, json.dumps(error).encode(), **facts)
 
     def finish(
         self,
@@ -213,7 +244,9 @@ class Call:
         if self.ended:
             return
         self.ended = True
-        shared, bill = self.shared, Bill()
+        shared = self.shared
+        bill = Bill()
+        reason = shared.secrets.removed_text(reason)
         seconds = time.perf_counter() - self.begin
         facts: dict[str, Any] = {"status": status, "latency": seconds, "reason": reason[:200] or None}
         facts["response_id"] = response_id if isinstance(response_id, str) else None
@@ -228,13 +261,13 @@ class Call:
         except Exception:  # the answer goes out, and its row is closed
             logger.exception("the end of a call could not be counted")
         finally:
-            shared.log(partial(self._record, **facts))
+            shared.log(self.request.caller, partial(self._record, **facts))
             try:
                 self.span.end(status, reason, bill, response_id)
             except Exception:
                 logger.exception("the span of a call could not be ended")
 
     def _estimate(self, written: int) -> Tokens:
-        request = self.ask.request
-        most = None if request.most_output is None else request.answers * request.most_output
-        return estimated(request.tokens, written, most)
+        chat = self.request.chat
+        limit = self.upstream.sent_limit(chat)
+        return estimated(chat.tokens, written, None if limit is None else chat.answers * limit)

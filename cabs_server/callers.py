@@ -5,7 +5,8 @@ CABS_SERVER_ADMIN_KEYS=name=key,...   keys that may score every decision and rea
 
 Without any key the server answers on this machine alone, and only what a program on it sends: a page in a
 browser is told by its `Origin`, by a `Host` that is not this machine (DNS rebinding), or by a body that does
-not say that it is JSON.
+not say that it is JSON; a proxy is told by HTTP/1.0, `Forwarded`, `X-Forwarded-*` or `Via`. Nobody is an
+administrator by an address.
 """
 
 import hmac
@@ -19,9 +20,11 @@ from starlette.requests import Request
 
 from cabs_core.base.errors import RouterError
 
-KEYS, ADMIN_KEYS = "CABS_SERVER_KEYS", "CABS_SERVER_ADMIN_KEYS"
-_ID = re.compile(r"[\x21-\x7e]{1,128}")
+KEYS = "CABS_SERVER_KEYS"
+ADMIN_KEYS = "CABS_SERVER_ADMIN_KEYS"
+#: name of whoever asks a server without keys
 LOCAL = "local"
+_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Refused(Exception):
@@ -36,10 +39,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. name: of its key, or 'local'. admin: it may score every decision."""
+    """Who asks. name: of its key, or 'local'. admin: it may score every decision, and read figures."""
 
     name: str
     admin: bool = False
+
+    @property
+    def owner(self) -> str | None:
+        """Name whose decisions the caller may score. None if it may score all, as without keys."""
+        return None if self.admin or self.name == LOCAL else self.name
 
 
 def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
@@ -54,6 +62,11 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
             continue
         name, separator, key = part.strip().partition("=")
         name, key = (name, key) if separator else ("default", name)
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise RouterError(
+                f"{variable}: the key called {name!r} has characters that HTTP headers do not carry: "
+                "letters, digits and signs of ASCII are possible"
+            )
         if len(key) < 8 or name in keys:
             raise RouterError(
                 f"{variable}: the key called {name!r} has fewer than 8 characters, or is named twice"
@@ -89,6 +102,7 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
     """
     headers = request.headers
     if not keys and not admins:
+        _refuse_proxy(request)
         host, origin = headers.get("host", ""), headers.get("origin")
         if not is_local(host):
             raise Refused(
@@ -101,13 +115,30 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if request.method == "POST" and kind != "application/json":
             raise Refused(415, "expected content-type: application/json")
-        return Caller(LOCAL, admin=True)
+        return Caller(LOCAL)
     sent = (headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key", "")).encode()
     for group, admin in ((keys, False), (admins, True)):
         for name, key in group.items():
             if hmac.compare_digest(key.encode(), sent):
                 return Caller(name, admin)
     raise Refused(401, "expected a key: Authorization: Bearer KEY", "authentication_error")
+
+
+def _refuse_proxy(request: Request) -> None:
+    """Raise Refused if a proxy sent the request: without keys it would let strangers in."""
+    names = [
+        name for name in request.headers if name in ("forwarded", "via") or name.startswith("x-forwarded-")
+    ]
+    sign = names[0] if names else None
+    if sign is None and request.scope.get("http_version") == "1.0":
+        sign = "HTTP/1.0"
+    if sign is not None:
+        raise Refused(
+            403,
+            f"this request came through a proxy ({sign}), and this server asks for no key: set {KEYS}, as "
+            'the page "Behind nginx" (docs/nginx.md) says',
+            "permission_error",
+        )
 
 
 def request_id(request: Request) -> str:

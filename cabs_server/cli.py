@@ -79,6 +79,32 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 @click.option("--client-costs", is_flag=True, help="Feedback may bring the cost of a call, within bounds.")
 @click.option("--otel", is_flag=True, help="Send spans by OpenTelemetry's gen_ai conventions (extra otel).")
 @click.option(
+    "--echo",
+    is_flag=True,
+    help="Answer at the server itself with the name of the chosen model: no upstream is needed or called.",
+)
+@click.option(
+    "--max-body",
+    type=click.IntRange(1, 1024),
+    default=20,
+    show_default=True,
+    help="MiB that the body of a request may have.",
+)
+@click.option(
+    "--requests-per-key",
+    type=click.IntRange(1, 100_000),
+    default=64,
+    show_default=True,
+    help="Requests of a key under way at once in a worker; further ones get a 429.",
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(1, 100_000),
+    default=512,
+    show_default=True,
+    help="Requests under way at once in a worker; further ones get a 429.",
+)
+@click.option(
     "--metrics",
     metavar="HOST:PORT",
     help=(

@@ -1,24 +1,26 @@
 """Endpoints that call models: completions in four dialects, token counts, embeddings; the list of models."""
 
+import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
-from functools import partial
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from cabs_core.base.errors import RouterError
-from cabs_core.data.endpoints import person_text
-from cabs_core.data.endpoints import request as asked
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.router.router import Router
 from cabs_core.router.terms import MODELS, VALUE, Terms
 from cabs_server import limits
-from cabs_server.bodies import body_of
-from cabs_server.call import Answer, Ask
+from cabs_server.attempt import run_if_large
+from cabs_server.bodies import parse_body, read_body
+from cabs_server.call import Answer, ClientRequest
 from cabs_server.callers import Refused
 from cabs_server.guard import Endpoint
+from cabs_server.refusals import RequestKind
+from cabs_server.unpacking import pieces_of
 
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 
@@ -27,42 +29,108 @@ def completion(dialect: str) -> Endpoint:
     """POST /v1/chat/completions and its kin."""
 
     async def complete(request: Request) -> Response:
-        ask, model, router = await _asked(request, dialect)
+        asked, model, router = await _read_for_router(request, dialect)
         forwarder = request.app.state.forwarder
         if model is None:
-            return response_of(await forwarder.routed(router, ask))
-        return response_of(await forwarder.named(router, model, ask))
+            work = forwarder.routed(router, asked)
+        else:
+            work = forwarder.named(router, model, asked)
+        return response_of(await while_connected(request, work))
 
     return complete
 
 
 async def count_tokens(request: Request) -> Response:
     """POST /v1/messages/count_tokens: as a model counts, else an estimate."""
-    ask, model, router = await _asked(request, "messages")
-    return response_of(await request.app.state.forwarder.count_tokens(router, ask, model))
+    asked, model, router = await _read_for_router(request, "messages")
+    work = request.app.state.forwarder.count_tokens(router, asked, model)
+    return response_of(await while_connected(request, work))
 
 
-async def _asked(request: Request, dialect: str) -> tuple[Ask, str | None, Router]:
-    """(what is asked, the model that it names, None: the router is to choose, the router). Raises Refused."""
+async def embeddings(request: Request) -> Response:
+    """POST /v1/embeddings: to the model that it names; its cost is counted like that of any call."""
+    state = request.app.state
+    content = await read_body(request)
+    read = await _read(request, content, "embeddings")
+    name = read.model
+    upstreams = state.forwarder.upstreams.embeddings
+    if not isinstance(name, str) or name not in upstreams:
+        expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
+        raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
+    asked = client_request(request, content, "embeddings", read, chose=True)
+    work = state.forwarder.named(state.keeper.router, name, asked)
+    return response_of(await while_connected(request, work))
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Return the answer of work, which ends when the client goes away.
+
+    Raises:
+        Refused: the client went away.
+    """
+    answering = asyncio.create_task(work)
+    leaving = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if answering.done():
+            return answering.result()
+        raise Refused(499, "the client went away")
+    finally:
+        leaving.cancel()
+        if not answering.done():
+            answering.cancel()
+            await asyncio.wait({answering})
+
+
+async def _disconnected(request: Request) -> None:
+    """Return when the client has gone away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class ReadRequest(NamedTuple):
+    """What the body of a request says.
+
+    Attributes:
+        model: the value of its field `model`. kind: see `Refusals`. is_background: see `_read_for_router`.
+    """
+
+    chat: ChatRequest
+    model: Any
+    kind: RequestKind
+    is_background: bool
+
+
+async def _read_for_router(request: Request, dialect: str) -> tuple[ClientRequest, str | None, Router]:
+    """Return (the request, the model that it names or None if the router is to choose, the router).
+
+    Raises:
+        Refused: the request cannot be read, names an unknown model, or asks for an answer in the background.
+    """
     state = request.app.state
     if not state.forwards:
         raise Refused(501, "this server was started without --upstreams: it decides and takes feedback only")
-    body, router = await body_of(request), state.keeper.router
-    model = body.get("model", "cabs")
+    content = await read_body(request)
+    router = state.keeper.router
+    read = await _read(request, content, dialect)
+    if read.is_background:
+        text = "background: an answer in the background cannot be fetched here; leave it out, or stream"
+        raise Refused(400, text)
+    model = "cabs" if read.model is None else read.model
     match = _MODEL.fullmatch(model) if isinstance(model, str) else None
     if match:
-        return await ask_of(request, body, dialect, match[1]), None, router
+        return client_request(request, content, dialect, read, rho=match[1]), None, router
     if isinstance(model, str) and model in state.forwarder.upstreams.models:
-        ask = await ask_of(request, body, dialect)
-        if ask.models is not None and model not in ask.models:
+        asked = client_request(request, content, dialect, read, chose=True)
+        if asked.models is not None and model not in asked.models:
             raise Refused(400, f"model {model} is asked for, and {MODELS} leaves it out")
-        return ask, model, router
+        return asked, model, router
     models = ", ".join(router.arms)
     raise Refused(404, f"unknown model {model!r:.100}: expected cabs, cabs-rho-NUMBER, or one of {models}")
 
 
 def terms_of(request: Request, router: Router) -> Terms:
-    """The terms in a request's headers; one that comes twice is one with a comma.
+    """Return the terms in a request's headers; one that comes twice is one with a comma.
 
     Raises:
         RouterError: see `Terms.read`.
@@ -71,62 +139,91 @@ def terms_of(request: Request, router: Router) -> Terms:
     return Terms.read({name: ", ".join(texts) for name, texts in values.items() if texts}, router)
 
 
-async def ask_of(request: Request, body: dict[str, Any], dialect: str, rho: str | None = None) -> Ask:
-    """What a request in a dialect asks for, by its body and headers.
-
-    Args:
-        rho: of the model that it names, in digits; score units per USD.
+async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
+    """Read a body; on a thread if it is large.
 
     Raises:
-        Refused: it is too much. RouterError: its terms do not fit the router, or it names rho twice.
+        Refused: the body is no JSON object, or has too many values. RouterError: see `ChatRequest.read`.
     """
-    state, here = request.app.state, request.state
-    headers = dict(reversed(request.headers.items()))  # the first of a name that comes twice
-    router, caller, size = state.keeper.router, here.caller.name, here.size
-    terms = terms_of(request, router)
+    state = request.app.state
+    caller = request.state.caller.name
+    headers = headers_of(request)
+    options = state.keeper.router.options
+
+    def read() -> ReadRequest:
+        body = parse_body(content)
+        chat = ChatRequest.read(
+            body, headers, dialect, route_by=options.route_by, caller=caller, rules=options.text_rules
+        )
+        kind = RequestKind.of(caller, body)
+        is_background = dialect == "responses" and body.get("background") is True
+        return ReadRequest(chat, body.get("model"), kind, is_background)
+
+    return await run_if_large(state.forwarder, caller, content, read)
+
+
+def headers_of(request: Request) -> dict[str, str]:
+    """Return the headers of a request; of a name that comes twice the first."""
+    return dict(reversed(request.headers.items()))
+
+
+def client_request(
+    request: Request,
+    content: bytes,
+    dialect: str,
+    read: ReadRequest,
+    *,
+    rho: str | None = None,
+    chose: bool = False,
+) -> ClientRequest:
+    """Return the request that a body and its headers make.
+
+    Args:
+        rho: of the model that the request names, in digits; score units per USD. chose: it names a model.
+
+    Raises:
+        RouterError: its terms do not fit the router, or it names rho twice.
+    """
+    state = request.app.state
+    here = request.state
+    terms = terms_of(request, state.keeper.router)
     if rho is not None and terms.rho is not None:
         raise RouterError(f"model cabs-rho-{rho} and {VALUE} both say what a right answer is worth: give one")
-    ends, route_by = time.monotonic() + state.forwarder.upstreams.deadline, router.options.route_by
-    rules = router.options.text_rules
-    read = partial(
-        asked.ChatRequest.read, body, headers, dialect, route_by=route_by, caller=caller, rules=rules
-    )
-    turn = await state.gate.beside(size, read)
-    body = dict(person_text.without_given_text(body))
-    dial = terms.rho if rho is None else float(rho)
-    return Ask(
-        body, dialect, headers, here.id, caller, dial, terms.models, ends, turn, size, here.ends, here.room
+    return ClientRequest(
+        content=content,
+        digest=hash(content),
+        dialect=dialect,
+        headers=headers_of(request),
+        call_id=here.id,
+        caller=here.caller.name,
+        rho=terms.rho if rho is None else float(rho),
+        models=terms.models,
+        chose=chose or terms.models is not None,
+        ends=time.monotonic() + state.forwarder.upstreams.deadline,
+        chat=read.chat,
+        kind=read.kind,
+        resources=here.resources,
+        large=here.large,
     )
 
 
 def response_of(answer: Answer) -> Response:
-    """What goes back to the client; a large body in pieces."""
+    """Return what goes back to the client; a large body in pieces."""
     if answer.stream is not None:
         return StreamingResponse(answer.stream, answer.status, answer.headers)
-    if len(answer.body) <= limits.LARGE_ANSWER:
+    if len(answer.body) <= limits.COUNTED:
         return Response(answer.body, answer.status, answer.headers)
     length = {"content-length": str(len(answer.body))}
     return StreamingResponse(_in_pieces(answer.body), answer.status, answer.headers | length)
 
 
 async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
-    """A large answer, each piece once the client has taken those before it.
+    """Yield a large answer, each piece once the client has taken those before it.
 
     Uvicorn takes the whole of it, and calls it sent though the client does not read.
     """
-    for begin in range(0, len(body), limits.SMALL_BODY):
-        yield body[begin : begin + limits.SMALL_BODY]
-
-
-async def embeddings(request: Request) -> Response:
-    """POST /v1/embeddings: to the model that it names; its cost is counted like that of any call."""
-    state, body = request.app.state, await body_of(request)
-    name, upstreams = body.get("model"), state.forwarder.upstreams.embeddings
-    if not isinstance(name, str) or name not in upstreams:
-        expected = ", ".join(upstreams) or "none: the upstreams file has no embeddings"
-        raise Refused(404, f"unknown model {name!r:.100} of embeddings: expected one of {expected}")
-    ask = await ask_of(request, body, "embeddings")
-    return response_of(await state.forwarder.named(state.keeper.router, name, ask))
+    for piece in pieces_of(body):
+        yield piece
 
 
 def _models(request: Request) -> list[dict[str, Any]]:

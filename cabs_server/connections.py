@@ -1,10 +1,11 @@
 """What calls to upstreams share in a process: addresses, connections, breakers, threads, spending."""
 
-import asyncio
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import aiohttp
 
@@ -12,61 +13,83 @@ from cabs_core.data.endpoints.upstreams import Upstream, Upstreams
 from cabs_server import limits
 from cabs_server.breaker import Breaker
 from cabs_server.cap import Cap
-from cabs_server.gate import Gate
+from cabs_server.limits import FairWorker, RequestSlots
 from cabs_server.metrics import Counters
+from cabs_server.redaction import Secrets
+from cabs_server.refusals import Refusals
 from cabs_server.tracing import Tracer
 
 #: seconds that an idle connection to an upstream is kept: less than servers do (uvicorn, so vLLM: 5 s), or a
 #: request may be sent into one that is just being closed
 IDLE = 4.0
-P = ParamSpec("P")
-T = TypeVar("T")
 logger = logging.getLogger("cabs.serve")
 
 
-class Line(NamedTuple):
-    """Where a model is called, and what hears of its calls."""
+class UpstreamState(NamedTuple):
+    """Where a model is called, and the breaker that hears of its calls."""
 
     model: str
     upstream: Upstream
     breaker: Breaker
 
 
-class Connections:
-    """Made within an event loop. Blocking work runs on one thread beside the loop.
-
-    Args:
-        cap: of spending a day; None: there is none.
+@dataclass
+class CallSettings:
+    """Settings of calls to upstreams.
 
     Attributes:
-        lines: {model: its line}, of the upstreams file, and of the one before for requests under way.
+        cap: of spending a day; None if there is none. has_keys: whether the server has at least two keys.
+        echo: the server answers by itself with the model's name.
+        fail_closed: 503 if the router itself fails, instead of the fallback model.
+    """
+
+    cap: Cap | None = None
+    tracer: Tracer = field(default_factory=Tracer)
+    has_keys: bool = False
+    echo: bool = False
+    fail_closed: bool = False
+
+
+class Connections:
+    """Made within an event loop. Blocking work runs on two threads beside the loop, of each key in turn.
+
+    Attributes:
+        states: {model: its state}, of the upstreams file, and of the one before for requests under way.
         embedders: the same of models of embeddings: asked by name, so breakers keep nobody away.
+        worker: thread of decisions and of the log. reader: thread that reads large bodies and answers.
     """
 
     def __init__(
-        self,
-        upstreams: Upstreams,
-        *,
-        cap: Cap | None = None,
-        tracer: Tracer | None = None,
-        gate: Gate | None = None,
+        self, upstreams: Upstreams, settings: CallSettings | None = None, slots: RequestSlots | None = None
     ):
-        self.upstreams, self.cap = upstreams, cap
-        self.lines, self.embedders = (
-            _lines(upstreams.models, upstreams),
-            _lines(upstreams.embeddings, upstreams),
-        )
+        self.settings = settings or CallSettings()
+        self.upstreams = upstreams
+        self.cap = self.settings.cap
+        self.tracer = self.settings.tracer
+        self.slots = slots or RequestSlots()
+        self.states = self._states_of(upstreams.models, upstreams)
+        self.embedders = self._states_of(upstreams.embeddings, upstreams)
+        self.secrets = Secrets.of(upstreams)
+        self.refusals = Refusals()
         self.client = aiohttp.ClientSession(
             # as many as there are requests, which are bounded: none waits for another's
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE),
             # no cookies: those that an upstream sets for one caller must not go to another
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=limits.SMALL_BODY,
+            read_bufsize=limits.PIECE,
+            auto_decompress=False,  # `unpacking` does so piece by piece
         )
-        self.gate = gate or Gate()
-        self.worker = ThreadPoolExecutor(1, thread_name_prefix="cabs-decide")
+        self.worker = FairWorker("cabs-decide")
+        self.reader = FairWorker("cabs-read")
         self.counters = Counters()
-        self.tracer = tracer or Tracer()
+
+    def _states_of(self, models: Mapping[str, Upstream], upstreams: Upstreams) -> dict[str, UpstreamState]:
+        options = upstreams.breaker.model_dump()
+        has_keys = self.settings.has_keys
+        return {
+            name: UpstreamState(name, upstream, Breaker(**options, has_keys=has_keys))
+            for name, upstream in models.items()
+        }
 
     def adopt(self, upstreams: Upstreams) -> None:
         """Go on with another file's endpoints; what did not change keeps its breaker.
@@ -75,28 +98,23 @@ class Connections:
         """
         if upstreams is self.upstreams:
             return
-        before = {name: self.lines[name] for name in self.upstreams.models}
-        fresh = _lines(upstreams.models, upstreams)
+        before = {name: self.states[name] for name in self.upstreams.models}
+        fresh = self._states_of(upstreams.models, upstreams)
         if self.upstreams.breaker == upstreams.breaker:
             same = [n for n in fresh if n in before and before[n].upstream == fresh[n].upstream]
             fresh |= {name: before[name] for name in same}
-        self.lines = before | fresh
-        self.embedders = self.embedders | _lines(upstreams.embeddings, upstreams)
+        self.states = before | fresh
+        self.embedders = self.embedders | self._states_of(upstreams.embeddings, upstreams)
+        self.secrets = Secrets.of(upstreams)
         self.upstreams = upstreams
 
     @property
     def breakers(self) -> dict[str, Breaker]:
         """{model: its breaker}, of the models that are asked now."""
-        return {name: self.lines[name].breaker for name in self.upstreams.models}
+        return {name: self.states[name].breaker for name in self.upstreams.models}
 
-    async def beside(self, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
-        """Run blocking work on the thread for it."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self.worker, lambda: call(*arguments, **keywords)
-        )
-
-    def log(self, work: Callable[[], object]) -> None:
-        """Have something logged. The answer does not wait for it; what comes after it on the thread does."""
+    def log(self, key: str, work: Callable[[], object]) -> None:
+        """Have something logged after the key's work that waits. The answer does not wait for it."""
 
         def safely() -> None:
             try:
@@ -105,15 +123,10 @@ class Connections:
                 self.counters.add("unlogged_total")
                 logger.exception("the end of a call could not be logged")
 
-        self.worker.submit(safely)
+        self.worker.submit(key, safely)
 
     async def close(self) -> None:
         """Close the connections, and finish the blocking work that waits."""
         await self.client.close()
-        self.worker.shutdown(wait=True)
-        self.gate.close()
-
-
-def _lines(models: Mapping[str, Upstream], upstreams: Upstreams) -> dict[str, Line]:
-    options = upstreams.breaker.model_dump()
-    return {name: Line(name, upstream, Breaker(**options)) for name, upstream in models.items()}
+        self.worker.close()
+        self.reader.close()

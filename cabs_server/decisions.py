@@ -16,17 +16,14 @@ from cabs_core.data.endpoints import request as asked
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.logged import NAMES
-from cabs_core.router.marks import queue
 from cabs_core.router.sessions import route_conversation
 from cabs_core.router.terms import SCORE, VALUE, WANTED, WHY
-from cabs_server.bodies import body_of
-from cabs_server.completions import ask_of, terms_of
+from cabs_server.bodies import read_json
+from cabs_server.completions import headers_of, terms_of
 from cabs_server.guard import caller_in
 
 #: seconds after which a decision is looked for again by its answer's id, which another worker logs later
 LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-#: most decisions of an answer that lists those to score
-MOST_ROWS = 1_000
 #: seconds that an answer waits for what was taken back to be learnt no more
 RELEARNT = 2.0
 
@@ -37,7 +34,7 @@ async def decide(request: Request) -> Response:
     Raises:
         RouterError: a field is unknown, or of another type.
     """
-    state, body = request.app.state, await body_of(request)
+    state, body = request.app.state, await read_json(request)
     unknown = sorted(set(body) - {"text", *asked.FIELDS, "available", "rho", "budget", "call_id"})
     if unknown:
         raise RouterError(
@@ -67,33 +64,21 @@ async def decide(request: Request) -> Response:
     elif not set(body) & set(asked.MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     else:
-        ask = await ask_of(request, body, "chat")
+        options = router.options
+        chat = asked.ChatRequest.read(
+            body, headers_of(request), route_by=options.route_by, caller=source, rules=options.text_rules
+        )
         arms = router.arms if available is None else available
-        turn, at_place = await state.forwarder.holders(router, ask.request, arms, source)
-        decide = partial(route_conversation, router, turn, available=at_place or available)
-    routed = await state.forwarder.beside(decide, **common)
-    scores, costs, why = await state.forwarder.beside(lambda: (routed.scores, routed.costs, routed.why))
+        chat, at_place = await state.forwarder.holders(router, chat, arms, source)
+        decide = partial(route_conversation, router, chat, available=at_place or available)
+    run = state.forwarder.worker.run
+    routed = await run(source, decide, **common)
+    scores, costs, why = await run(source, lambda: (routed.scores, routed.costs, routed.why))
     state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
     answer = {"id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho}
     answer |= {"probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept}
     headers = {WHY: json.dumps(why)} | ({SCORE: WANTED} if routed.marked else {})
     return JSONResponse(answer, headers=headers)
-
-
-async def to_score(request: Request) -> Response:
-    """GET /v1/to-score?limit=20: the newest of the caller's decisions whose score is wanted, for an admin of
-    all.
-
-    Raises:
-        RouterError: limit is no number from 1 to `MOST_ROWS`.
-    """
-    state, caller = request.app.state, caller_in(request)
-    limit = request.query_params.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MOST_ROWS):
-        raise RouterError(f"limit {limit!r:.40}: expected a number from 1 to {MOST_ROWS:,}")
-    name = None if caller.admin else caller.name
-    rows = await state.forwarder.beside(queue, state.keeper.router.log, int(limit), caller=name)
-    return JSONResponse({"object": "list", "data": rows})
 
 
 async def feedback(request: Request) -> Response:
@@ -102,7 +87,7 @@ async def feedback(request: Request) -> Response:
     Raises:
         RouterError: a field is unknown, or the client may not name a cost.
     """
-    state, body = request.app.state, await body_of(request)
+    state, body = request.app.state, await read_json(request)
     unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
     if unknown:
         raise RouterError(
@@ -118,13 +103,14 @@ async def feedback(request: Request) -> Response:
         if not state.client_costs:
             raise RouterError("cost: the router counts costs itself; --client-costs takes them from clients")
         check_client_cost(cost, logged.cost, logged.expected_cost)
-    result = await state.forwarder.beside(
+    result = await state.forwarder.worker.run(
+        caller.name,
         router.feedback,
         logged.id,
         score=body.get("score"),
         cost=cost,
         source=caller.name,
-        key=None if key is None else f"{caller.name}:{key}",
+        key=None if key is None else json.dumps([caller.name, key]),
     )
     return JSONResponse(router.about_feedback(result), 409 if result == "conflict" else 200)
 
@@ -140,8 +126,8 @@ async def _owned(request: Request, body: dict[str, Any]) -> Logged:
     for pause in LOOKS if what == "response_id" else LOOKS[:1]:
         await asyncio.sleep(pause)
         with suppress(UnknownDecision):
-            logged: Logged = await state.forwarder.beside(
-                state.keeper.router.named, caller=None if caller.admin else caller.name, **named
+            logged: Logged = await state.forwarder.worker.run(
+                caller.name, state.keeper.router.named, caller=caller.owner, **named
             )
             return logged
     raise UnknownDecision(what, body[what])
@@ -155,7 +141,7 @@ async def retract(request: Request) -> Response:
     Raises:
         RouterError: a field is unknown.
     """
-    state, body = request.app.state, await body_of(request)
+    state, body = request.app.state, await read_json(request)
     if unknown := sorted(set(body) - set(NAMES)):
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
     logged = await _owned(request, body)

@@ -9,10 +9,9 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
-from typing import Any
 
 import aiohttp
 
@@ -24,297 +23,389 @@ from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.endpoints.usage import count
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.sessions import at_holder, route_conversation
-from cabs_server.attempt import attempt, encoded, whole
+from cabs_server.attempt import attempt
+from cabs_server.bodies import encoded, top_fields
 from cabs_server.breaker import Breaker
-from cabs_server.call import JSON, Answer, Ask, Call
+from cabs_server.call import JSON, Answer, Call, ClientRequest
 from cabs_server.callers import Refused
-from cabs_server.connections import Connections, Line
+from cabs_server.candidates import Candidates
+from cabs_server.cap import Cap
+from cabs_server.connections import CallSettings, Connections, UpstreamState
+from cabs_server.limits import RequestSlots
+from cabs_server.refusals import RequestKind
+from cabs_server.unpacking import PACKED, read_whole
 
-#: failures that may be over at once, and the longest wait for which a tool loop stays with its model, seconds
-TRANSIENT, SOON = (Meaning.RETRY, Meaning.WAIT), 5.0
+#: failures that count against a model
+FAILURES = (Meaning.RETRY, Meaning.WAIT, Meaning.ACCOUNT)
+#: failures that may be over at once
+TRANSIENT = (Meaning.RETRY, Meaning.WAIT)
+#: longest wait for which a tool loop stays with its model, seconds
+LONGEST_WAIT = 5.0
 #: seconds that a decision may take before the fallback answers
 PATIENCE = 5.0
 logger = logging.getLogger("cabs.serve")
 
 
 class Forwarder(Connections):
-    """Answers requests by calling upstreams for a router.
+    """Answers requests by calling upstreams for a router. Arguments: of `Connections`.
 
-    Args:
-        fail_closed: 503 where the router itself fails, not the fallback model. Others: of `Connections`.
+    Attributes:
+        own_breaker: of the router itself: requests do not wait one after the other for a log that does not
+            answer.
     """
 
-    def __init__(self, upstreams: Upstreams, *, fail_closed: bool = False, **shared: Any):
-        super().__init__(upstreams, **shared)
-        self.fail_closed = fail_closed
-        #: of the router itself: requests do not wait one after the other for a log that does not answer
-        self.ours = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
+    def __init__(
+        self, upstreams: Upstreams, settings: CallSettings | None = None, slots: RequestSlots | None = None
+    ):
+        super().__init__(upstreams, settings, slots)
+        self.own_breaker = Breaker(failures=3, window=10.0, cooldown=1.0, longest=5.0)
 
-    def fit(self, ask: Ask, models: Iterable[str]) -> list[Line]:
-        """Those of the models that can take a request, by the upstreams file.
+    def fit(self, chat: ChatRequest, models: Iterable[str]) -> list[UpstreamState]:
+        """Return the states of the models that can take a request, by the upstreams file.
 
-        Raises Refused: there is none.
+        Raises:
+            Refused: no model can, or the budget of the day is spent.
         """
-        lines = [self.lines[model] for model in models]
-        lacking = [line.upstream.lacks(ask.request) for line in lines]
-        able = [line for line, why in zip(lines, lacking, strict=True) if why is None]
+        states = [self.states[model] for model in models]
+        lacking = {state.model: state.upstream.lacks(chat) for state in states}
+        able = [state for state in states if lacking[state.model] is None]
         if not able:
-            reasons = "; ".join(f"{line.model} {why}" for line, why in zip(lines, lacking, strict=True))
+            reasons = "; ".join(f"{model} {why}" for model, why in lacking.items())
             raise Refused(400, f"no model can take this request: {reasons:.600}")
         return self._within_cap(able)
 
-    def _within_cap(self, lines: list[Line]) -> list[Line]:
-        """Those of the models that may be called now. Raises Refused: the budget of the day is spent."""
+    def _within_cap(self, states: list[UpstreamState]) -> list[UpstreamState]:
+        """Return the models that may be called now. Raises Refused: the budget of the day is spent."""
         if self.cap is None or not self.cap.reached():
-            return lines
-        if free := [line for line in lines if line.upstream.free]:
+            return states
+        if free := [state for state in states if state.upstream.free]:
             return free
         self.counters.add("over_cap_total")
         text = f"the budget of {self.cap.usd:g} USD a day is spent; it begins again at 00:00 UTC"
         raise Refused(429, text, "insufficient_quota", retry_after=self.cap.seconds_left())
 
-    async def _reserve(self, router: Router, ask: Ask, lines: list[Line], begun: ExitStack) -> list[Line]:
-        """Those of the models that may be called, the dearest being reserved until `begun` ends.
+    async def _reserve(
+        self, router: Router, request: ClientRequest, states: list[UpstreamState], resources: AsyncExitStack
+    ) -> list[UpstreamState]:
+        """Return the models that may be called; the dearest is reserved until `resources` close.
 
         Raises:
             Refused: the budget of the day is spent, or what is left of it may go to calls under way.
         """
+        cap = self.cap
+        if cap is None:
+            return states
         begin = time.monotonic()
-        while self.cap is not None:
-            lines, dearest = self._within_cap(lines), self.cap.dearest
-            most = max(max(x.upstream.most_usd(ask.request), dearest.get(x.model, 0.0)) for x in lines)
+        while True:
+            states = self._within_cap(states)
+            most = max(
+                max(state.upstream.most_usd(request.chat), cap.dearest.get(state.model, 0.0))
+                for state in states
+            )
             if most == 0.0:
-                break
-            name = uuid.uuid4().hex
-            end_call = partial(self.log, partial(self.cap.end, router.log, name))
-            try:
-                may = await self.beside(self.cap.begin, router.log, name, most)
-            except BaseException:  # it may be reserved on the thread, after which this runs there
-                end_call()
-                raise
-            if may:
-                begun.callback(end_call)
-                break
-            if not self.cap.reached():
-                if time.monotonic() >= min(begin + PATIENCE, ask.ends):
-                    text = "calls under way may use what is left of the day's budget"
-                    raise Refused(429, text, "insufficient_quota", retry_after=1)
-                await asyncio.sleep(0.02)
-        return lines
+                return states
+            if await self._reserve_usd(cap, router, request, most, resources):
+                return states
+            if cap.reached():
+                continue
+            if time.monotonic() >= min(begin + PATIENCE, request.ends):
+                text = "calls under way may use what is left of the day's budget"
+                raise Refused(429, text, "insufficient_quota", retry_after=1)
+            await asyncio.sleep(0.02)
+
+    async def _reserve_usd(
+        self, cap: Cap, router: Router, request: ClientRequest, most: float, resources: AsyncExitStack
+    ) -> bool:
+        """Reserve so many USD until `resources` close. Return False if that is too much now."""
+        name = uuid.uuid4().hex
+        end_call = partial(self.log, request.caller, partial(cap.end, router.log, name))
+        try:
+            may = await self.worker.run(request.caller, cap.begin, router.log, name, most)
+        except BaseException:  # it may be reserved on the thread, after which this runs there
+            end_call()
+            raise
+        if may:
+            resources.callback(end_call)
+        return may
 
     async def holders(
         self,
         router: Router,
-        request: ChatRequest,
+        chat: ChatRequest,
         models: Sequence[str],
         caller: str,
         seconds: float = PATIENCE,
     ) -> tuple[ChatRequest, list[str] | None]:
-        """Those of the models at the upstream that holds what a request names (`sessions.at_holder`).
+        """Return the models whose provider stores the conversation that a request continues (`at_holder`).
 
         Args:
             seconds: that the log, which knows, may take.
 
         Raises:
-            Refused: none of them is there, or the log does not answer.
+            Refused: no model is at that provider, or the log does not answer.
         """
-        if not request.held:
-            return request, None
+        if not chat.held:
+            return chat, None
         places = {name: upstream.place for name, upstream in self.upstreams.models.items()}
         try:
             async with asyncio.timeout(min(PATIENCE, max(seconds, 0.1))):
-                return await self.beside(at_holder, router, request, models, places, caller)
+                return await self.worker.run(caller, at_holder, router, chat, models, places, caller)
         except HeldElsewhere as error:
             raise Refused(503, str(error), "upstream_error") from None
         except (CabsError, TimeoutError) as error:
-            logger.error("who holds %s is not known: %s", request.held[0], error)
+            logger.error("who holds %s is not known: %s", chat.held[0], error)
             text = "the log, which knows the upstream that holds it, does not answer; try again"
-            raise Refused(503, f"{request.held[0]}: {text}", "internal_error", 1) from None
+            raise Refused(503, f"{chat.held[0]}: {text}", "internal_error", 1) from None
 
-    async def routed(self, router: Router, ask: Ask) -> Answer:
+    async def routed(self, router: Router, request: ClientRequest) -> Answer:
         """Answer a request by the model that the router chooses, or that its conversation has.
 
         Raises:
             Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho
                 cannot be served.
         """
-        router.rho_of(ask.rho)
-        arms = ask.models or router.arms
-        ask.request, at_place = await self.holders(router, ask.request, arms, ask.caller, ask.left)
-        fit = self.fit(ask, arms if at_place is None else at_place)
-        failed, gone = list[Answer](), set[str]()
-        once_more = ask.request.in_tools
+        router.rho_of(request.rho)
+        models = request.models or router.arms
+        request.chat, at_place = await self.holders(
+            router, request.chat, models, request.caller, request.seconds_left
+        )
+        fit = self.fit(request.chat, models if at_place is None else at_place)
+        candidates = Candidates(fit, self.upstreams.attempts, self.refusals, request.kind)
+        failed: list[Answer] = []
+        may_repeat = request.chat.in_tools
         try:
-            while len(gone) < (self.upstreams.attempts or len(fit)):
-                rest = [line for line in fit if line.model not in gone]
-                if not rest or (failed and ask.left <= 0.0):
+            for states in candidates:
+                if failed and request.seconds_left <= 0.0:
                     break
-                allowed = [line for line in rest if line.breaker.allows()] or rest
-                with ExitStack() as begun:
-                    usable = {line.model: line for line in await self._reserve(router, ask, allowed, begun)}
-                    decision = await self._decide(router, ask, list(usable))
-                    model = router.manifest.fallback if decision is None else decision.model
-                    line = usable.get(model) or next(iter(usable.values()))
-                    call = begun.enter_context(Call(self, router, line, ask, decision))
-                    answer = await attempt(call, begun)
+                answer = await self._attempt(router, request, states)
                 if answer.failure is None:
-                    self._settle(failed, answered=answer.status < 400)
+                    self._settle(failed, request, answered=answer.status < 400)
+                    self._remember(failed, answer, request.kind)
                     return answer
                 failed.append(answer)
-                if once_more and decision is not None and decision.kept and await self._soon(answer, ask):
-                    once_more = False  # a tool loop stays with its model over a failure that passes
+                is_kept = answer.decision is not None and answer.decision.kept is not None
+                if may_repeat and is_kept and await self._waited_for(answer, request):
+                    may_repeat = False  # a tool loop stays with its model over a failure that passes
                 else:
-                    gone.add(line.model)
-            self._settle(failed, answered=False)
+                    candidates.note(answer)
+            self._settle(failed, request, answered=False)
         except BaseException:  # nobody will know whose fault the attempts before were
-            self._settle(failed, answered=None)
+            self._settle(failed, request, answered=None)
             raise
-        return self._worst(failed, ask, held=at_place is not None)
+        return self._failure(failed, request, held=at_place is not None)
 
-    async def _soon(self, answer: Answer, ask: Ask) -> bool:
-        """Whether a failed model may be asked again at once, or after the short while that it asked for."""
-        if answer.failure not in TRANSIENT or ask.left < self.upstreams.deadline / 2:
+    async def _attempt(self, router: Router, request: ClientRequest, states: list[UpstreamState]) -> Answer:
+        """Have the router choose one of the models, and ask it."""
+        async with AsyncExitStack() as resources:
+            usable = await self._reserve(router, request, states, resources)
+            names = [state.model for state in usable]
+            decision = await self._decide(router, request, names)
+            model = router.manifest.fallback if decision is None else decision.model
+            state = self.states[model] if model in names else usable[0]
+            call = resources.enter_context(Call(self, router, state, request, decision))
+            return await attempt(call, resources)
+
+    async def _waited_for(self, answer: Answer, request: ClientRequest) -> bool:
+        """Wait as long as a failed model asked for. Return False if it cannot be asked again soon."""
+        if answer.failure not in TRANSIENT or request.seconds_left < self.upstreams.deadline / 2:
             return False
         wait = answer.retry_after or (0.2 if answer.failure is Meaning.WAIT else 0.0)
-        if wait > SOON or not self.lines[answer.model].breaker.allows():
+        if wait > LONGEST_WAIT or not self.states[answer.model].breaker.allows():
             return False
         await asyncio.sleep(wait)
         return True
 
-    async def named(self, router: Router, model: str, ask: Ask) -> Answer:
+    async def named(self, router: Router, model: str, request: ClientRequest) -> Answer:
         """Answer a request by the model that it names; the call is in the log, and is no draw.
 
         Raises:
             Refused: the model cannot take it or does not hold what it names, or the day's budget is spent.
         """
-        line = (self.embedders if ask.dialect == "embeddings" else self.lines)[model]
-        ask.request, _ = await self.holders(router, ask.request, [model], ask.caller, ask.left)
-        if ask.dialect != "embeddings" and (why := line.upstream.lacks(ask.request)):
+        is_embedding = request.dialect == "embeddings"
+        state = (self.embedders if is_embedding else self.states)[model]
+        request.chat, _ = await self.holders(
+            router, request.chat, [model], request.caller, request.seconds_left
+        )
+        if not is_embedding and (why := state.upstream.lacks(request.chat)):
             raise Refused(400, f"model {model} {why}")
-        with ExitStack() as begun:
-            await self._reserve(router, ask, [line], begun)
-            answer = await attempt(begun.enter_context(Call(self, router, line, ask)), begun)
-        line.breaker.released()
-        return answer if answer.failure is None else self._worst([answer], ask)
+        async with AsyncExitStack() as resources:
+            await self._reserve(router, request, [state], resources)
+            call = resources.enter_context(Call(self, router, state, request))
+            answer = await attempt(call, resources)
+        if answer.failure is None:
+            return answer
+        self._settle([answer], request, answered=False, states={model: state})
+        return self._failure([answer], request)
 
-    async def _decide(self, router: Router, ask: Ask, usable: list[str]) -> Routed | None:
-        """The router's decision; None: something failed on our side."""
-        if ask.request.text is None:
+    async def _decide(self, router: Router, request: ClientRequest, usable: list[str]) -> Routed | None:
+        """Return the router's decision, or None if something failed on our side."""
+        if request.chat.text is None:
             self.counters.add("unrouted_total", reason="no text")
-        if not self.ours.allows():
+        if not self.own_breaker.allows():
             self._unrouted("paused")
             return None
         begin = time.perf_counter()
-        self.ours.begin()
-        names: dict[str, Any] = {"rho": ask.rho, "call_id": ask.call_id, "caller": ask.caller}
+        self.own_breaker.begin()
 
         def decide() -> Routed:
-            routed = route_conversation(router, ask.request, available=usable, **names)
-            routed.why  # noqa: B018  (what it predicts is computed here, beside the event loop)
+            routed = route_conversation(
+                router,
+                request.chat,
+                available=usable,
+                rho=request.rho,
+                call_id=request.call_id,
+                caller=request.caller,
+            )
+            routed.why  # noqa: B018  (the predictions are computed here, beside the event loop)
             return routed
 
-        future = asyncio.get_running_loop().run_in_executor(self.worker, decide)
+        future = asyncio.wrap_future(self.worker.submit(request.caller, decide))
         try:
-            done, _ = await asyncio.wait({future}, timeout=min(PATIENCE, max(ask.left, 0.1)))
+            done, _ = await asyncio.wait({future}, timeout=min(PATIENCE, max(request.seconds_left, 0.1)))
             if not done:
-                future.add_done_callback(lambda late: self._unused(router, late, "too late"))
-                self.ours.failed("timeout")
+                self._forget(router, request, future, "too late")
+                self.own_breaker.failed("timeout")
                 self._unrouted("timeout")
                 return None
             # log, disk, database, encoder: the request is answered
             if (error := future.exception()) is not None:
                 reason = "policy" if isinstance(error, PolicyError) else type(error).__name__
-                self.ours.failed(reason)
+                self.own_breaker.failed(reason)
                 logger.error("no decision: %s: %s", type(error).__name__, error)
                 self._unrouted(reason)
                 return None
-            self.ours.succeeded()
+            self.own_breaker.succeeded()
             self.counters.observe("decision_seconds", time.perf_counter() - begin)
         except BaseException:
-            if not (future.done() and future.exception()):
-                future.add_done_callback(lambda late: self._unused(router, late, "failed here"))
-            self.ours.released()
+            if not (future.done() and not future.cancelled() and future.exception()):
+                self._forget(router, request, future, "failed here")
+            self.own_breaker.released()
             raise
         return future.result()
 
     def _unrouted(self, reason: str) -> None:
         self.counters.add("unrouted_total", reason=reason)
-        if self.fail_closed:
+        if self.settings.fail_closed:
             raise Refused(503, "the router cannot decide now; the server's log says why", "internal_error", 1)
 
-    def _unused(self, router: Router, late: asyncio.Future[Routed], why: str) -> None:
-        """A decision that no call follows: its row says so."""
-        if not late.cancelled() and late.exception() is None:
-            self.log(partial(router.finish, late.result().id, status="unused", reason=why))
+    def _forget(
+        self, router: Router, request: ClientRequest, future: asyncio.Future[Routed], why: str
+    ) -> None:
+        """Have a decision that no call follows say so in its row, once it is made."""
 
-    def _settle(self, failed: list[Answer], *, answered: bool | None) -> None:
-        """Tell the breakers of failures that may have been the request's: not if another model answered.
+        def note(late: asyncio.Future[Routed]) -> None:
+            if not late.cancelled() and late.exception() is None:
+                end = partial(router.finish, late.result().id, status="unused", reason=why)
+                self.log(request.caller, end)
+
+        future.add_done_callback(note)
+
+    def _settle(
+        self,
+        failed: list[Answer],
+        request: ClientRequest,
+        *,
+        answered: bool | None,
+        states: Mapping[str, UpstreamState] | None = None,
+    ) -> None:
+        """Tell the breakers of failures: they count if another model answered the same request.
 
         Args:
-            answered: None: it is not known.
+            answered: None if that is not known. states: of the models; default: of the router's.
         """
-        alone = answered is False and len({f.model for f in failed}) == 1
         with ExitStack() as each:  # every one is told, whatever is raised
             for answer in failed:
-                breaker = self.lines[answer.model].breaker
-                if answer.failure is Meaning.RETRY and (answered or alone):
-                    each.callback(breaker.failed, answer.reason, answer.retry_after)
-                elif answer.failure not in (Meaning.ACCOUNT, Meaning.WAIT):
+                breaker = (self.states if states is None else states)[answer.model].breaker
+                at_once = answer.failure is Meaning.ACCOUNT
+                if answer.failure not in FAILURES or answered is None:
                     each.callback(breaker.released)
+                elif answered:
+                    each.callback(breaker.failed, answer.reason, answer.retry_after, at_once=at_once)
+                else:
+                    each.callback(
+                        breaker.suspected,
+                        answer.reason,
+                        answer.retry_after,
+                        caller=request.caller,
+                        request=request.digest,
+                        chose=request.chose,
+                        at_once=at_once,
+                    )
 
-    def _worst(self, failed: list[Answer], ask: Ask, *, held: bool = False) -> Answer:
-        """What the client is told where no model answered; held: only those could that hold what it names."""
-        answer = next((f for f in reversed(failed) if f.failure not in REFUSALS), failed[-1])
-        waits = [f.retry_after for f in failed if f.retry_after is not None]
-        if waits:
-            answer.headers["retry-after"] = str(max(round(min(waits)), 1))
-        held = held and answer.failure not in REFUSALS
-        if held or answer.failure is Meaning.ACCOUNT:  # it is the router's account, not the client's
-            answer.status = 503 if held else 502
-            text = f"model {answer.model}: {answer.reason}"
-            if held:
-                text = (
-                    f"{ask.request.held[0]} is held by the upstream of {text}, so no other can answer; try "
-                    "again"
-                )
-            answer.body = json.dumps(error_body(text, "upstream_error", ask.dialect, answer.status)).encode()
-            answer.headers |= JSON
-        return answer
+    def _remember(self, failed: list[Answer], answer: Answer, kind: RequestKind) -> None:
+        """Remember the models that refused a request by a rule of their own, if another one answered it."""
+        if answer.status >= 400:
+            return
+        self.refusals.note_answer(answer.model, kind)
+        for refusal in failed:
+            if refusal.failure is Meaning.MODEL_REFUSES_FIELD:
+                self.refusals.note_refusal(refusal.model, kind)
 
-    async def count_tokens(self, router: Router, ask: Ask, model: str | None) -> Answer:
-        """The tokens of a request in the messages dialect, as a model counts them, else estimated.
+    def _failure(self, failed: list[Answer], request: ClientRequest, *, held: bool = False) -> Answer:
+        """Return what the client is told if no model answered.
 
         Args:
-            model: the one that was named; None: whichever the router has, the fallback first; unlogged.
+            held: only the models that were asked have the state that the request names.
         """
-        names = (
-            [model]
-            if model
-            else sorted(ask.models or router.arms, key=lambda arm: arm != router.manifest.fallback)
-        )
+        if all(answer.failure is Meaning.FILTERED for answer in failed):
+            return self._said(failed[-1], request, 400, "every model's content filter stopped this prompt")
+        answer = next((each for each in reversed(failed) if each.failure not in REFUSALS), failed[-1])
+        waits = [each.retry_after for each in failed if each.retry_after is not None]
+        if waits:
+            answer.headers["retry-after"] = str(max(round(min(waits)), 1))
+        text = f"model {answer.model}: {answer.reason}"
+        if held and answer.failure not in REFUSALS:
+            state = request.chat.held[0]
+            text = f"{state} is held by the upstream of {text}, so no other can answer; try again"
+            return self._said(answer, request, 503, text)
+        if answer.failure is Meaning.ACCOUNT:  # it is the router's account, not the client's
+            return self._said(answer, request, 502, text)
+        return answer
+
+    @staticmethod
+    def _said(answer: Answer, request: ClientRequest, status: int, text: str) -> Answer:
+        """Return an answer with an error of our own in the words of the dialect."""
+        kind = "invalid_request_error" if status == 400 else "upstream_error"
+        answer.status = status
+        answer.body = json.dumps(error_body(text, kind, request.dialect, status)).encode()
+        answer.headers |= JSON
+        return answer
+
+    async def count_tokens(self, router: Router, request: ClientRequest, model: str | None) -> Answer:
+        """Return the tokens of a request in the messages dialect, as a model counts them, else estimated.
+
+        Args:
+            model: the one that was named. None asks whichever the router has, the fallback first; unlogged.
+        """
+        fallback = router.manifest.fallback
+        if model is None:
+            names = sorted(request.models or router.arms, key=lambda arm: arm != fallback)
+        else:
+            names = [model]
         for name in names:
-            line = self.lines[name]
-            if ask.dialect in line.upstream.speaks and line.breaker.allows():
-                counted = await self._counted(line, ask)
+            state = self.states[name]
+            if request.dialect in state.upstream.speaks and state.breaker.allows():
+                counted = None if self.settings.echo else await self._counted(state, request)
                 if counted is not None:
                     return Answer(200, {**JSON, "x-cabs-model": ascii(name)[1:-1]}, counted)
-        estimate = {"input_tokens": math.ceil(ask.request.tokens), "estimated": True}
+        estimate = {"input_tokens": math.ceil(request.chat.tokens), "estimated": True}
         return Answer(200, {**JSON, "x-cabs-estimated": "true"}, json.dumps(estimate).encode())
 
-    async def _counted(self, line: Line, ask: Ask) -> bytes | None:
-        """What an upstream says that a request has; None: it does not count."""
-        upstream = line.upstream
+    async def _counted(self, state: UpstreamState, request: ClientRequest) -> bytes | None:
+        """Return the tokens of a request as an upstream counts them, or None if it does not."""
+        upstream = state.upstream
+        fields = upstream.body(top_fields(request.content), state.model)
         try:
             async with self.client.post(
                 f"{upstream.url}{COUNT_TOKENS}",
-                data=await self.gate.beside(ask.size, encoded, upstream.body(ask.body, line.model)),
-                headers={**JSON, **upstream.headers(ask.dialect), **ask.passed},
+                data=encoded(fields),
+                headers={**JSON, **PACKED, **upstream.headers(request.dialect), **request.passed_headers},
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=min(upstream.timeout, PATIENCE)),
             ) as response:
-                content = await whole(response, ask)
+                content = await read_whole(response, self.slots.answers, request.caller, request.resources)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
         data = None if content is None or response.status != 200 else parsed(content)
-        good = isinstance(data, dict) and count(data.get("input_tokens")) is not None
-        return content if good else None
+        is_count = isinstance(data, dict) and count(data.get("input_tokens")) is not None
+        return content if is_count else None

@@ -46,8 +46,8 @@ def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
         token = REQUEST.set(name)
         counters = state.forwarder.counters
         try:
-            here.caller = caller = _who(request)
-            here.ends.enter_context(state.gate.request(caller.name))
+            here.caller = caller = who(request)
+            here.resources.enter_context(state.slots.request(caller.name))
             answer = await endpoint(request)
         except Refused as error:
             answer = _refused(error.status, error.message, error.kind, dialect, error.retry_after)
@@ -80,15 +80,15 @@ def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
     return endpoint_guarded
 
 
-def _who(request: Request) -> Caller:
-    """Who sent a request; whoever reaches the address of the figures may read them, and nothing else.
+def who(request: Request) -> Caller:
+    """Return who sent a request; whoever reaches the address of the figures may read them, and nothing else.
 
     Raises Refused.
     """
     state, here = request.app.state, request.scope.get("server") or ("", 0)
     if state.metrics is None or here[1] != state.metrics[1]:
         return caller_of(request, state.keys, state.admins)
-    if request.url.path != "/metrics":
+    if request.url.path not in ("/metrics", "/readyz"):
         raise Refused(404, "this address has /metrics, /readyz and /healthz only")
     if is_local(state.metrics[0]) and not is_local(request.headers.get("host", "")):
         raise Refused(403, "this address answers programs on this machine", "permission_error")

@@ -1,97 +1,201 @@
-"""What the server takes of a stranger, a key and an upstream; SECURITY.md prints this table.
+"""Limits of what one request, one key and one upstream may take of a worker; SECURITY.md prints the table.
 
-Each is checked before the thing is read, kept or worked on, not after it.
+They protect colleagues with keys from each other's mistakes. Strangers are kept away by nginx in front.
 """
 
-import ctypes
-import sys
-from contextlib import suppress
-from functools import cache
+from __future__ import annotations
 
-#: bytes of a request's line and headers, trailers of its body included; seconds that they may take to arrive
-HEAD, HEAD_SECONDS = 64 << 10, 10.0
-#: requests that a connection may send ahead of their answers
-AHEAD = 16
-#: connections of a worker
-CONNECTIONS = 1_000
-#: number of a setting of glibc's mallopt (malloc.h)
-_MMAP_THRESHOLD = -3
-#: file descriptors that a worker needs beside connections
-_OTHER_FILES = 100
-#: bytes of a body, and seconds that it may take to arrive
-BODY, BODY_SECONDS = 20 << 20, 60.0
-#: values in a JSON body (commas and opening brackets outside texts), and how deep they may lie
-VALUES, DEPTH = 100_000, 200
-#: bytes in memory of an object or list of a body, and of any value, about: what they take beyond the body
-#: counts for its key
-OBJECT, VALUE = 200, 60
-#: bytes of a body beyond which it is read on a thread beside the event loop and counts in `BYTES_BY_KEY`
-SMALL_BODY = 64 << 10
-#: characters outside ASCII of a large body that are escaped before it is read: one makes all four bytes
-ESCAPED = 10_000
-#: bytes of one text beyond which it has to be ASCII without \\u, as base64 is: one wide character makes all
-#: four bytes
-TEXT = 4 << 20
-#: bytes that a body and its text may take while it is read
-READING = 80 << 20
-#: bytes of large bodies, of their values beyond that, and of large answers that are not sent yet, which a key
-#: has in a worker at once; others of the key wait unread
-BYTES_BY_KEY = 20 << 20
-#: requests of a key that wait for such bytes; then 429
-WAITING_BY_KEY = 32
-#: bytes that a body or answer of unknown size has at first, then twice as many as have come
-STEP = 1 << 20
-#: requests of a key that a worker answers at once, streams until their end
-REQUESTS_BY_KEY = 250
+import asyncio
+import ctypes
+import logging
+import sys
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from cabs_server.callers import LOCAL, Refused
+
+P = ParamSpec("P")
+T = TypeVar("T")
+logger = logging.getLogger("cabs.serve")
+
+#: seconds that a body may take to arrive
+BODY_SECONDS = 60.0
+#: objects and lists that any JSON body may have
+FEWEST_VALUES = 1_000
+#: bytes of a body for each further object or list
+BYTES_A_VALUE = 16
+#: how deep values may lie in each other
+DEPTH = 200
+#: bytes of a body or answer beyond which a thread reads it
+SMALL = 8 << 10
+#: bytes of a body or answer beyond which it counts for its key
+COUNTED = 64 << 10
+#: bytes of such bodies, and of such answers, that a key has in a worker at once; the others wait unread
+BYTES_BY_KEY = 32 << 20
 #: bytes of an upstream's whole answer, unpacked
 ANSWER = 32 << 20
-#: bytes of an answer beyond which it counts in `BYTES_BY_KEY`
-LARGE_ANSWER = 128 << 10
-#: seconds of pause between its pieces of 64 KiB or more, for the requests of others
-PAUSE = 0.002
-#: seconds after which a thread that computes lets another one go on (Python's own: .005). A decision changes
-#: hands some twenty times between its thread, its log and the event loop, and waits as often for whatever a
-#: large body or answer keeps busy
-SWITCH = 0.001
-#: bytes of an event in a stream; a longer one passes on in pieces, unread
-EVENT = 8 << 20
+#: bytes that an answer without a length is counted as
+ANSWER_GUESS = 4 << 20
+#: bytes of an event that a stream holds and reads; a longer one passes on in pieces, unread
+EVENT = 512 << 10
+#: bytes that are unpacked or written at a time
+PIECE = 64 << 10
+#: number of glibc's mallopt setting (malloc.h)
+_MMAP_THRESHOLD = -3
+#: seconds after which a thread that computes lets another one go on (Python's own: .005)
+_SWITCH = 0.001
 
 
-def give_back_memory() -> None:
-    """Have pages in which nothing lies any more go back to the system.
+@dataclass(frozen=True)
+class Limits:
+    """Limits that `cabs serve` has options for.
 
-    Small blocks between them would keep 20 MB with the process after some large bodies (glibc: malloc_trim).
+    Attributes:
+        body: bytes of a body. requests_by_key, requests: requests under way of one key, and of the process;
+            a stream is under way until its end. `/healthz` and `/readyz` are not counted.
     """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another libc has no such call
-            ctypes.CDLL(None).malloc_trim(0)
+
+    body: int = 20 << 20
+    requests_by_key: int = 64
+    requests: int = 512
+
+
+class RequestSlots:
+    """Counts requests under way, and bytes of large bodies and answers, by key; used from the event loop."""
+
+    def __init__(self, limits: Limits | None = None):
+        self.limits = limits or Limits()
+        self.under_way: Counter[str] = Counter()
+        self.bodies = KeyedBytes(BYTES_BY_KEY)
+        self.answers = KeyedBytes(BYTES_BY_KEY)
+
+    @contextmanager
+    def request(self, key: str) -> Iterator[None]:
+        """Count a request from its head to the end of its answer.
+
+        Raises:
+            Refused: the key, or the process, has as many requests under way as it may.
+        """
+        limits = self.limits
+        if self.under_way.total() >= limits.requests:
+            text = f"this worker has {limits.requests} requests under way"
+            raise Refused(429, text, "rate_limit_error", 1)
+        if key != LOCAL and self.under_way[key] >= limits.requests_by_key:
+            text = f"the key has {limits.requests_by_key} requests under way at this worker"
+            raise Refused(429, text, "rate_limit_error", 1)
+        self.under_way[key] += 1
+        try:
+            yield
+        finally:
+            self.under_way[key] -= 1
+            if not self.under_way[key]:
+                del self.under_way[key]
+
+
+class KeyedBytes:
+    """Bytes that each key has in memory. A request takes its bytes once, so none waits for one that waits."""
+
+    def __init__(self, most: int):
+        self.most = most
+        self.taken: Counter[str] = Counter()
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def take(self, key: str, size: int) -> AsyncIterator[None]:
+        """Have room for `size` bytes of a key. One request alone may have more than the key may have.
+
+        Raises:
+            Refused: there was no room within `BODY_SECONDS`.
+        """
+        try:
+            async with asyncio.timeout(BODY_SECONDS), self._changed:
+                await self._changed.wait_for(lambda: self._fits(key, size))
+                self.taken[key] += size
+        except TimeoutError:
+            text = f"the key's large requests under way have {self.most >> 20} MiB"
+            raise Refused(429, text, "rate_limit_error", 1) from None
+        try:
+            yield
+        finally:
+            self.taken[key] -= size
+            if not self.taken[key]:
+                del self.taken[key]
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _fits(self, key: str, size: int) -> bool:
+        return not self.taken[key] or self.taken[key] + size <= self.most
+
+
+class FairWorker:
+    """One thread that runs blocking work: one piece of each key in turn, and a key's pieces in order."""
+
+    def __init__(self, name: str):
+        self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, key: str, work: Callable[[], T]) -> Future[T]:
+        """Have work done. Raises RuntimeError after `close`."""
+        future: Future[T] = Future()
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("the worker has been closed")
+            self._waiting.setdefault(key, deque()).append((future, work))
+            self._changed.notify()
+        return future
+
+    async def run(self, key: str, work: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        """Return what work returns, once it is its turn. Work of a request that was given up is not begun."""
+        return await asyncio.wrap_future(self.submit(key, lambda: work(*arguments, **keywords)))
+
+    def wait_idle(self) -> None:
+        """Wait until all work that was submitted is done."""
+        with self._changed:
+            keys = list(self._waiting)
+        for future in [self.submit(key, bool) for key in (*keys, "")]:
+            future.result()
+
+    def close(self) -> None:
+        """Finish the work that waits, and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    if self._is_closed:
+                        return
+                    self._changed.wait()
+                key, queue = self._waiting.popitem(last=False)
+                future, work = queue.popleft()
+                if queue:
+                    self._waiting[key] = queue  # behind the other keys
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+            del future, work, queue
 
 
 def prepare_process() -> None:
-    """Have threads take turns more often, and large blocks go back to the system as soon as they are freed.
+    """Have threads take turns more often, and large blocks go back to the system when they are freed.
 
     glibc raises the size from which it does so with every large block that is freed, so bodies would stay.
     """
-    sys.setswitchinterval(SWITCH)
+    sys.setswitchinterval(_SWITCH)
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):  # another libc has no such call
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
-
-
-@cache
-def connections() -> int:
-    """Connections that this process may hold: fewer than CONNECTIONS where it gets too few descriptors.
-
-    A request needs one for the client and one for the upstream. The soft limit is raised to the hard one.
-    """
-    if sys.platform == "win32":
-        return CONNECTIONS
-    import resource  # noqa: PLC0415  (not on Windows)
-
-    needed = 3 * CONNECTIONS + _OTHER_FILES
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    most = CONNECTIONS if soft == resource.RLIM_INFINITY else (soft - _OTHER_FILES) // 3
-    return max(min(CONNECTIONS, most), 10)

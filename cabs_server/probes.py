@@ -7,8 +7,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from cabs_server.callers import ADMIN_KEYS, Refused, caller_of
-from cabs_server.guard import caller_in
+from cabs_server.callers import ADMIN_KEYS, Refused
+from cabs_server.guard import caller_in, who
 from cabs_server.metrics import metrics_text
 
 
@@ -30,7 +30,7 @@ async def ready(request: Request) -> Response:
     status, problems = await request.app.state.readiness.state()
     answer: dict[str, Any] = {"status": status}
     with suppress(Refused):
-        if caller_of(request, request.app.state.keys, request.app.state.admins).admin:
+        if who(request).admin:
             answer["problems"] = problems
     return JSONResponse(answer, 503 if status == "not ready" else 200)
 
@@ -39,7 +39,8 @@ async def show_metrics(request: Request) -> Response:
     """GET /metrics"""
     state = request.app.state
     if not caller_in(request).admin:
-        raise Refused(403, f"figures of all callers are for a key of {ADMIN_KEYS}", "permission_error")
+        text = f"figures are for a key of {ADMIN_KEYS}, or stand at --metrics ADDRESS"
+        raise Refused(403, text, "permission_error")
     router, forwarder = state.keeper.router, state.forwarder
     gauges: list[tuple[str, dict[str, str], float]] = [
         ("learnt_rewards", {}, router.learner.learnt),

@@ -37,14 +37,14 @@ class Readiness:
         ours = (keeper.waits, *self.joins.problems, self._scarce(), *keeper.router.problems())
         problems += [text for text in ours if text]
         none_left = self.forwards and len(away) == len(forwarder.breakers)
-        if none_left or (log and forwarder.fail_closed):
+        if none_left or (log and forwarder.settings.fail_closed):
             return "not ready", problems
         return "degraded" if problems else "ready", problems
 
     def _follows(self) -> str:
         return (
             "requests get 503"
-            if self.forwarder.fail_closed
+            if self.forwarder.settings.fail_closed
             else "the fallback model answers, nothing is learnt"
         )
 
@@ -52,13 +52,13 @@ class Readiness:
         """What is wrong with the log or its disk: it is written to, and the last decisions are heard."""
         try:
             async with asyncio.timeout(PATIENCE):
-                await self.forwarder.beside(self.keeper.router.log.check)
+                await self.forwarder.worker.run("", self.keeper.router.log.check)
         except TimeoutError:
             return [f"the event log does not answer within {PATIENCE:g} s"]
         except Exception as error:  # whatever it is: it cannot be used
             return [f"the event log cannot be used ({error})"]
-        if self.forwarder.ours.state == "open":
-            return [f"decisions failed ({self.forwarder.ours.reason})"]
+        if self.forwarder.own_breaker.state == "open":
+            return [f"decisions failed ({self.forwarder.own_breaker.reason})"]
         return []
 
     def _scarce(self) -> str | None:

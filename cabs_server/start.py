@@ -16,7 +16,6 @@ from cabs_server.callers import ADMIN_KEYS, KEYS, check_host, read_keys
 from cabs_server.lifetime import address_of, end_with_parent, ends_at_once, run_server
 from cabs_server.limits import prepare_process
 from cabs_server.logs import log_config
-from cabs_server.protocol import BoundedProtocol
 
 SETTINGS = "CABS_SERVE_SETTINGS"
 
@@ -41,7 +40,7 @@ def serve(
         grace=grace,
         access_log=False,
         log_config=log_config(log_format),
-        http=BoundedProtocol,
+        http="httptools",
         ws="none",
         # A worker that does not answer in time is killed: on a busy machine 5 s are not enough. One that dies
         # between question and answer is noticed, and SIGTERM heard, when this time is over.

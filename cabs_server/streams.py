@@ -12,6 +12,10 @@ from cabs_server import limits
 _WRITTEN = re.compile(
     rb'"(?:content|text|delta|arguments|partial_json|reasoning_content|reasoning|thinking)"\s*:\s*"'
 )
+#: texts of one answer or event that are counted
+_TEXTS = 100_000
+#: bytes in which the end of an event may have begun
+_END = len(b"\r\n\r")
 _EMPTY_LINE = re.compile(rb"\r?\n\r?\n|\r\r")
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
@@ -39,8 +43,12 @@ class Events:
         self.error: str | None = None
         self.failure: dict[str, Any] = {}
         self.written, self.seen = 0, 0
-        #: what has come of the next event, and how far its end was looked for
-        self._rest, self._seen = bytearray(), 0
+        #: the part of the next event that has come
+        self._rest = bytearray()
+        #: bytes of it in which no end of the event begins
+        self._searched = 0
+        #: whether `_rest` belongs to an event that was too long to hold, and passes on unread
+        self._is_passing = False
 
     @property
     def reported(self) -> dict[str, Any] | None:
@@ -51,27 +59,36 @@ class Events:
         return with_output(self.usage, estimated(0.0, self.written).output)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Whole events, with their empty lines, that go to the client."""
+        """Return the whole events, with their empty lines, that go to the client.
+
+        Of an event that is too long to hold, the part that came is returned.
+        """
         self._rest += data
         events = []
-        while (cut := _end(self._rest, self._seen)) >= 0:
-            if passed := self._read(self._take(cut)):
+        while (cut := _end(self._rest, self._searched)) >= 0:
+            event = self._take(cut)
+            passed = event if self._is_passing else self._read(event)
+            self._is_passing = False
+            if passed:
                 events.append(passed)
-        if len(self._rest) > limits.EVENT:
-            events.append(self._take(len(self._rest)))
-        self._seen = max(len(self._rest) - len(b"\r\n\r"), 0)
+        if len(self._rest) > limits.EVENT or (self._is_passing and len(self._rest) > _END):
+            if not self._is_passing:
+                self.seen += 1
+            self._is_passing = True
+            events.append(self._take(len(self._rest) - _END))
+        self._searched = max(len(self._rest) - _END, 0)
         return events
 
     def _take(self, size: int) -> bytes:
         taken = bytes(self._rest[:size])
         del self._rest[:size]
-        self._seen = 0
+        self._searched = 0
         return taken
 
     def end(self) -> bytes:
         """What is left when the stream has ended: an event without its empty line, or nothing."""
         event = self._take(len(self._rest))
-        return self._read(event) if event.strip() else event
+        return self._read(event) if event.strip() and not self._is_passing else event
 
     def _read(self, event: bytes) -> bytes:
         lines = event.splitlines()
@@ -135,7 +152,7 @@ def written_in(data: bytes) -> int:
     if b"\\" in data:  # as long without escaped quotes
         data = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")
     size, at = 0, 0
-    for _ in range(limits.VALUES):
+    for _ in range(_TEXTS):
         begin = _WRITTEN.search(data, at)
         at = -1 if begin is None else data.find(b'"', begin.end())
         if begin is None or at < 0:

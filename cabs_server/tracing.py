@@ -12,6 +12,7 @@ from typing import Any
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.usage import Bill
 from cabs_core.data.events.rows import FAILED
+from cabs_server.bodies import value_of
 
 _OPERATIONS = {
     "chat": "chat",
@@ -84,8 +85,12 @@ class Tracer:
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         return cls(provider)
 
-    def start(self, model: str, dialect: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Span:
-        """A span of an attempt, child of the trace that the client's `traceparent` names."""
+    def start(self, model: str, dialect: str, fields: Mapping[str, Any], headers: Mapping[str, str]) -> Span:
+        """Start a span of an attempt, child of the trace that the client's `traceparent` names.
+
+        Args:
+            fields: of the request (`bodies.top_fields`).
+        """
         if self._tracer is None:
             return Span()
         from opentelemetry.trace import SpanKind  # noqa: PLC0415  (of the extra otel)
@@ -100,7 +105,7 @@ class Tracer:
             "gen_ai.provider.name": "cabs",
         }
         for name in ("temperature", "top_p", "max_tokens"):
-            if isinstance(value := body.get(name), int | float):
+            if isinstance(value := value_of(fields.get(name)), int | float):
                 facts[f"gen_ai.request.{name}"] = value
         context = TraceContextTextMapPropagator().extract(dict(headers))
         return _Recorded(

@@ -18,6 +18,8 @@ from tests.gauntlet.stage import serve_command, wait
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
 JSON = {"content-type": "application/json"}
+#: where applications of tests answer /metrics and the reasons of /readyz without a key
+FIGURES = "http://127.0.0.1:9"
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "What is two plus two?"}]}
 
 
@@ -28,7 +30,7 @@ def client(place, **options) -> TestClient:
         options.pop("upstreams", place / "upstreams.yaml"),
         log=str(place / "log.sqlite"),
         every=0.05,
-        **options,
+        **{"metrics": FIGURES.removeprefix("http://"), **options},
     )
     return TestClient(app, base_url="http://127.0.0.1")
 
@@ -40,12 +42,12 @@ def log(place) -> EventLog:
 
 def settle(c: TestClient) -> None:
     """Wait for the ends of calls, which are logged while their answers go out."""
-    c.app.state.forwarder.worker.submit(bool).result()
+    c.app.state.forwarder.worker.wait_idle()
 
 
 def figure(c: TestClient, name: str) -> float:
     """A figure of `/metrics`, summed over its labels."""
-    lines = c.get("/metrics").text.splitlines()
+    lines = c.get(f"{FIGURES}/metrics").text.splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name}{{", f"{name} ")))
 
 

@@ -30,7 +30,7 @@ def free_port() -> int:
 def start_stand_in() -> tuple[subprocess.Popen[bytes], int]:
     """The stand-in upstream in a process of its own, once it listens."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)])
+    process = subprocess.Popen([sys.executable, "-m", "tests.stand_in", "--port", str(port)])
     wait_for(port)
     return process, port
 

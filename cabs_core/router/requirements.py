@@ -24,6 +24,7 @@ _ALWAYS = (
     "click",
     "filelock",
     "httptools",
+    "msgspec",
     "numba",
     "numpy",
     "packaging",

@@ -107,7 +107,7 @@ def test_no_command_is_left_out() -> None:
 def test_every_command_ends_well(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     provider, port = start_stand_in()
-    stand_in = [sys.executable, "-m", "cabs_server.stand_in", "--port", str(port)]
+    stand_in = [sys.executable, "-m", "tests.stand_in", "--port", str(port)]
     subprocess.run([*stand_in, "--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"], check=True)
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))
     failed, decision = {}, ""

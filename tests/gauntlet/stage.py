@@ -72,6 +72,8 @@ class Server:
     ):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.router, self.port = folder, router, free_port()
+        #: where figures and the reasons of /readyz are read
+        self.figures = f"127.0.0.1:{free_port()}"
         self.arms = read_manifest(router, verify=False).names
         #: of its models at the stand-in, in the order of `arms`
         self.names = [f"{folder.name}-{i}" for i in range(len(self.arms))]
@@ -108,7 +110,7 @@ class Server:
         }
         with open(self.folder / "output.txt", "ab") as out:
             self.process = subprocess.Popen(
-                [*command, *self.options],
+                [*command, "--metrics", self.figures, *self.options],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -181,12 +183,12 @@ class Server:
 
     def problems(self) -> list[str]:
         """What `/readyz` finds wrong."""
-        return list(self.get("/readyz").json()["problems"])
+        return list(self.http.get(f"http://{self.figures}/readyz", timeout=60.0).json()["problems"])
 
     def metrics(self) -> dict[str, float]:
         """{name: its sum over labels} of the figures, and {'name{labels}': value} of each."""
         figures: dict[str, float] = {}
-        for line in self.get("/metrics").text.splitlines():
+        for line in self.http.get(f"http://{self.figures}/metrics", timeout=60.0).text.splitlines():
             if not line.startswith("#"):
                 name, _, value = line.rpartition(" ")
                 figures[name] = float(value)

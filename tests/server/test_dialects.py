@@ -6,7 +6,7 @@ import json
 
 import pytest
 import requests
-from server_support import ASK, MODELS, client, log, settle
+from server_support import ASK, FIGURES, MODELS, client, log, settle
 
 TEXT = "What is two plus two?"
 USUAL = (10 * 100 + 5 * 200) / 1e6
@@ -146,7 +146,7 @@ def test_every_figure_has_its_help_and_counters_only_rise(place, speaking):
             for _ in range(10):
                 c.post("/v1/chat/completions", json=ASK)
             settle(c)
-            texts.append(c.get("/metrics").text.splitlines())
+            texts.append(c.get(f"{FIGURES}/metrics").text.splitlines())
     kinds = {line.split()[2]: line.split()[3] for line in texts[1] if line.startswith("# TYPE")}
     assert {line.split()[2] for line in texts[1] if line.startswith("# HELP")} == set(kinds)
     before, after = (dict(line.rsplit(" ", 1) for line in t if not line.startswith("#")) for t in texts)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import requests
 from click.testing import CliRunner
-from server_support import ASK, MODELS, client, log, serving, settle, wait
+from server_support import ASK, FIGURES, MODELS, client, log, serving, settle, wait
 from tests_support import started
 
 from benchmarks.speed.servers import free_port
@@ -291,13 +291,13 @@ def test_the_upstreams_file_is_read_again_and_a_model_without_endpoint_is_told(
         assert answer.json()["choices"][0]["message"]["content"].startswith("renamed:")
         fewer = {m: {"url": "http://127.0.0.1:9/v1"} for m in MODELS[1:]}
         (place / "upstreams.yaml").write_text(json.dumps({"models": fewer}))
-        assert wait(lambda: any(MODELS[0] in p for p in c.get("/readyz").json()["problems"]))
+        assert wait(lambda: any(MODELS[0] in p for p in c.get(f"{FIGURES}/readyz").json()["problems"]))
         again = c.post("/v1/chat/completions", json={"model": MODELS[0], **ASK})
         assert again.status_code == 200 and c.get("/readyz").status_code == 200
         (place / "upstreams.yaml").write_text("models: [")
-        assert wait(lambda: any("YAML" in p for p in c.get("/readyz").json()["problems"]))
+        assert wait(lambda: any("YAML" in p for p in c.get(f"{FIGURES}/readyz").json()["problems"]))
         write_upstreams()
-        assert wait(lambda: c.get("/readyz").json()["problems"] == [])
+        assert wait(lambda: c.get(f"{FIGURES}/readyz").json()["problems"] == [])
         settle(c)
 
 

@@ -1,4 +1,4 @@
-"""What a stranger, a key and their bodies may cost is bounded before it is read: `server.limits`."""
+"""Limits: what one request, one key and one upstream may take, and in which order work is done."""
 
 from __future__ import annotations
 
@@ -7,171 +7,26 @@ import gzip
 import itertools
 import json
 import re
-import socket
 import threading
-import time
 import tracemalloc
-from contextlib import closing, contextmanager
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from server_support import ASK, JSON, client, log
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 
-from benchmarks.speed.servers import free_port, wait_for
 from cabs_core.data.endpoints.person_text import LONGEST
-from cabs_server import bodies, limits, streams
-from cabs_server.attempt import read_reply
+from cabs_server import bodies, limits, streams, unpacking
 from cabs_server.call import Answer
-from cabs_server.callers import Refused
+from cabs_server.callers import LOCAL, Refused
 from cabs_server.completions import response_of
-from cabs_server.gate import Gate, Room
-from cabs_server.protocol import BoundedProtocol
+from cabs_server.limits import FairWorker, KeyedBytes, Limits, RequestSlots
 from cabs_server.streams import Events, written_in
 
 ROOT = Path(__file__).parents[2]
-POST = b"POST / HTTP/1.1\r\nhost: x\r\n"
-CHUNKED = POST + b"transfer-encoding: chunked\r\n\r\n"
-GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
-
-
-async def answer(request):
-    """The length of the body, after a while where the query asks for it."""
-    size = len(await request.body())
-    await asyncio.sleep(float(request.query_params.get("wait", "0")))
-    return PlainTextResponse(f"{size} bytes")
-
-
-@pytest.fixture
-def port():
-    """Of a server that bounds its connections, in this process."""
-    app = Starlette(routes=[Route("/", answer, methods=["GET", "POST"])])
-    settings = uvicorn.Config(app, port=free_port(), http=BoundedProtocol, ws="none", log_config=None)
-    server = uvicorn.Server(settings)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    wait_for(settings.port)
-    yield settings.port
-    server.should_exit = True
-    thread.join(10)
-
-
-@contextmanager
-def connected(port):
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=10)) as sock:
-        yield sock
-
-
-def pour(sock, data: bytes, most: int = 8 << 20) -> tuple[int, bytes]:
-    """Send the same data again and again until the server has enough; (bytes that were sent, its answer)."""
-    sent = 0
-    try:
-        while sent < most:
-            sock.sendall(data)
-            sent += len(data)
-    except OSError:
-        pass
-    return sent, read(sock)
-
-
-def read(sock, end: bytes = b"") -> bytes:
-    """What comes until the connection ends, or until `end` came."""
-    got = b""
-    try:
-        while not (end and end in got) and (data := sock.recv(65536)):
-            got += data
-    except ConnectionError:
-        pass
-    return got
-
-
-#: what never ends -> (how it begins, what follows again and again)
-ENDLESS = {
-    "fields": (GET[:-2], b"a:\r\n" * 4096),
-    "a long field": (GET[:-2] + b"a: ", b"x" * 16384),
-    "a long path": (b"GET /", b"x" * 16384),
-    "empty lines": (b"", b"\r\n" * 8192),
-    "trailers": (CHUNKED + b"1\r\nx\r\n0\r\n", b"a:\r\n" * 4096),
-    "a long trailer": (CHUNKED + b"1\r\nx\r\n0\r\na: ", b"x" * 16384),
-    "an extension of a chunk": (CHUNKED + b"1;", b"x" * 16384),
-}
-
-
-@pytest.mark.parametrize("part", ENDLESS)
-def test_a_head_without_an_end_is_cut_off(port, part):
-    first, more = ENDLESS[part]
-    with connected(port) as sock:
-        sock.sendall(first)
-        sent, _ = pour(sock, more)
-        assert sent < 8 << 20  # most of it is what the system buffers
-    with connected(port) as sock:
-        sock.sendall(GET)
-        assert b"0 bytes" in read(sock, b"bytes")
-
-
-def test_a_large_head_is_told_so(port):
-    with connected(port) as sock:
-        sock.sendall(GET[:-2] + b"".join(b"x-%d: %s\r\n" % (i, b"y" * 7000) for i in range(10)) + b"\r\n")
-        assert read(sock).startswith(b"HTTP/1.1 431 ")
-    with connected(port) as sock:
-        sock.sendall(GET[:-2] + b"a: " + b"x" * 60_000 + b"\r\n\r\n")
-        assert b"0 bytes" in read(sock, b"bytes")
-
-
-def test_half_a_head_is_not_kept(port, monkeypatch):
-    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.2)
-    for first in (b"", GET[:-2], b"\r\n"):
-        with connected(port) as sock:
-            sock.sendall(first)
-            got = read(sock)
-            assert got == b"" or got.startswith(b"HTTP/1.1 408 ")
-
-
-def test_what_is_honest_goes_on(port, monkeypatch):
-    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.2)
-    large = b"x" * (5 << 20)
-    with connected(port) as sock:
-        for _ in range(3):
-            sock.sendall(POST + b"content-length: %d\r\n\r\n" % len(large) + large)
-            assert b"%d bytes" % len(large) in read(sock, b"bytes")
-        # a slow answer, and an empty line after a body as some clients send it
-        sock.sendall(POST.replace(b"POST /", b"POST /?wait=0.6") + b"content-length: 1\r\n\r\nx\r\n")
-        assert b"1 bytes" in read(sock, b"bytes")
-    with connected(port) as sock:
-        sock.sendall(GET * 5)
-        got = b""
-        while got.count(b"0 bytes") < 5:
-            got += sock.recv(65536)
-
-
-def test_requests_ahead_of_answers_are_bounded(port):
-    with connected(port) as sock:
-        _, got = pour(sock, GET.replace(b"GET /", b"GET /?wait=0.1") + GET * 1000, most=1)
-        assert got.count(b"bytes") <= limits.AHEAD + 1
-
-
-def test_the_connection_that_waited_longest_makes_room(port, monkeypatch):
-    monkeypatch.setattr(limits, "connections", lambda: 5)
-    idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(5)]
-    try:
-        for sock in idle[:-1]:
-            sock.sendall(GET[:-2])
-        time.sleep(0.2)
-        for _ in range(3):
-            with connected(port) as sock:
-                sock.sendall(GET)
-                assert b"0 bytes" in read(sock, b"bytes")
-        assert read(idle[0]) == b""
-    finally:
-        for sock in idle:
-            sock.close()
-
 
 # -- bodies --------------------------------------------------------------------------------------------------
 
@@ -184,12 +39,12 @@ values = st.recursive(
 
 
 def counted(value, depth=1) -> tuple[int, int]:
-    """(commas and opening brackets, depth) of a value's JSON, the plain way."""
+    """(objects and lists, depth) of a value, the plain way."""
     inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else None
     if inner is None:
         return 0, 0
     below = [counted(v) for v in inner]
-    return 1 + max(len(inner) - 1, 0) + sum(n for n, _ in below), 1 + max((d for _, d in below), default=0)
+    return 1 + sum(n for n, _ in below), 1 + max((d for _, d in below), default=0)
 
 
 @given(values, st.integers(0, 30), st.integers(1, 6))
@@ -197,7 +52,8 @@ def test_values_are_counted_outside_of_texts(value, most, depth):
     content = json.dumps(value, ensure_ascii=False).encode()
     count, deep = counted(value)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "VALUES", most)
+        patch.setattr(limits, "FEWEST_VALUES", most)
+        patch.setattr(limits, "BYTES_A_VALUE", 10**9)
         patch.setattr(limits, "DEPTH", depth)
         if count > most or deep > depth:
             with pytest.raises(Refused) as refused:
@@ -207,45 +63,39 @@ def test_values_are_counted_outside_of_texts(value, most, depth):
             bodies.check_values(content)
 
 
-def body_of(content):
-    """What a request with this body says."""
-    return bodies.parse_body([bodies.bounded(bytearray(content))])
+@given(st.dictionaries(texts, values), st.booleans())
+def test_fields_that_are_not_changed_go_on_byte_for_byte(value, ascii_only):
+    content = json.dumps(value, ensure_ascii=ascii_only, indent=1).encode()
+    assert bodies.parse_body(content) == value
+    fields = bodies.top_fields(content)
+    assert {name: bodies.value_of(field) for name, field in fields.items()} == value
+    sent = bodies.encoded(fields | {"model": "small"})
+    assert json.loads(sent) == value | {"model": "small"}
+    for field in fields.values():
+        assert bytes(field) in sent
 
 
-@given(st.dictionaries(texts, values), st.booleans(), st.integers(0, 3))
-def test_a_body_is_read_as_it_stands(value, ascii_only, escaped):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "SMALL_BODY", 1)
-        patch.setattr(limits, "ESCAPED", escaped)
-        assert body_of(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
+def test_numbers_and_halves_of_characters_go_on_as_they_came():
+    content = b'{"model": "cabs", "n": 1.50, "big": 123456789012345678901234567890}'
+    sent = bodies.encoded(bodies.top_fields(content) | {"model": "small"})
+    assert b"1.50" in sent and b"123456789012345678901234567890" in sent
+    half = b'{"model": "cabs", "stop": "\\ud83d"}'
+    assert json.loads(bodies.encoded(bodies.top_fields(half)))["stop"] == "\ud83d"
 
 
-def test_bodies_that_nobody_can_afford():
-    wide = '{"a": "' + "😀a" * 20_000 + "x" * (12 << 20) + '"}'
-    for content, status in (
-        (b'{"messages": [' + b"{}," * 100_000 + b"{}]}", 400),
-        (b'{"a":' * 300 + b"1" + b"}" * 300, 400),
-        (b'{"a": "' + b'","":"' * 500_000 + b'"}', 400),
-        (b'{"a": "' + b"x" * (5 << 20) + b'\\u00e9"}', 413),
-        (b'{"a": "\\"\xc3\xa9' + b"x" * (5 << 20) + b'"}', 413),
-        (wide.encode(), 413),
-        (b"[" * 1_000_000, 400),
-        (b"\xff", 400),
+def test_bodies_with_more_values_than_their_size_warrants():
+    for content in (
+        b'{"messages": [' + b"{}," * 16_000 + b"{}]}",
+        b'{"a":' * 300 + b"1" + b"}" * 300,
+        b"[" * 1_000_000,
+        b"\xff",
+        b"[]",
     ):
         with pytest.raises(Refused) as refused:
-            body_of(content)
-        assert refused.value.status == status
-    few = json.dumps({"a": "x" * (12 << 20), "b": "😀 and ’"}, ensure_ascii=False).encode()
-    assert body_of(few)["b"] == "😀 and ’"
-    accents = json.dumps(["é" * (1 << 20)] * 4, ensure_ascii=False).encode()
-    assert bodies.bounded(accents) is accents  # escaped it would be three times as long
-
-
-def test_values_of_a_body_count_for_their_key():
-    assert bodies.parsed_size(b'{"a": "%s"}' % (b"x" * 100_000)) < 101_000
-    assert bodies.parsed_size(b"[" + b'{"a":1},' * 49_000 + b"1]") > 49_000 * 200
-    text = "é" * 100_000  # one character beyond the BMP makes each of them four bytes
-    assert bodies.parsed_size(f'["{text}😀"]'.encode()) > 400_000
+            bodies.parse_body(content)
+        assert refused.value.status == 400
+    tools = [{"type": "function", "function": {"name": f"f{i}", "parameters": {}}} for i in range(2_000)]
+    assert bodies.parse_body(json.dumps({"tools": tools}).encode())
 
 
 def test_numbers_that_no_double_holds_are_no_fault_of_the_server(place):
@@ -259,7 +109,7 @@ def test_numbers_that_no_double_holds_are_no_fault_of_the_server(place):
     with client(place) as c:
         for number, body in itertools.product(("NaN", "-Infinity", "1e999", "9" * 400), paths):
             reply = c.post(paths[body], content=body % number, headers=JSON)
-            goes_on = "temperature" in body and number.isdecimal()
+            goes_on = "temperature" in body and number[0].isdecimal()
             assert reply.status_code == 200 if goes_on else 400 <= reply.status_code < 500, reply.text
 
 
@@ -274,199 +124,129 @@ def test_a_decision_reads_what_a_chat_reads(place):
     with client(place) as c:
         one = c.post("/v1/decision", json={"text": "word " * 100_000}).json()["id"]
         assert log(place).decision(id=one).prompt_length == LONGEST
-        too_many = c.post("/v1/chat/completions", json={**ASK, "stop": [[]] * limits.VALUES})
-        assert too_many.status_code == 400 and "100000 values" in too_many.json()["error"]["message"]
+        too_many = c.post("/v1/chat/completions", json={**ASK, "stop": [[]] * 10_000})
+        assert too_many.status_code == 400 and "objects and lists" in too_many.json()["error"]["message"]
+        long = c.post(
+            "/v1/chat/completions", json={"messages": [{"role": "user", "content": "x" * (21 << 20)}]}
+        )
+        assert long.status_code == 413 and "20 MiB" in long.json()["error"]["message"]
 
 
-# -- shares --------------------------------------------------------------------------------------------------
+# -- requests at once ----------------------------------------------------------------------------------------
 
 
-def test_a_key_has_its_share_of_requests(monkeypatch):
-    monkeypatch.setattr(limits, "REQUESTS_BY_KEY", 2)
-    gate = Gate()
-    with gate.request("a"), gate.request("a"):
-        with gate.request("b"), pytest.raises(Refused) as refused, gate.request("a"):
+def test_a_key_and_the_process_have_so_many_requests_at_once():
+    async def work():
+        slots = RequestSlots(Limits(requests_by_key=2, requests=4))
+        with slots.request("a"), slots.request("a"):
+            with slots.request("b"), pytest.raises(Refused) as refused, slots.request("a"):
+                pass
+            assert (refused.value.status, refused.value.retry_after) == (429, 1)
+            with slots.request("b"), slots.request("c"), pytest.raises(Refused), slots.request("d"):
+                pass
+        with slots.request(LOCAL), slots.request(LOCAL), slots.request(LOCAL):  # without keys: of the process
             pass
-        assert (refused.value.status, refused.value.retry_after) == (429, 1)
-    assert not gate.requests
+        assert not slots.under_way
+
+    asyncio.run(work())
 
 
-@pytest.fixture
-def ten_bytes(monkeypatch):
-    """A key has ten bytes, and waits for more for .3 s."""
-    monkeypatch.setattr(limits, "BYTES_BY_KEY", 10)
-    monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
+def test_the_lives_check_needs_no_place(place):
+    with client(place, requests=1) as c, c.app.state.slots.request("somebody"):
+        assert c.post("/v1/chat/completions", json=ASK).status_code == 429
+        assert c.get("/healthz").status_code == 200
 
 
-def run_on_gate(work):
-    """work(gate, room), with room(key) for a request whose client stays, and none left afterwards."""
+def test_large_bodies_of_a_key_wait_in_turn_and_others_do_not(monkeypatch):
+    async def work():
+        room = KeyedBytes(10)
+        order = []
 
-    async def run():
-        gate, stays = Gate(), asyncio.Event().wait
-        await work(gate, lambda key: Room(gate, key, stays))
-        async with asyncio.timeout(5):
-            for key in "ab":
-                await Room(gate, key, stays).hold("body", 11)
-        gate.close()
+        async def one(key, size, name):
+            async with room.take(key, size):
+                order.append(name)
+                await asyncio.sleep(0.02)
 
-    asyncio.run(run())
+        await asyncio.gather(one("a", 30, "first"), one("a", 6, "second"), one("b", 6, "other"))
+        assert order == ["first", "other", "second"] and not room.taken
+        monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+        async with room.take("a", 10):
+            with pytest.raises(Refused) as refused:
+                async with room.take("a", 1):
+                    pass
+        assert refused.value.status == 429 and not room.taken
 
-
-def test_large_bodies_of_a_key_wait_in_turn(ten_bytes):
-    order = []
-
-    async def one(room, name, size, seconds):
-        try:
-            await room.hold("body", size)
-            order.append(name)
-            await asyncio.sleep(seconds)
-        except Refused as error:
-            order.append((name, error.status))
-        finally:
-            room.close()
-
-    async def work(gate, room):
-        calls = [("a", 1, 8, 0.1), ("a", 2, 8, 0.9), ("a", 3, 2, 0), ("a", 4, 9, 0), ("b", 5, 8, 0)]
-        await asyncio.gather(*(one(room(key), *rest) for key, *rest in calls))
-
-    run_on_gate(work)
-    assert order == [1, 5, 2, 3, (4, 429)]
+    asyncio.run(work())
 
 
-def test_no_more_than_some_requests_of_a_key_wait(ten_bytes, monkeypatch):
-    monkeypatch.setattr(limits, "WAITING_BY_KEY", 1)
-
-    async def work(gate, room):
-        first, second, third = room("a"), room("a"), room("a")
-        await first.hold("body", 8)
-        waits = asyncio.create_task(second.hold("body", 8))
-        await asyncio.sleep(0)
-        with pytest.raises(Refused, match="1 large requests of the key wait"):
-            await third.hold("body", 8)
-        first.close()
-        await waits
-        second.close()
-
-    run_on_gate(work)
-
-
-def test_requests_that_wait_for_more_do_not_wait_for_each_other(ten_bytes):
-    """Two bodies that fill the share, and an answer for each: one has it, then the other; nobody before."""
-    order = []
-
-    async def work(gate, room):
-        async def one(name, body, answer):
-            mine = room("a")
-            await mine.hold("body", body)
-            await asyncio.sleep(0.01)
-            await mine.hold("answer", answer)
-            order.append(name)
-            await asyncio.sleep(0.01)
-            mine.close()
-
-        await asyncio.gather(one(1, 5, 20), one(2, 5, 20), one(3, 1, 0))
-
-    run_on_gate(work)
-    assert order == [1, 2, 3]
-
-
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=8))
-@settings(max_examples=30, deadline=None)
-def test_of_answers_that_grow_one_goes_beyond_the_share(sizes):
-    """In turns all of them would: twenty of 32 MiB each have grown to 8 when the first one ends."""
-    most = 0
-
-    async def work(gate, room):
-        async def one(size):
-            nonlocal most
-            mine = room("a")
-            for bytes_so_far in range(1, size + 1):
-                await mine.hold("answer", bytes_so_far, 40)
-                most = max(most, gate.shares["a"].bytes)
-                await asyncio.sleep(0)
-            mine.close()
-
-        await asyncio.gather(*map(one, sizes))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "BYTES_BY_KEY", 10)
-        patch.setattr(limits, "STEP", 1)
-        run_on_gate(work)
-    assert most <= 10 + 40
-
-
-def test_a_client_that_leaves_waits_no_more(ten_bytes, monkeypatch):
-    monkeypatch.setattr(limits, "BODY_SECONDS", 60.0)
-
-    async def work(gate, room):
-        first, left = room("a"), asyncio.Event()
-        await first.hold("body", 8)
-
-        async def receive():
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        second = Room(gate, "a", receive)
-        second.read = True
-        waits = asyncio.create_task(second.hold("answer", 8))
-        await asyncio.sleep(0.01)
-        left.set()
-        with pytest.raises(Refused):
-            await asyncio.wait_for(waits, 5)
-        first.close()
-
-    run_on_gate(work)
-
-
-def test_memory_of_large_requests_goes_back_to_the_system(monkeypatch):
-    given_back, goes_on = [], threading.Event()
-
-    def give_back():
-        given_back.append(goes_on.wait(10))
-
-    monkeypatch.setattr(limits, "give_back_memory", give_back)
-
-    async def work(gate, room):
-        for size in (1, limits.STEP + 1, limits.STEP + 1, limits.STEP + 1):
-            mine = room("a")
-            await mine.hold("body", size)
-            mine.close()
-        goes_on.set()
-
-    run_on_gate(work)
-    assert given_back == [True]  # once for all that ended meanwhile
-
-
-parts = st.lists(st.tuples(st.sampled_from(["body", "values", "answer"]), st.integers(1, 12)), max_size=3)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("ab"), parts, st.integers(0, 3)), max_size=12))
-def test_shares_come_back_whatever_is_raised(calls):
-    async def work(gate, room):
-        async def one(key, parts, how):
-            mine = room(key)
-            with gate.request(key):
-                try:
-                    for part, size in parts:
-                        await mine.hold(part, size)
-                        await asyncio.sleep(0)
-                    if how == 1:
-                        raise ValueError
-                    if how == 2:
-                        raise asyncio.CancelledError
-                finally:
-                    mine.close()
-
-        ends = await asyncio.gather(*(one(*call) for call in calls), return_exceptions=True)
-        assert not gate.requests and not any(isinstance(e, Refused) for e in ends)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "BYTES_BY_KEY", 10)
-        run_on_gate(work)
+def test_work_is_done_of_each_key_in_turn():
+    worker, order, go = FairWorker("test"), list[str](), threading.Event()
+    worker.submit("a", go.wait)
+    for i in range(3):
+        worker.submit("a", lambda i=i: order.append(f"a{i}"))
+    given_up = worker.submit("a", lambda: order.append("given up"))
+    worker.submit("b", lambda: order.append("b0"))
+    broken = worker.submit("b", lambda: 1 / 0)
+    given_up.cancel()
+    go.set()
+    worker.wait_idle()
+    assert order.index("b0") <= 1 and [name for name in order if name != "b0"] == ["a0", "a1", "a2"]
+    assert isinstance(broken.exception(), ZeroDivisionError)
+    worker.close()
+    with pytest.raises(RuntimeError):
+        worker.submit("a", bool)
 
 
 # -- what upstreams write ------------------------------------------------------------------------------------
+
+
+class Body:
+    """The body of a response, in chunks."""
+
+    def __init__(self, chunks, encoding):
+        self.chunks, self.headers = chunks, {"content-encoding": encoding}
+        self.content = SimpleNamespace(iter_any=self._iterate)
+
+    async def _iterate(self):
+        for chunk in self.chunks:
+            yield chunk
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"),
+    [("identity", bytes), ("gzip", gzip.compress), ("deflate", zlib.compress)],
+)
+def test_no_piece_of_an_answer_is_larger_than_a_piece(encoding, pack):
+    text = bytes(range(256)) * 5_000 + bytes(1 << 20)
+
+    async def work():
+        packed = pack(text)
+        body = Body([packed[i : i + 7_000] for i in range(0, len(packed), 7_000)], encoding)
+        return [piece async for piece in unpacking.Unpacked(body)]
+
+    pieces = asyncio.run(work())
+    assert b"".join(pieces) == text and max(map(len, pieces)) <= limits.PIECE
+
+
+@pytest.mark.parametrize(("encoding", "content"), [("br", b"x"), ("gzip", b"not packed")])
+def test_an_answer_that_is_packed_otherwise_is_no_answer(encoding, content):
+    async def work():
+        return [piece async for piece in unpacking.Unpacked(Body([content], encoding))]
+
+    with pytest.raises(ValueError, match="packed"):
+        asyncio.run(work())
+
+
+def test_a_long_event_passes_on_in_pieces_and_the_events_after_it_are_read():
+    events = Events("chat")
+    long = b'data: {"choices": [], "error": "' + b"x" * (7 << 20) + b'"}\n\n'
+    after = b'data: {"id": "r", "choices": [], "usage": {"prompt_tokens": 1}}\n\n'
+    wire, passed, held = long + after + b"data: [DONE]\n\n", [], 0
+    for begin in range(0, len(wire), limits.PIECE):
+        passed += events.feed(wire[begin : begin + limits.PIECE])
+        held = max(held, len(events._rest))
+    assert b"".join(passed) == wire and held <= limits.EVENT + limits.PIECE
+    assert events.done and events.error is None and events.usage == {"prompt_tokens": 1} and events.seen == 3
 
 
 @given(texts, texts)
@@ -485,21 +265,6 @@ def test_a_large_answer_is_counted_within_its_size():
         tracemalloc.stop()
 
 
-def test_a_large_reply_is_in_memory_twice_at_most():
-    size, response = 8 << 20, SimpleNamespace(status=200, headers={})
-    tracemalloc.start()
-    try:
-        text = json.dumps({"id": "r", "choices": [{"message": {"content": "x" * size}}]}).encode()
-        holder, before = [text], hash(text)
-        del text
-        tracemalloc.reset_peak()
-        reply = read_reply(holder, response, "chat")
-        assert tracemalloc.get_traced_memory()[1] < 2.2 * size
-    finally:
-        tracemalloc.stop()
-    assert (reply.id, reply.wrong, reply.written, hash(reply.content)) == ("r", None, size, before)
-
-
 def test_a_large_answer_is_sent_as_its_client_takes_it():
     body, sent = bytes(range(256)) * 4096, list[dict]()
 
@@ -512,7 +277,7 @@ def test_a_large_answer_is_sent_as_its_client_takes_it():
     response = response_of(Answer(200, {"content-type": "application/json"}, body))
     asyncio.run(response({"type": "http", "asgi": {"spec_version": "2.4"}}, stays, send))
     pieces = [message["body"] for message in sent[1:]]
-    assert b"".join(pieces) == body and max(map(len, pieces)) <= limits.SMALL_BODY
+    assert b"".join(pieces) == body and max(map(len, pieces)) <= limits.PIECE
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % len(body)
 
 
@@ -556,5 +321,7 @@ def test_the_page_says_what_the_limits_are():
         name: float(text.split()[0].replace(",", "")) * units.get(text.split()[-1], 1)
         for name, text in rows.items()
     }
-    expected = {n: float(v) for n, v in vars(limits).items() if n.isupper() and not n.startswith("_")}
+    numbers = {n: v for n, v in vars(limits).items() if n.isupper() and isinstance(v, int | float)}
+    expected = {name: float(value) for name, value in {**numbers, **vars(Limits())}.items()}
+    expected = {name: value for name, value in expected.items() if not name.startswith("_")}
     assert printed == expected

@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from server_support import ASK, JSON, MODELS, client, figure, log, settle, wait
+from server_support import ASK, FIGURES, JSON, MODELS, client, figure, log, settle, wait
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks.speed.servers import free_port
@@ -304,7 +304,7 @@ def test_metrics_count_the_log(place):
         c.post("/v1/feedback", json={"id": ids[1], "score": 1})
         assert log(place).rewards()[-1].seq == 10
         assert (figure(c, "cabs_decisions_total"), figure(c, "cabs_rewards_total")) == (5, 2)
-        text = c.get("/metrics").text
+        text = c.get(f"{FIGURES}/metrics").text
     assert "cabs_decision_seconds_bucket{" in text and "cabs_learnt_rewards{" in text
 
 

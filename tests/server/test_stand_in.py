@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from cabs_server.stand_in.models import make_prompts
-from cabs_server.stand_in.server import StandIn
+from tests.stand_in.models import make_prompts
+from tests.stand_in.server import StandIn
 
 (ROW,) = make_prompts(1)
 BODIES: dict[str, dict[str, Any]] = {

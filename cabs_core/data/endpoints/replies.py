@@ -2,8 +2,9 @@
 
     meaning(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
 
-Statuses say little: a prompt that is too long comes as 400, 413, 422, 429 or 500, an empty account as 400,
-402, 403 or 429. So the words decide first, in the order of `_WORDS`, and the status where none fits.
+The status decides first, then the error's code or type (`CODES`), then a few patterns for "too long" and
+"account" where no code says it. A 400 or 422 that nothing names is a rule of this provider or a mistake of
+the caller: `judge` calls that uncertain, and the server asks one model of another provider.
 """
 
 import email.utils
@@ -13,7 +14,7 @@ import re
 import time
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from cabs_core.base.units import SECONDS_PER_DAY
 
@@ -28,9 +29,9 @@ class Meaning(StrEnum):
 
     answered: there is an answer. wait: the model is asked too fast, or is overloaded. retry: it failed, and
     may not the next time. account: no call to it can work now: its key, its credit, its name or its address.
-    too_long: for this model. model_refuses_field: this model takes no such field, value or kind of content;
-    another may. filtered: a filter of this deployment stopped it. caller: the request is wrong, for any
-    model.
+    too_long: for this model. model_refuses_field: this model, or its provider, takes no such field, value or
+    kind of content; another may. filtered: a filter of this deployment stopped it. caller: the request is
+    wrong for any model, or names state that the provider does not know.
     """
 
     ANSWERED = "answered"
@@ -51,308 +52,269 @@ REFUSALS = {
 }
 
 
-def _any(*words: str) -> re.Pattern[str]:
-    return re.compile("|".join(words), re.IGNORECASE)
-
-
-#: asked too fast, told in words that long prompts have as well
-_TOO_FAST = _any(r"throttlingexception", r"please wait before trying again")
-#: a range of output tokens, told in words that long prompts have as well
-_OUTPUT_RANGE = _any(
-    r"max_(?:completion_|output_)?tokens\W{0,2} must be (?:less|at most|between|in|<)",
-    r"valid range of max_\w*tokens",
-    r"maxOutputTokens value",
-    r"maximum tokens you requested exceeds the model limit",
+#: code, type or status word of an error, in lower case -> what it means
+CODES: dict[str, Meaning] = {
+    **dict.fromkeys(
+        (
+            "context_length_exceeded",
+            "context_window_exceeded",
+            "model_context_window_exceeded",
+            "exceed_context_size_error",
+            "prompt_too_long",
+            "request_too_large",
+            "tokens_limit_reached",
+        ),
+        Meaning.TOO_LONG,
+    ),
+    **dict.fromkeys(
+        (
+            "insufficient_quota",
+            "exceeded_current_quota_error",
+            "billing_hard_limit_reached",
+            "billing_not_active",
+            "billing_error",
+            "insufficient_balance",
+            "payment_required",
+            "budget_exceeded",
+            "arrearage",
+            "account_deactivated",
+            "organization_restricted",
+            "unsupported_country_region_territory",
+            "invalid_api_key",
+            "api_key_invalid",
+            "invalid_authentication_error",
+            "authentication_error",
+            "permission_denied",
+            "accessdeniedexception",
+            "unrecognizedclientexception",
+            "expiredtokenexception",
+            "model_not_found",
+            "model_decommissioned",
+            "model_not_available",
+            "unknown_model",
+            "invalid_model",
+            "unavailable_model",
+            "deploymentnotfound",
+        ),
+        Meaning.ACCOUNT,
+    ),
+    **dict.fromkeys(
+        (
+            "content_filter",
+            "content_policy_violation",
+            "responsibleaipolicyviolation",
+            "invalid_prompt",
+            "data_inspection_failed",
+            "datainspectionfailed",
+            "prohibited_content",
+            "moderation_blocked",
+            "cyber_policy_violation",
+        ),
+        Meaning.FILTERED,
+    ),
+    **dict.fromkeys(
+        (
+            "rate_limit_exceeded",
+            "rate_limit_error",
+            "too_many_requests",
+            "too_many_requests_error",
+            "overloaded_error",
+            "engine_overloaded_error",
+            "resource_exhausted",
+            "capacity_exceeded",
+            "queue_exceeded",
+            "slow_down",
+            "throttlingexception",
+            "servicequotaexceededexception",
+            "serviceunavailableexception",
+            "modelnotreadyexception",
+        ),
+        Meaning.WAIT,
+    ),
+    **dict.fromkeys(
+        (
+            "unsupported_parameter",
+            "unsupported_value",
+            "unknown_parameter",
+            "extra_forbidden",
+            "array_above_max_length",
+            "invalid_function_parameters",
+            "invalid_request_message_order",
+            "tool_use_failed",
+            "json_validate_failed",
+            "unsupported_media_type",
+        ),
+        Meaning.MODEL_REFUSES_FIELD,
+    ),
+}
+#: words of errors that have no code of their own: the prompt is too long
+_TOO_LONG = (
+    re.compile(r"(?:prompt|input|request|message)s?(?: tokens)?(?: is| are| was)? too (?:long|large)", re.I),
+    re.compile(r"context(?:_| )?(?:length|window|size|limit)|context the overflows", re.I),
+    re.compile(r"maximum (?:prompt|input|sequence|number of (?:input )?tokens)", re.I),
+    re.compile(r"input token count|too many (?:input )?tokens|range of input length", re.I),
+    re.compile(
+        r"reduce the length of the (?:messages|prompt|input)|exceeded (?:the )?model token limit", re.I
+    ),
+    re.compile(r"extra usage is required for long context", re.I),
 )
-#: what one provider asks of ids, names, lists, media and of the turns before, which another may have written
-_OWN_RULES = _any(
-    r"\b(?:id|name)\W{1,3}(?:string too long|string does not match|string should match|value .{0,40}pattern)",
-    r"string should match pattern",
-    r"satisfy regular expression",
-    r"must be a-z, A-Z, 0-9",
-    r"array_above_max_length",
-    r"(?:images?|file|document|pdf|audio|video)\b.{0,30} exceeds? .{0,30}(?:maximum|limit)",
-    r"image dimensions exceed",
-    r"maximum of \d+ (?:pdf pages|images|documents)",
-    r"missing (?:a |`)?(?:thought_signature|reasoning_content)",
-    r"reasoning_content\b.{0,40}(?:missing|must be passed back)",
-    r"expected `?thinking`?.{0,80}but found",
-    r"roles must alternate",
-    r"should alternate with",
-    r"multiturn requests alternate",
-    r"(?:expected last role|last message must have role)",
-    r"function (?:call|response) turn comes immediately after",
-    r"value must be a string",
-    r"invalid type: sequence, expected a string",
+#: the same for the router's account with the provider: its credit, its key, the model's name
+_ACCOUNT = (
+    re.compile(
+        r"credit balance|insufficient (?:balance|credit|fund)|(?:out of|not enough|no) credits?\b", re.I
+    ),
+    re.compile(r"exceeded your current quota|check your plan and billing|spend(?:ing)? limit", re.I),
+    re.compile(
+        r"(?:incorrect|invalid) (?:x-)?api[ _-]?key|api[ _-]?key (?:not valid|expired|is invalid)", re.I
+    ),
+    re.compile(
+        r"no such model|models?\b.{0,90}(?:does not exist|not found|has been (?:deprecated|decommissioned|"
+        r"retired)|no longer (?:available|supported)|identifier is invalid)",
+        re.I,
+    ),
+    re.compile(r"account.{0,40}(?:suspended|deactivated|not active)", re.I),
 )
-#: what the model wrote is no call of a tool, or no JSON as asked; another's may be
-_ILL_WRITTEN = _any(r"tool_use_failed", r"json_validate_failed")
-#: a limit of output tokens
-_OUTPUT_LIMIT = _any(
-    r"model output limit was reached",
-    r"max(?:imum)?_?(?:completion_|output_|new_)?tokens\W.{0,40}(?:too large|"
-    r"> ?\d+, which is the maximum allowed)",
-    r"maximum allowed number of output tokens",
-    r"max_\w*tokens\W.{0,40}above maximum",
-    r"supports at most \d+ (?:completion|output) tokens",
+#: a filter of the deployment, where a status of 403 would say that the key is refused
+_FILTERED = re.compile(
+    r"content[ _](?:filter|management|polic)|flagged|moderation|usage polic|guardrail|violates usage", re.I
 )
-_TOO_LONG = _any(
-    r"context[ _]?(?:length|window|size|limit)",
-    r"(?:prompt|input|request|message)s?(?: tokens)?(?: is| are| was)? too (?:long|large)",
-    r"too many (?:input )?tokens",
-    r"too large for model",
-    r"maximum (?:context|prompt|input|sequence).{0,20}(?:length|tokens)",
-    r"maximum number of (?:input )?tokens",
-    r"exceeds? the (?:model's )?(?:maximum|token|limit)",
-    r"exceeded (?:the )?model token limit",
-    r"input token count.{0,60}(?:exceeds|only supports)",
-    r"input tokens exceeded",
-    r"exceeds? (?:the )?max(?:imum)?\b.{0,20}(?:length|tokens)",
-    r"longer than the (?:model's )?maximum",
-    r"max_tokens must be at least 1, got -",
-    r"tokens? limit (?:is|of|was) ",
-    r"range of input length should be",
-    r"`?inputs`? (?:tokens.{0,60}must be <=|must have less than)",
-    r"number of (?:input )?tokens.{0,40} cannot exceed",
-    r"reduce the length of the (?:messages|prompt|input)",
-    r"expected maxLength: \d+, actual",
-    r"string (?:too long|_above_max_length)",
-    r"maximum.{0,20} tokens",
-)
-_FILTERED = _any(
-    r"content[ _]filter",
-    r"content management policy",
-    r"content[ _]?policy",
-    r"content blocked",
-    r"content violates",
-    r"responsible ?ai",
-    r"sensitive ?(?:words|content|information)|敏感",
-    r"safety system",
-    r"moderation",
-    r"considered high risk",
-    r"input was flagged",
-    r"flagged as (?:potentially )?violating",
-    r"violat\w+ .{0,30}usage polic",
-    r"usage_policy",
-    r"data_?inspection_?failed",
-    r"content exists risk",
-    r"inappropriate content",
-    r"invalid_prompt",
-    r"prompt was blocked",
-    r"blocked token",
-    r"prohibited_content",
-    r"blocked (?:by|due to) .{0,30}(?:safety|filter|polic)",
-    r"guardrail(?!.{0,60}(?:not exist|not found|invalid))",
-    r"cyber_policy",
-    r"bio_policy",
-)
-_CREDIT = _any(
-    r"insufficient_quota",
-    r"exceeded_current_quota",
-    r"billing_hard_limit",
-    r"billing_not_active",
-    r"exceeded your (?:current quota|.{0,30}credits)",
-    r"api calls / month",
-    r"credit balance",
-    r"insufficient (?:balance|credit|fund)",
-    r"(?:out of|not enough|no) credits?\b",
-    r"payment required",
-    r"requires more credits",
-    r"check your (?:plan and )?billing",
-    r"billing details",
-    r"specified api usage limits",
-    r"spend(?:ing)? limit",
-    r"budget (?:has been )?exceeded",
-    r"arrearage",
-    r"account.{0,40}(?:suspended|deactivated|not active|arrears)",
-    r"organization.{0,20}(?:restricted|disabled)",
-    r"key limit exceeded",
-)
-_KEY = _any(
-    r"invalid[ _](?:x-)?api[ _-]?key",
-    r"(?:x-)?api[ _-]?key (?:not valid|expired|is invalid|not found)",
-    r"api_key_invalid",
-    r"api_key client option must be set",
-    r"incorrect api key",
-    r"invalid_authentication",
-    r"authentication_error",
-    r"unrecognizedclient",
-    r"expiredtoken",
-    r"access ?denied",
-    r"not authorized",
-    r"security token",
-    r"permission_denied",
-    r"user location is not supported",
-    r"unsupported_country",
-)
-_NO_MODEL = _any(
-    r"model_not_found",
-    r"model_not_supported",
-    r"model_decommissioned",
-    r"deploymentnotfound",
-    r"unknown_model",
-    r"model_not_available",
-    r"supported api model names are",
-    r"llm provider not provided",
-    r"no such model",
-    r"(?:unknown|unavailable|invalid) model",
-    r"model not (?:exist|found)",
-    r"models?\W.{0,90}(?:does not exist|do not exist|not found|is not found|has been (?:deprecated|"
-    r"decommissioned|removed|retired|shut down)|no longer (?:available|supported)|is not available|"
-    r"not a valid model)",
-    r"model identifier is invalid",
-    r"on-demand throughput isn.t supported",
-    r"deployment .{0,60}does not exist",
-    r"not a valid model",
-    r"no endpoints found for (?!that)",
-    r"end of (?:its )?life",
-)
-_REFUSES = _any(
-    r"unsupported[_ ](?:parameter|value|field|param|content)",
-    r"unknown[_ ](?:parameter|name|field)",
-    r"unrecognized (?:request argument|field|parameter)",
-    r"extra_forbidden",
-    r"extra inputs are not permitted",
-    r"extraneous key",
-    r"(?:does not|doesn.t|do not|don.t|cannot|can.t) (?:yet )?support(?!ed values)",
-    r"\b(?:not (?:yet |currently )?supported|is unsupported|supported (?:range is|only when))\b",
-    r"unsupported (?:media|mime) type",
-    r"unsupported image",
-    r"only (?:supports|takes|accepts|allows|\S+ is allowed|be set to)",
-    r"enabled only for",
-    r"(?:does not|only) works? (?:with|in) (?:the specified|thinking)",
-    r"at most \d+ (?:image|video|audio)",
-    r"must (?:be strictly positive|be > 0\.0 and < 1\.0|provide a chat template)",
-    r"template error",
-    r"invalid value: '(?:developer|system|tool|function)'",
-    r"unknown variant .{0,2}(?:image_url|input_audio|file|developer|json_schema|tool)\b",
-    r"content\W{0,3} must be a string",
-    r"reasoning_effort\W{0,3} must be",
-    r"unsupportedparams",
-    r"no endpoints found that",
-    r"only supported by",
-    r"cannot both be specified",
-    r"is not enabled (?:for|on)",
-    r"requires --\w",
-    r"is deprecated for this model",
-    r"not (?:permitted|allowed|available) (?:for|with|on|in) this model",
-    r"deprecated.{0,20}parameter",
-    r"is incompatible with this model",
-    r"only the default .{0,20}value is supported",
-    r"not a multimodal model",
-)
-_BUSY = _any(
-    r"throttl(?:ing|ed)",
-    r"serviceunavailable",
-    r"overloaded",
-    r"resource_exhausted",
-    r"rate[ _]limit",
-    r"too many requests",
-    r"at capacity",
-    r"capacity[ _]exceeded",
-    r"servicequotaexceeded",
-    r"model ?not ?ready",
-    r"too many connections",
-    r"slow[_ ]?down",
-)
-#: of a 503, which some proxies send for any failure
-_AWAY = _any(
-    r"unavailable",
-    r"reset reason: overflow",
-    r"no healthy upstream",
-    r"\bbusy\b",
-    r"pending requests",
-    r"\bloading\b",
-    r"unable to process",
-)
-#: where an error repeats what the caller wrote, which may be words of another error
-_ECHO = re.compile(
-    r"""(invalid value: |["']input["']: )(["'])(?!(?:developer|system|tool|function)').*?\2""", re.IGNORECASE
-)
+#: asked too fast, told in the words of a prompt that is too long
+_BUSY = re.compile(r"throttl|wait before trying again", re.I)
+#: texts with a space in quotes: an error may repeat the caller's words, which may be those of another error
+_QUOTED = re.compile(r"""(?<!\w)(["'])(?:(?!\1)[^\\]|\\.){0,2000}?\s(?:(?!\1)[^\\]|\\.){0,2000}?\1(?!\w)""")
 #: what a 404 may be about that is no model and no address
-_LOST_STATE = _any(
-    r"previous_response",
+_LOST_STATE = re.compile(
+    r"previous_response|"
     r"\b(?:response|conversation|file|item|container|vector store|prompt|cached ?content|thread)s? (?:with |"
-    r"')?.{0,80}not found",
-    r"no such (?:file|response|conversation|item|container)",
-    r"encrypted.{0,30}could not be (?:verified|decrypted)",
-    r"invalid.{0,30}signature",
+    r"')?.{0,80}not found|"
+    r"no such (?:file|response|conversation|item|container)|"
+    r"encrypted.{0,30}could not be (?:verified|decrypted)|invalid.{0,30}signature",
+    re.I,
 )
-#: in this order: a prompt that is too long is told of in words that limits of output have as well, a filter
-#: in those of a refusal
-_WORDS = (
-    (_TOO_FAST, Meaning.WAIT),
-    (_OUTPUT_RANGE, Meaning.MODEL_REFUSES_FIELD),
-    (_OWN_RULES, Meaning.MODEL_REFUSES_FIELD),
-    (_ILL_WRITTEN, Meaning.MODEL_REFUSES_FIELD),
-    (_TOO_LONG, Meaning.TOO_LONG),
-    (_OUTPUT_LIMIT, Meaning.MODEL_REFUSES_FIELD),
-    (_FILTERED, Meaning.FILTERED),
-    (_CREDIT, Meaning.ACCOUNT),
-    (_KEY, Meaning.ACCOUNT),
-    (_NO_MODEL, Meaning.ACCOUNT),
-    (_REFUSES, Meaning.MODEL_REFUSES_FIELD),
-    (_BUSY, Meaning.WAIT),
-)
+
+
+class Judgement(NamedTuple):
+    """What a reply means, and how sure that is.
+
+    Attributes:
+        is_certain: False for a 400 or 422 that nothing names: it may be a rule of this provider alone, or a
+            mistake of the caller. One model of another provider shows which.
+    """
+
+    meaning: Meaning
+    is_certain: bool = True
 
 
 def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
-    """What a reply means.
+    """Return what a reply means.
+
+    Args:
+        headers: of the reply; names in any case. body: bytes, or their JSON.
+    """
+    return judge(status, headers, body).meaning
+
+
+def judge(status: int, headers: Mapping[str, str], body: Any) -> Judgement:
+    """Return what a reply means, by its status, then its code, then its words, and how sure that is.
 
     Args:
         headers: of the reply; names in any case. body: bytes, or their JSON.
     """
     data = parsed(body) if isinstance(body, str | bytes) else body
-    good = 200 <= status < 300
-    if good and isinstance(data, Mapping) and data and data.keys().isdisjoint(_ERRORS):
-        return Meaning.ANSWERED
     error = _error_in(data)
-    if good and not error:
-        return Meaning.ANSWERED if body else Meaning.RETRY
-    code = str(error.get("code")) if isinstance(error, Mapping) else ""
-    if good and re.fullmatch(r"[45]\d\d", code):  # a gateway hands another's error on, with its status
-        return meaning(int(code), headers, data)
-    words = f"{_header(headers, 'x-amzn-errortype') or ''} {_words(data)}"
-    if good:
-        return _by_words(words, Meaning.RETRY)
+    if 200 <= status < 300:
+        return _judge_success(headers, body, data, error)
+    codes = _codes_of(headers, data)
+    by_code = next((CODES[code] for code in codes if code in CODES), None)
+    words = _words(data)
     if status in (401, 402, 405, 410, 414) or 300 <= status < 400:
-        return Meaning.ACCOUNT
+        return Judgement(Meaning.ACCOUNT)
     if status == 413:
-        return Meaning.TOO_LONG
+        return Judgement(Meaning.TOO_LONG)
     if status == 403:
-        return Meaning.FILTERED if _FILTERED.search(words) else Meaning.ACCOUNT
+        is_filter = by_code is Meaning.FILTERED or _FILTERED.search(words) is not None
+        return Judgement(Meaning.FILTERED if is_filter else Meaning.ACCOUNT)
     if status == 429:
-        return _of_429(words, retry_after(headers, data))
+        return Judgement(_judge_429(codes, by_code, words, retry_after(headers, data)))
     if status >= 500:
-        away = status == 529 or (status == 503 and _AWAY.search(words) is not None)
-        if _BUSY.search(words) or away or retry_after(headers, data) is not None:
-            return Meaning.WAIT
-        means = _by_words(words, Meaning.RETRY)
-        return means if means in REFUSALS else Meaning.RETRY
+        return Judgement(_judge_500(status, headers, data, by_code, words))
     if _LOST_STATE.search(words):
-        return Meaning.CALLER
+        return Judgement(Meaning.CALLER)
     if status in (408, 409, 424, 425, 499) or status < 200:
-        return Meaning.RETRY
-    return _by_words(words, Meaning.ACCOUNT if status == 404 else Meaning.CALLER)
+        return Judgement(Meaning.RETRY)
+    by_words = _by_words(words)
+    if by_code is not None:
+        return Judgement(by_code)
+    if _BUSY.search(words):
+        return Judgement(Meaning.WAIT)
+    if by_words is not None:
+        return Judgement(by_words)
+    if status == 498:  # no capacity for a cheap tier
+        return Judgement(Meaning.WAIT)
+    if status == 404 and "support" not in words:
+        return Judgement(Meaning.ACCOUNT)
+    return Judgement(Meaning.MODEL_REFUSES_FIELD, is_certain=False)
+
+
+def _judge_success(headers: Mapping[str, str], body: Any, data: Any, error: Any) -> Judgement:
+    """Judge a reply with a good status, which may hold an error, or nothing."""
+    if isinstance(data, Mapping) and data.get("choices") == [] and not error:
+        return Judgement(Meaning.RETRY)  # Gemini's answer to a prompt that its filter stopped
+    if not error:
+        return Judgement(Meaning.ANSWERED if body else Meaning.RETRY)
+    code = str(error.get("code")) if isinstance(error, Mapping) else ""
+    if re.fullmatch(r"[45]\d\d", code):  # a gateway hands another's error on, with its status
+        return judge(int(code), headers, data)
+    by_code = next((CODES[code] for code in _codes_of(headers, data) if code in CODES), None)
+    return Judgement(by_code or _by_words(_words(data)) or Meaning.RETRY)
+
+
+def _judge_429(codes: list[str], by_code: Meaning | None, words: str, wait: float | None) -> Meaning:
+    """Judge a 429: too fast, larger than a minute allows, or no credit."""
+    if re.search(r"request too large|too large for|extra usage is required for long context", words, re.I):
+        return Meaning.TOO_LONG  # waiting changes nothing
+    if "resource_exhausted" in codes:  # Google's quota of a minute is told in the words of one that is spent
+        return Meaning.WAIT
+    if by_code is Meaning.ACCOUNT:
+        return Meaning.ACCOUNT
+    is_spent = any(pattern.search(words) for pattern in _ACCOUNT[:2])
+    return Meaning.ACCOUNT if is_spent and wait is None else Meaning.WAIT
+
+
+def _judge_500(
+    status: int, headers: Mapping[str, str], data: Any, by_code: Meaning | None, words: str
+) -> Meaning:
+    """Judge a status from 500 on, by which some providers also refuse a request."""
+    if by_code is Meaning.WAIT or status in (503, 529) or retry_after(headers, data) is not None:
+        return Meaning.WAIT
+    if by_code in REFUSALS:
+        return by_code or Meaning.RETRY
+    by_words = _by_words(words)
+    return Meaning.TOO_LONG if by_words is Meaning.TOO_LONG else Meaning.RETRY
+
+
+def _codes_of(headers: Mapping[str, str], data: Any) -> list[str]:
+    """Return the codes of an error in lower case, the provider's most special one first."""
+    amazon = _header(headers, "x-amzn-errortype")
+    codes: list[str | int] = [] if amazon is None else [amazon.partition(":")[0]]
+    codes += _raw_codes(data)
+    return [str(code).rpartition("#")[2].strip().lower() for code in codes]
 
 
 def _words(data: Any) -> str:
-    """The words of an error, without those that it repeats of the request."""
-    return _ECHO.sub(r"\1", " ".join(error_of(data))[:4000])
+    """Return the message of an error, without texts that it repeats of the request."""
+    return _QUOTED.sub("", error_of(data)[1][:4000])
 
 
-def _by_words(words: str, otherwise: Meaning) -> Meaning:
-    return next((means for pattern, means in _WORDS if pattern.search(words)), otherwise)
-
-
-def _of_429(words: str, wait: float | None) -> Meaning:
-    if re.search(r"request too large|too large for", words, re.IGNORECASE):
-        return Meaning.TOO_LONG  # larger than what a minute allows: waiting changes nothing
-    if _CREDIT.search(words):
-        waits = "resource_exhausted" in words.casefold() or wait is not None
-        certain = "insufficient_quota" in words or "exceeded_current_quota" in words
-        return Meaning.WAIT if waits and not certain else Meaning.ACCOUNT
-    return Meaning.WAIT
+def _by_words(words: str) -> Meaning | None:
+    """Return too_long, account or filtered by the words of an error, or None if they say none of these."""
+    if any(pattern.search(words) for pattern in _TOO_LONG):
+        return Meaning.TOO_LONG
+    if _FILTERED.search(words):
+        return Meaning.FILTERED
+    if any(pattern.search(words) for pattern in _ACCOUNT):
+        return Meaning.ACCOUNT
+    return None
 
 
 def lost_state(body: Any) -> bool:
@@ -394,28 +356,43 @@ def _error_in(data: Any) -> Any:
     return data["base_resp"] if data["base_resp"].get("status_code") else None
 
 
-def error_of(data: Any) -> tuple[str, str]:
-    """(code, message) of an error as any provider writes it; '' where there is none."""
+def _holder_of(data: Any) -> Mapping[str, Any]:
+    """Return the object that holds code and message of an error; empty if there is none."""
     if isinstance(data, list):
         data = data[0] if data else None
     if not isinstance(data, Mapping):
-        return "", ""
+        return {}
     error = _error_in(data)
-    holder = error if isinstance(error, Mapping) else data
+    return error if isinstance(error, Mapping) else data
+
+
+def _raw_codes(data: Any) -> list[str | int]:
+    """Return the codes of an error as any provider writes them: those within first, for they say more."""
+    holder = _holder_of(data)
     inner = holder.get("innererror") or holder.get("metadata")
-    codes = [holder.get(name) for name in ("code", "type", "status", "__type", "reason", "error_code")]
-    codes += [inner.get(name) for name in ("code", "raw")] if isinstance(inner, Mapping) else []
+    codes = [inner.get(name) for name in ("code", "raw")] if isinstance(inner, Mapping) else []
     details = holder.get("details")
     codes += [d.get("reason") for d in details if isinstance(d, Mapping)] if isinstance(details, list) else []
+    codes += [holder.get(name) for name in ("code", "type", "status", "__type", "reason", "error_code")]
+    return [code for code in codes if isinstance(code, str | int) and not isinstance(code, bool)]
+
+
+def error_of(data: Any) -> tuple[str, str]:
+    """Return (codes, message) of an error as any provider writes it; '' where there is none."""
+    holder = _holder_of(data)
+    if not holder:
+        return "", ""
     texts = (
         holder.get(name)
         for name in ("message", "detail", "error_msg", "status_msg", "Message", "description")
     )
-    text = next((t for t in texts if t), None) if error is None or isinstance(error, Mapping) else error
-    code = " ".join(str(c) for c in codes if isinstance(c, str | int) and not isinstance(c, bool))
+    text = next((t for t in texts if t), None)
+    error = _error_in(data[0] if isinstance(data, list) else data)
+    if error is not None and not isinstance(error, Mapping):
+        text = error
     if text is not None and not isinstance(text, str):
         text = json.dumps(text, default=str)
-    return code, " ".join((text or "").split())
+    return " ".join(map(str, _raw_codes(data))), " ".join((text or "").split())
 
 
 def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:

@@ -72,7 +72,8 @@ FIELDS = (
     "prompt_cache_key",
 )
 _INSTRUCTIONS = ("system", "instructions")
-_OUTPUTS = (*OUTPUT_LIMITS, "max_output_tokens")
+#: fields that bound the tokens of an answer; if a request has several, the first sound one is sent
+OUTPUT_FIELDS = (*OUTPUT_LIMITS, "max_output_tokens")
 #: fields that say how an answer is written, or hold `format`, which does: of chat, responses and messages
 _FORMS = ("response_format", "text", "output_format", "output_config")
 #: names of roles -> user, assistant, tool or system
@@ -131,7 +132,8 @@ class ChatRequest:
         abilities: what a model must take: some of image, audio, file, video, tools, json_schema.
         held: names of the fields that hold state of a provider, in order of the body.
         tokens: of the whole request; earlier: of what stood in the request before.
-        most_output: most tokens that the model may write in an answer; None: it does not say.
+        most_output: most tokens that the model may write in an answer. None if the request does not say.
+        limit_field: the field that says so, one of `OUTPUT_FIELDS`.
         answers: how many it is to write.
     """
 
@@ -147,6 +149,7 @@ class ChatRequest:
     tokens: float = 1.0
     earlier: float = 0.0
     most_output: float | None = None
+    limit_field: str | None = None
     answers: float = 1.0
 
     @classmethod
@@ -198,6 +201,7 @@ class ChatRequest:
             derived = session_key(_digest(opening), caller)
         previous = body.get("previous_response_id")
         given = given_text(headers, body)
+        limit_field = next((name for name in OUTPUT_FIELDS if count(body.get(name)) is not None), None)
         return cls(
             text=rules.choose_text(user_texts, route_by) if given is None else given,
             dialect=dialect,
@@ -210,7 +214,8 @@ class ChatRequest:
             held=tuple(dict.fromkeys(parts.held)),
             tokens=max(parts.tokens, 1.0),
             earlier=earlier if "user" in roles else 0.0,
-            most_output=next((n for name in _OUTPUTS if (n := count(body.get(name))) is not None), None),
+            most_output=None if limit_field is None else count(body[limit_field]),
+            limit_field=limit_field,
             answers=_answers(body, dialect),
         )
 

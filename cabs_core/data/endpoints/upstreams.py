@@ -21,8 +21,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
-from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
-from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, tokens_of
+from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, OUTPUT_FIELDS, ChatRequest, Medium
+from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, count, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
 from cabs_core.data.pool_files.strict import Strict
 
@@ -149,17 +149,36 @@ class Upstream(Strict):
         """
         if self.free or self.price is None:
             return 0.0
-        output = request.answers * (MOST_OUTPUT if request.most_output is None else request.most_output)
+        limit = self.sent_limit(request)
+        output = request.answers * (MOST_OUTPUT if limit is None else limit)
         into = max(
             self.price.input, self.price.cache_write or 1.25 * self.price.input, self.price.audio_input or 0.0
         )
         out = max(self.price.output, self.price.reasoning or 0.0, self.price.audio_output or 0.0)
         return (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
 
-    def body(self, body: Mapping[str, Any], name: str) -> dict[str, Any]:
-        """A request as this model takes it: fields renamed, dropped, `params` set; name: the router's."""
+    def sent_limit(self, request: ChatRequest) -> float | None:
+        """Return the most tokens of an answer that this model is told, or None if it is told none."""
+        for name in OUTPUT_FIELDS:
+            limit = count(self.params.get(name))
+            if limit is not None:
+                return limit
+        return None if request.limit_field in self.drop else request.most_output
+
+    def body(self, body: Mapping[str, Any], name: str, limit_field: str | None = None) -> dict[str, Any]:
+        """Return a request as this model takes it: fields are renamed and dropped, and `params` are set.
+
+        Args:
+            name: the router's name of the model. limit_field: the one field of `OUTPUT_FIELDS` that is sent,
+                for the budget is reserved by it; None sends all of them.
+        """
+        left_out = set(self.drop)
+        if not self.params.keys().isdisjoint(OUTPUT_FIELDS):
+            left_out |= set(OUTPUT_FIELDS)
+        elif limit_field is not None:
+            left_out |= set(OUTPUT_FIELDS) - {limit_field}
         sent = {
-            self.rename.get(field, field): value for field, value in body.items() if field not in self.drop
+            self.rename.get(field, field): value for field, value in body.items() if field not in left_out
         }
         return {**sent, **self.params, "model": self.model or name}
 

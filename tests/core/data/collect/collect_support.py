@@ -14,8 +14,8 @@ import uvicorn
 import yaml
 
 from cabs_core.data.pool_files import PoolFile, read_pool_file
-from cabs_server.stand_in.models import make_prompts, upstreams_text
-from cabs_server.stand_in.server import StandIn
+from tests.stand_in.models import make_prompts, upstreams_text
+from tests.stand_in.server import StandIn
 
 MODELS = ("tiny", "coder", "writer", "grand")
 JUDGE = {

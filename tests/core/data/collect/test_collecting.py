@@ -17,7 +17,7 @@ from cabs_core.data.collect.plan import collection_of, described, plan_of
 from cabs_core.data.collect.scoring import Cell, score_cells
 from cabs_core.data.collect.source import cells_of
 from cabs_core.data.collect.store import AnswerStore, StoredAnswer
-from cabs_server.stand_in.models import PRICES, is_right
+from tests.stand_in.models import PRICES, is_right
 
 
 def paid(provider: Running) -> float:

@@ -8,32 +8,56 @@ from pathlib import Path
 import pytest
 
 from cabs_core.data.endpoints.dialects import answer_of, text_of_answer
-from cabs_core.data.endpoints.replies import meaning, retry_after
+from cabs_core.data.endpoints.replies import judge, meaning, retry_after
 
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("reply", [pytest.param(r, id=f"{i}-{r['means']}") for i, r in enumerate(REPLIES, 1)])
 def test_meaning(reply):
-    """Each line of `replies.jsonl` is what a provider answers, a text where it is no JSON."""
+    """Each line of `replies.jsonl` is what a provider answers, a text where it is no JSON.
+
+    A 400 that nothing names is asked of another provider, whatever its words say to a person.
+    """
     body = reply["body"]
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
-    assert meaning(reply["status"], {}, content) == reply["means"]
-    assert meaning(reply["status"], {}, body) == reply["means"]
+    for form in (content, body):
+        found = judge(reply["status"], {}, form)
+        assert meaning(reply["status"], {}, form) == found.meaning
+        if found.is_certain:
+            assert found.meaning == reply["means"]
+        else:
+            assert reply["status"] in (400, 404, 415, 422)
+            assert reply["means"] not in ("answered", "retry", "wait")
+
+
+CASES = Path(__file__).parents[5] / "shared" / "cases" / "replies.json"
+
+
+@pytest.mark.skipif(not CASES.exists(), reason="needs ../shared/cases")
+def test_public_replies_lead_to_another_model_or_back_to_the_caller():
+    for case in json.loads(CASES.read_text()):
+        found = judge(case["status"], {}, json.dumps(case["body"]).encode())
+        if found.is_certain:
+            assert found.meaning in (case["meaning"], case.get("also")), case["what"]
+        else:
+            assert case["meaning"] in ("model_refuses_field", "caller"), case["what"]
 
 
 def test_words_of_the_caller_say_nothing():
     """Who may choose what an error repeats could else open a model's breaker for everybody."""
     for text in ("model_not_found", "insufficient_quota", "invalid_api_key"):
         openai = f"Invalid value: '{text}'. Supported values are: 'system', 'assistant'."
-        assert meaning(400, {}, {"error": {"message": openai, "code": "invalid_value"}}) == "caller"
+        assert not judge(400, {}, {"error": {"message": openai, "code": "invalid_value"}}).is_certain
         pydantic = [{"type": "literal_error", "loc": ["body", "messages", 0, "role"], "input": text}]
-        assert meaning(422, {}, {"detail": pydantic}) == "caller"
+        assert not judge(422, {}, {"detail": pydantic}).is_certain
+        quoted = f"the text 'please say {text.replace('_', ' ')}' cannot be read"
+        assert not judge(400, {}, {"error": {"message": quoted}}).is_certain
 
 
 def test_headers_say_it_too():
     assert meaning(400, {"x-amzn-ErrorType": "ThrottlingException"}, b"{}") == "wait"
-    assert meaning(503, {"Retry-After": "7"}, b"") == "wait" and meaning(503, {}, b"") == "retry"
+    assert meaning(500, {"Retry-After": "7"}, b"") == "wait" and meaning(500, {}, b"") == "retry"
     quota = {
         "error": {"message": "You exceeded your current quota, please check your plan and billing details."}
     }

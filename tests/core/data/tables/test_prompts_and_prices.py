@@ -20,8 +20,8 @@ from cabs_core.data.endpoints.upstreams import load_upstreams
 from cabs_core.data.outcomes import load_outcomes
 from cabs_core.data.pool_files import PoolFile, read_pool_file
 from cabs_core.data.tables.cells import Place, prompt_column
-from cabs_server.stand_in.models import upstreams_text
 from cabs_server.upstreams import remarks
+from tests.stand_in.models import upstreams_text
 
 CHATS = [
     [{"role": "system", "content": "be short"}, {"role": "user", "content": f"question {i}"}]

@@ -15,8 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from cabs_server.stand_in.dialects import answer, contents_of, stream, text_of
-from cabs_server.stand_in.models import answer_of, base_model
+from tests.stand_in.dialects import answer, contents_of, stream, text_of
+from tests.stand_in.models import answer_of, base_model
 
 #: word -> status that it answers
 STATUSES = {

@@ -1,6 +1,6 @@
 """A stand-in for providers, for tests and for trying the server and the collection out.
 
-    python -m cabs_server.stand_in --port 9100
+    python -m tests.stand_in --port 9100
 
 It speaks four dialects and answers at once. Models of known quality (`models`: names that begin with tiny,
 coder, writer or grand) and a judge answer prompts of its own; all others repeat the prompt, for 10 tokens in

@@ -1,4 +1,4 @@
-"""The options of `python -m cabs_server.stand_in`."""
+"""The options of `python -m tests.stand_in`."""
 
 import argparse
 import csv
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import uvicorn
 
-from cabs_server.stand_in.models import label, make_prompts, make_traces, upstreams_text
-from cabs_server.stand_in.server import WORDS, StandIn
+from tests.stand_in.models import label, make_prompts, make_traces, upstreams_text
+from tests.stand_in.server import WORDS, StandIn
 
 
 def main() -> None:
     """Write the files that are asked for, or serve it on 127.0.0.1."""
     words = "\n".join(f"  {word:12s} {what}" for word, what in WORDS.items())
     parser = argparse.ArgumentParser(
-        prog="python -m cabs_server.stand_in",
+        prog="python -m tests.stand_in",
         description="A stand-in for providers and judge.",
         epilog=f"words in a model's name that ask for trouble:\n{words}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,0 +1,68 @@
+"""The models that may answer a request, one attempt after the other.
+
+    for states in candidates:
+        answer = await attempt_one_of(states)
+        candidates.note(answer)
+
+Each round gives the models that may be drawn next, so that the propensity of a decision is that of the models
+that could be asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cabs_core.data.endpoints.replies import Meaning
+from cabs_server.call import Answer
+from cabs_server.connections import UpstreamState
+from cabs_server.refusals import Refusals, RequestKind
+
+#: refusals that nothing names after which a 400 is the caller's own mistake
+_UNCERTAIN = 2
+
+
+class Candidates:
+    """Rounds of models that may answer a request.
+
+    Args:
+        states: the models that can take the request. most: models that are asked at most; None: all.
+        refusals, kind: models that refuse such a request by a rule of their own are left out while others are
+            there.
+    """
+
+    def __init__(
+        self, states: Sequence[UpstreamState], most: int | None, refusals: Refusals, kind: RequestKind
+    ):
+        self._states = states
+        self._most = len(states) if most is None else most
+        self._refusals = refusals
+        self._kind = kind
+        self._asked: set[str] = set()
+        self._uncertain: list[str] = []
+
+    def __iter__(self) -> Iterator[list[UpstreamState]]:
+        """Yield the models that may be asked next, until all were asked or the request proves to be wrong."""
+        while len(self._asked) < self._most and not self.is_mistake:
+            rest = self._rest()
+            if not rest:
+                return
+            yield rest
+
+    def note(self, answer: Answer) -> None:
+        """Note that a model did not answer, so that another one is asked."""
+        self._asked.add(answer.model)
+        if answer.failure is Meaning.MODEL_REFUSES_FIELD and not answer.is_certain:
+            self._uncertain.append(answer.model)
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether two models refused the request without a name for it: then the caller made a mistake."""
+        return len(self._uncertain) >= _UNCERTAIN
+
+    def _rest(self) -> list[UpstreamState]:
+        rest = [state for state in self._states if state.model not in self._asked]
+        if self._uncertain:
+            places = {state.upstream.place for state in self._states if state.model in self._uncertain}
+            rest = [state for state in rest if state.upstream.place not in places] or rest
+        rest = [state for state in rest if not self._refusals.refuses(state.model, self._kind)] or rest
+        return [state for state in rest if state.breaker.allows()] or rest

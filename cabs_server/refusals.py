@@ -1,0 +1,88 @@
+"""A memory of requests that one provider refuses by a rule of its own and another one answers.
+
+A provider's own rule, such as a schema that it does not read, shows only when another provider answers the
+same request. The next request of the same kind is then not sent to the first provider. The kind of a request
+is its caller, the names of its fields, and a hash of its tools.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+#: seconds that a refusal is remembered
+REMEMBERED = 3_600.0
+#: refusals, and answers, that are remembered at most
+_MOST = 10_000
+
+
+class RequestKind(NamedTuple):
+    """Kind of a request, as far as a provider's rule may depend on it."""
+
+    caller: str
+    fields: tuple[str, ...]
+    tools: str
+
+    @classmethod
+    def of(cls, caller: str, body: Mapping[str, Any]) -> RequestKind:
+        """Return the kind of a request with this body."""
+        tools = [body[name] for name in ("tools", "functions") if body.get(name)]
+        digest = ""
+        if tools:
+            digest = hashlib.sha256(json.dumps(tools, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        return cls(caller, tuple(sorted(body)), digest)
+
+
+class Refusals:
+    """Refusals and answers of models by the kind of the request.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._refused: OrderedDict[tuple[str, RequestKind], float] = OrderedDict()
+        self._answered: OrderedDict[tuple[str, RequestKind], float] = OrderedDict()
+
+    def refuses(self, model: str, kind: RequestKind) -> bool:
+        """Return True if the model refused such a request within the hour and another model answered it."""
+        return self._is_fresh(self._refused, (model, kind))
+
+    def note_answer(self, model: str, kind: RequestKind) -> None:
+        """Note that the model answered such a request."""
+        _put(self._answered, (model, kind), self._clock())
+
+    def note_refusal(self, model: str, kind: RequestKind) -> None:
+        """Note that the model refused a request that another model answered.
+
+        If the model answered such a request within the hour, a value was refused and not a field: the next
+        request may do, so nothing is remembered.
+        """
+        if not self._is_fresh(self._answered, (model, kind)):
+            _put(self._refused, (model, kind), self._clock())
+
+    def remembered(self) -> dict[str, int]:
+        """Return {model: number of kinds of requests that it refuses}."""
+        counts: dict[str, int] = {}
+        for model, kind in self._refused:
+            if self.refuses(model, kind):
+                counts[model] = counts.get(model, 0) + 1
+        return counts
+
+    def _is_fresh(self, noted: Mapping[tuple[str, RequestKind], float], key: tuple[str, RequestKind]) -> bool:
+        when = noted.get(key)
+        return when is not None and self._clock() - when < REMEMBERED
+
+
+def _put(
+    noted: OrderedDict[tuple[str, RequestKind], float], key: tuple[str, RequestKind], now: float
+) -> None:
+    noted[key] = now
+    noted.move_to_end(key)
+    while len(noted) > _MOST:
+        noted.popitem(last=False)

@@ -1,0 +1,90 @@
+"""Answers of upstreams, unpacked piece by piece: no chunk of an upstream becomes more than `limits.PIECE`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+
+import aiohttp
+
+from cabs_server import limits
+from cabs_server.limits import KeyedBytes
+
+#: header of a request whose answer may be packed
+PACKED = {"accept-encoding": "gzip, deflate"}
+#: header of a request for a stream
+PLAIN = {"accept-encoding": "identity"}
+#: zlib's number for the formats of gzip and zlib, told apart by their beginning
+_EITHER = 47
+
+
+def pieces_of(content: bytes) -> Iterator[bytes]:
+    """Yield bytes in pieces of `limits.PIECE`."""
+    for begin in range(0, len(content), limits.PIECE):
+        yield content[begin : begin + limits.PIECE]
+
+
+class Unpacked:
+    """The body of a response as it comes, unpacked, in small pieces.
+
+    Reading goes on after it was cancelled, by a timeout for example.
+
+    Raises:
+        ValueError: the body is packed in another way than was asked for, or is damaged.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse):
+        self._chunks = aiter(response.content.iter_any())
+        packing = response.headers.get("content-encoding", "identity").strip().lower()
+        if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
+            raise ValueError(f"the answer is packed by {packing!r:.40}, which was not asked for")
+        self._unpacker = None if packing in ("identity", "") else zlib.decompressobj(_EITHER)
+        self._rest = b""
+
+    def __aiter__(self) -> Unpacked:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while True:
+            piece = self._next_piece()
+            if piece:
+                return piece
+            self._rest = await anext(self._chunks)
+
+    def _next_piece(self) -> bytes:
+        """Return the next piece of what has come, or nothing if all of it was returned."""
+        if self._unpacker is None:
+            piece = self._rest[: limits.PIECE]
+            self._rest = self._rest[limits.PIECE :]
+            return piece
+        try:
+            piece = self._unpacker.decompress(self._rest, limits.PIECE)
+        except zlib.error as error:
+            raise ValueError(f"the answer is packed wrongly: {error}") from None
+        self._rest = self._unpacker.unconsumed_tail
+        if self._unpacker.eof:
+            self._rest = self._unpacker.unused_data
+            self._unpacker = zlib.decompressobj(_EITHER)
+        return piece
+
+
+async def read_whole(
+    response: aiohttp.ClientResponse, answers: KeyedBytes, key: str, resources: AsyncExitStack
+) -> bytes | None:
+    """Return the body of a response, or None if it is larger than `limits.ANSWER`.
+
+    A large one counts for its key until `resources` end, when it has been sent: a client may not read.
+    """
+    content = bytearray()
+    is_counted = False
+    async for piece in Unpacked(response):
+        content += piece
+        if len(content) > limits.ANSWER:
+            response.close()
+            return None
+        if len(content) > limits.COUNTED and not is_counted:
+            is_counted = True
+            announced = response.content_length or limits.ANSWER_GUESS
+            await resources.enter_async_context(answers.take(key, min(announced, limits.ANSWER)))
+    return bytes(content)
