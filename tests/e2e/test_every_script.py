@@ -28,6 +28,7 @@ ELSEWHERE = {
 }
 #: script -> its smallest work, in a folder with the pool `tiny` and its router
 SCRIPTS = {
+    "answer_worlds": "--tables 1 --sizes 100 --worlds router",
     "arena": "predict mine --dataset data.json --router router --out inference",
     "arrivals": "--pool tiny --split-seeds 0 --draws 1",
     "budgets": "--pool tiny --policies knn --trials 1",

@@ -14,7 +14,7 @@ Student's.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 import numpy as np
@@ -23,8 +23,8 @@ from scipy import special
 
 from cabs_core.base.statistics.clusters import cluster_sums, independent
 
-#: halvings until a bound, or a multiplier, is exact enough for any figure that is printed
-_HALVINGS = 48
+#: how exact bounds and multipliers are, and a statistic beyond which no quantile lies
+_EXACT, _FAR = 1e-11, 1e6
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class PairedSample:
         clusters: number of clusters.
         independent: number of clusters of equal weight that are as good (Kish 1965).
         worst: largest size that one difference may have.
+        factor: number of times as large as the sample shows the standard error is.
     """
 
     tops: np.ndarray
@@ -46,6 +47,7 @@ class PairedSample:
     clusters: int
     independent: float
     worst: float
+    factor: float = 1.0
 
     @classmethod
     def of(
@@ -93,7 +95,7 @@ class PairedSample:
             return math.nan
         residuals = self.tops - self.mean * self.bottoms
         square = float((self.counts * residuals**2).sum()) / self.clusters
-        return math.sqrt(square / (self.clusters - 1))
+        return self.factor * math.sqrt(square / (self.clusters - 1))
 
     def p_value_above(self, limit: float) -> float:
         """One-sided p-value of the hypothesis "the true mean is `limit` or less"; 1 if nothing is known."""
@@ -113,16 +115,18 @@ class PairedSample:
             return -self.mirrored().bound("low", tail)
         if self.clusters < 2:
             return math.nan
+        from scipy.optimize import brentq  # noqa: PLC0415  (40 MB that a server does without)
+
         quantile = float(special.stdtrit(self._freedom, 1 - tail))
+
+        def excess(limit: float) -> float:
+            return min(self._statistic(limit), _FAR) - quantile
+
         low = -self.worst
         high = self.mean
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            if self._statistic(middle) >= quantile:
-                low = middle
-            else:
-                high = middle
-        return low
+        if low >= high or excess(low) <= 0:
+            return low
+        return float(brentq(excess, low, high, xtol=_EXACT))
 
     def interval(self, tail: float) -> tuple[float, float]:
         """Two-sided interval of the true mean, each end of error `tail`."""
@@ -130,7 +134,11 @@ class PairedSample:
 
     def mirrored(self) -> Self:
         """Return the sample with the sign of all differences changed."""
-        return type(self)(-self.tops, self.bottoms, self.counts, self.clusters, self.independent, self.worst)
+        return replace(self, tops=-self.tops)
+
+    def widened(self, factor: float) -> Self:
+        """Return the sample with a standard error that is `factor` times as large."""
+        return replace(self, factor=self.factor * factor)
 
     @property
     def _freedom(self) -> float:
@@ -145,7 +153,7 @@ class PairedSample:
         variance = self._variance(values, -self.worst - limit)
         if variance <= 0:
             return math.inf
-        return gap / math.sqrt(variance / (self.clusters - 1))
+        return gap / (self.factor * math.sqrt(variance / (self.clusters - 1)))
 
     def _variance(self, values: np.ndarray, worst: float) -> float:
         """Variance of the most likely distribution of mean 0 on these values and the worst possible one.
@@ -154,6 +162,8 @@ class PairedSample:
         the mean is 0. If m would have to exceed 1 / -worst, the rest of the probability is at the worst
         value.
         """
+        from scipy.optimize import brentq  # noqa: PLC0415  (40 MB that a server does without)
+
         shares = self.counts / self.clusters
         least = min(float(values.min()), worst)
         if least >= 0:
@@ -166,10 +176,14 @@ class PairedSample:
             if float((inside * values).sum()) >= 0:
                 rest = max(1.0 - float(inside.sum()), 0.0)
                 return float((inside * values**2).sum()) + rest * worst**2
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            if float((shares * values / (1.0 + middle * values)).sum()) > 0:
-                low = middle
-            else:
-                high = middle
+
+        def mean(multiplier: float) -> float:
+            return float((shares * values / (1.0 + multiplier * values)).sum())
+
+        # the mean falls to minus infinity at the end, which is therefore left out
+        high *= 1.0 - _EXACT
+        if mean(high) >= 0:
+            low = high
+        elif mean(low) > 0:
+            low = float(brentq(mean, low, high, xtol=_EXACT))
         return float((shares * values**2 / (1.0 + low * values)).sum())

@@ -24,6 +24,9 @@ from cabs_core.evaluation.answer.rule import (
     DEAREST,
     MOST_OF_THE_MONEY,
     RECOMMENDABLE,
+    SHARES_OF_FITTED,
+    SHARES_OF_MODELS,
+    Shares,
     Tests,
     Word,
     recommended,
@@ -37,6 +40,10 @@ RULES = "rules"
 ROUTER = "router"
 #: name of the tasks that are too small for a row of their own
 OTHER = "other"
+#: number of times as large as a plain paired interval says the error of a cross-fitted difference is. The
+#: folds share prompts that options are made from (Bates, Hastie and Tibshirani 2021);
+#: `benchmarks.answer_worlds` covers with this factor.
+CROSS_FITTED = 1.15
 
 
 @dataclass(frozen=True)
@@ -177,8 +184,8 @@ def answer(
     learned = [(RULES, rules)] if rules is not None else []
     learned += [(ROUTER, router) for router in routers]
     judged = _judged(table, named + learned, baseline, options)
-    single = _with_words(judged[: len(named)], options, table)
-    fitted = _with_words(judged[len(named) :], options, table)
+    single = _with_words(judged[: len(named)], SHARES_OF_MODELS, options, table)
+    fitted = _with_words(judged[len(named) :], SHARES_OF_FITTED, options, table, single)
     shown = []
     if single:
         shown.append(_most_promising(single, table, options))
@@ -221,7 +228,10 @@ def _judged(
     options_found = []
     for (rung, played), pair, costs in zip(named, pairs, money, strict=True):
         use = played.name if played.use is None else played.use
-        options_found.append(_Option(rung, use, played, pair, pair.quality(table.clusters), costs))
+        quality = pair.quality(table.clusters)
+        if rung in (RULES, ROUTER):
+            quality = quality.widened(CROSS_FITTED)
+        options_found.append(_Option(rung, use, played, pair, quality, costs))
     return options_found
 
 
@@ -236,14 +246,24 @@ def _keep(table: ScoredTable, baseline: np.ndarray, options: AnswerOptions) -> _
     return replace(option, word=Word.KEEP, sure_low=0.0)
 
 
-def _with_words(found: Sequence[_Option], options: AnswerOptions, table: ScoredTable) -> list[_Option]:
-    """Give every option its word; the options of this family share half of the error."""
+def _with_words(
+    found: Sequence[_Option],
+    shares: Shares,
+    options: AnswerOptions,
+    table: ScoredTable,
+    single: Sequence[_Option] = (),
+) -> list[_Option]:
+    """Give every option its word; the options of this family share half of the error.
+
+    Args:
+        single: the other models alone with their words, if `found` are options that were fitted.
+    """
     tail = options.level / 2
     # if today's model is the best of all on these prompts, any of them may have been it
     chosen_of = len(table.models) if table.today is None and table.played is None else 1
-    better = [option.quality.p_value_above(0.0) for option in found]
+    better = [_p_better(option, single, table) for option in found]
     as_good = [option.quality.p_value_above(-options.tolerance) for option in found]
-    cheaper = [max(p, option.money.p_cheaper) for p, option in zip(as_good, found, strict=True)]
+    cheaper = [option.money.p_cheaper for option in found]
     worse = [min(chosen_of * option.quality.p_value_below(0.0), 1.0) for option in found]
     families = [holm(values) for values in (better, as_good, cheaper, worse)]
     order = np.argsort(np.argsort(as_good, kind="stable"), kind="stable")
@@ -252,9 +272,25 @@ def _with_words(found: Sequence[_Option], options: AnswerOptions, table: ScoredT
         tests = Tests(*(float(family[k]) for family in families))
         share = tail / (len(found) - int(order[k]))
         low, _ = option.quality.interval(share)
-        word = word_of(tests, tail, money_known=option.money.known)
+        word = word_of(tests, tail, shares, money_known=option.money.known)
         named.append(replace(option, tests=tests, word=word, sure_low=low))
     return named
+
+
+def _p_better(option: _Option, single: Sequence[_Option], table: ScoredTable) -> float:
+    """One-sided p-value of the hypothesis that an option is no better than today's.
+
+    A fitted option that only finds out which single model is best looks as good as that model did on all
+    prompts, so it must be better than the best model on all prompts, or a single model must have been shown
+    to be better.
+    """
+    above = option.quality.p_value_above(0.0)
+    if option.rung == SWITCH:
+        return above
+    sample = Pair.of(table, option.played.weights, table.single(table.best)).quality(table.clusters)
+    beyond_best = sample.p_value_above(0.0)
+    shown = min((other.tests.better for other in single), default=1.0)
+    return max(above, min(beyond_best, shown))
 
 
 def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -> bool:

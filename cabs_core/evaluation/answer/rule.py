@@ -39,7 +39,7 @@ class Tests:
     Attributes:
         better: that the difference in quality is 0 or less.
         as_good: that it is minus the tolerance or less.
-        cheaper: that it is minus the tolerance or less, or that the option costs as much as today's.
+        cheaper: that the option costs as much as today's, or more.
         worse: that it is 0 or more.
     """
 
@@ -49,18 +49,42 @@ class Tests:
     worse: float
 
 
-def word_of(tests: Tests, tail: float, *, money_known: bool) -> Word:
-    """Return the first word that holds at the one-sided error `tail`.
+@dataclass(frozen=True)
+class Shares:
+    """How "better" and "worse" share the error of a family of options, so that together they have no more.
+
+    If an option is exactly as good as today's, both would be false. "As good" would be false only if an
+    option is beyond the tolerance, where "worse" is true and "better" out of reach, so it has all of the
+    error.
+
+    Attributes:
+        better, worse: shares of the error, with the sum 1.
+        cheaper: share of the error that the test of the cost has.
+    """
+
+    better: float
+    worse: float
+    cheaper: float = 0.5
+
+
+#: of single models it is asked more often which are worse, of fitted options which are better
+SHARES_OF_MODELS = Shares(better=0.4, worse=0.6)
+SHARES_OF_FITTED = Shares(better=0.8, worse=0.2)
+
+
+def word_of(tests: Tests, tail: float, shares: Shares, *, money_known: bool) -> Word:
+    """Return the first word that holds at the one-sided error `tail` of a family of options.
 
     An option that is as good, and whose money cannot be told, may be cheaper or dearer: no word says that.
     """
-    if tests.better <= tail:
+    if tests.better <= tail * shares.better:
         return Word.BETTER
-    if money_known and tests.cheaper <= tail:
+    as_good = tests.as_good <= tail
+    if money_known and as_good and tests.cheaper <= tail * shares.cheaper:
         return Word.CHEAPER
-    if money_known and tests.as_good <= tail:
+    if money_known and as_good:
         return Word.AS_GOOD
-    if tests.worse <= tail:
+    if tests.worse <= tail * shares.worse:
         return Word.WORSE
     return Word.UNKNOWN
 

@@ -1,0 +1,407 @@
+"""How often is the answer right? Worlds of known truth, on arrays.
+
+    python -m benchmarks.answer_worlds                               # 200 tables a world and size
+    python -m benchmarks.answer_worlds --tables 60 --sizes 100 500 --worlds templates router
+
+A world draws a scored table, makes rules and a ridge router by folds, and asks `answer`. False is a table
+with a
+word that is not true of the generator: "better" without a gain, "as good" beyond the tolerance, "cheaper"
+where nothing is saved, "worse" where nothing is lost. Coverage is that of the printed 95 % intervals of the
+difference in score and of the share of the cost. Power is how often the switch is settled, as a share of the
+tables in which Student's paired test on all rows settles it at the same level.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special, stats
+
+from benchmarks.script import Script
+from cabs_core.base.atomic import write_text
+from cabs_core.base.statistics.uncertainty import holm
+from cabs_core.evaluation.answer import (
+    Answer,
+    AnswerOptions,
+    Decisions,
+    Rung,
+    ScoredTable,
+    Word,
+    answer,
+    fit_rules,
+)
+
+SIZES = (100, 200, 500, 1000, 2000)
+FOLDS = 5
+Rng = np.random.Generator
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A table, what is true of it, and what the router may look at.
+
+    Attributes:
+        scores, costs: `[N, K]` what the generator expects of each answer.
+        weight: `[N]` how much of the population each prompt stands for, mean 1.
+        features: `[N, d]` of the prompts, or None: then there is no router.
+        fresh: features and expected scores of prompts that nobody has seen, for what a router truly gains.
+    """
+
+    table: ScoredTable
+    scores: np.ndarray
+    costs: np.ndarray
+    features: np.ndarray | None = None
+    fresh: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class World:
+    """A generator with the name that the table of results prints."""
+
+    name: str
+    draw: Callable[[Rng, int], Drawn]
+
+
+def _answers(rng: Rng, right: np.ndarray, agree: float) -> np.ndarray:
+    """Right or wrong, `[N, K]`: on a share `agree` of the prompts all models are right or wrong together."""
+    same = rng.random((len(right), 1)) < agree
+    alike = rng.random((len(right), 1))
+    return (np.where(same, alike, rng.random(right.shape)) < right).astype(float)
+
+
+def _prices(rng: Rng, n: int, prices: list[float], sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """(costs that are paid, expected costs), `[N, K]`: half of the spread is the prompt's own length."""
+    length = rng.lognormal(0.0, sigma * math.sqrt(0.5), (n, 1))
+    own = rng.lognormal(0.0, sigma * math.sqrt(0.5), (n, len(prices)))
+    mean = math.exp(sigma**2 / 2)
+    return length * own * np.array(prices), np.tile(np.array(prices) * mean, (n, 1))
+
+
+def _table(
+    scores: np.ndarray, costs: np.ndarray, tasks: np.ndarray, clusters: np.ndarray | None = None
+) -> ScoredTable:
+    names = tuple(f"m{j}" for j in range(scores.shape[1]))
+    members = np.arange(len(scores)) if clusters is None else clusters
+    return ScoredTable(names, scores, costs, tasks, members, 0)
+
+
+def _tasks(n: int, count: int = 4) -> np.ndarray:
+    return np.array([f"t{i}" for i in range(count)])[np.arange(n) % count]
+
+
+def plain(
+    means: list[float],
+    prices: list[float],
+    agree: float = 0.6,
+    sigma: float = 0.5,
+    lost_task: float = 0.0,
+) -> Callable[[Rng, int], Drawn]:
+    """Models with these shares of right answers and prices; the second one loses more in the last task."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        tasks = _tasks(n)
+        right = np.tile(np.array(means), (n, 1))
+        right[tasks == "t3", 1] -= lost_task
+        paid, expected = _prices(rng, n, prices, sigma)
+        return Drawn(_table(_answers(rng, right, agree), paid, tasks), right, expected)
+
+    return draw
+
+
+def beyond(lost: float, price: float) -> Callable[[Rng, int], Drawn]:
+    """Graded scores of today's model, but a share of the prompts is lost wholly, at this price."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        own = rng.beta(6.0, 2.0, (n, 1))
+        gone = rng.random((n, 2)) < lost
+        scores = np.column_stack([own, np.where(gone, 0.0, own)])
+        right = np.tile(0.75 * np.array([1.0, 1.0 - lost, 1.0 - lost]), (n, 1))
+        paid, expected = _prices(rng, n, [1.0, price, price], 0.5)
+        return Drawn(_table(scores, paid, _tasks(n)), right, expected)
+
+    return draw
+
+
+def copied(times: int) -> Callable[[Rng, int], Drawn]:
+    """Equal models; each prompt is asked so many times, and its answers are nearly the same."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        prompts = -(-n // times)
+        cluster = np.repeat(np.arange(prompts), times)[:n]
+        chance = special.ndtr(rng.normal(0.8, 1.5, (prompts, 4)))
+        right = chance[cluster]
+        paid, expected = _prices(rng, n, [1.0, 1.0, 0.5, 0.3], 0.5)
+        table = _table((rng.random(right.shape) < right).astype(float), paid, _tasks(n), cluster)
+        truth = np.full(right.shape, float(special.ndtr(0.8 / math.sqrt(1 + 1.5**2))))
+        return Drawn(table, truth, expected)
+
+    return draw
+
+
+def conversations(pareto: bool) -> Callable[[Rng, int], Drawn]:
+    """Equal models; n conversations of 2 to 18 turns, or of Pareto sizes, that go well or badly."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        sizes = np.minimum(rng.pareto(1.5, n) + 1, 200).astype(int) if pareto else rng.integers(2, 19, n)
+        cluster = np.repeat(np.arange(n), sizes)
+        right = special.ndtr(0.8 + rng.normal(0.0, 1.0, (n, 4)))[cluster]
+        paid, expected = _prices(rng, len(cluster), [1.0, 1.0, 0.5, 0.3], 0.5)
+        table = _table((rng.random(right.shape) < right).astype(float), paid, _tasks(len(cluster)), cluster)
+        return Drawn(table, np.full(right.shape, float(special.ndtr(0.8 / math.sqrt(2)))), expected)
+
+    return draw
+
+
+def templates(per_template: int) -> Callable[[Rng, int], Drawn]:
+    """Equal models, and templates that each suit one model; all prompts of a template are one cluster."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        count = -(-n // per_template)
+        cluster = np.repeat(np.arange(count), per_template)[:n]
+        chance = special.ndtr(rng.normal(0.6, 1.2, (count, 4)))
+        centers = rng.normal(0.0, 1.0, (count, 24))
+        features = centers[cluster] + rng.normal(0.0, 0.15, (n, 24))
+        right = chance[cluster]
+        paid, expected = _prices(rng, n, [1.0, 1.0, 1.0, 1.0], 0.5)
+        table = _table((rng.random(right.shape) < right).astype(float), paid, _tasks(n), cluster)
+        mean = float(special.ndtr(0.6 / math.sqrt(1 + 1.2**2)))
+        fresh = rng.normal(0.0, 1.0, (4000, 24)), np.full((4000, 4), mean)
+        return Drawn(table, np.full(right.shape, mean), expected, features, fresh)
+
+    return draw
+
+
+def dear_calls(factor: float, share: float) -> Callable[[Rng, int], Drawn]:
+    """An equal model at half the price, but for calls that cost `factor` as much: nothing saved."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        right = np.full((n, 2), 0.85)
+        paid, expected = _prices(rng, n, [1.0, 0.5], 0.5)
+        dear = rng.random(n) < share
+        paid[dear, 1] *= factor
+        expected[:, 1] *= 1.0 + share * (factor - 1.0)
+        return Drawn(_table(_answers(rng, right, 0.8), paid, _tasks(n)), right, expected)
+
+    return draw
+
+
+def cancelling(gain: float, share: float) -> Callable[[Rng, int], Drawn]:
+    """An equal model at half the price that gains much on a few prompts and loses it on as many."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        own = np.clip(rng.normal(0.5, 0.05, n), 0.0, 1.0)
+        kind = rng.random(n)
+        other = own + np.where(kind < share, gain, 0.0) - np.where(kind > 1 - share, gain, 0.0)
+        scores = np.clip(np.column_stack([own, other]), 0.0, 1.0)
+        paid, expected = _prices(rng, n, [1.0, 0.5], 0.5)
+        return Drawn(_table(scores, paid, _tasks(n)), np.full((n, 2), 0.5), expected)
+
+    return draw
+
+
+def routed(strength: float, models: int = 4) -> Callable[[Rng, int], Drawn]:
+    """Models that are equally good on average and at one price; features say where each is good.
+
+    strength: of what the features say, in standard deviations of the latent quality of an answer.
+    """
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        loads = rng.normal(0.0, strength / math.sqrt(8), (8, models))
+        loads -= loads.mean(axis=1, keepdims=True)
+
+        def chances(x: np.ndarray) -> np.ndarray:
+            spread = np.sqrt(1.0 + (loads**2).sum(axis=0))
+            chance: np.ndarray = special.ndtr(0.7 * spread + x[:, :8] @ loads)
+            return chance
+
+        features = rng.normal(0.0, 1.0, (n, 24))
+        right = chances(features)
+        paid, expected = _prices(rng, n, [1.0] * models, 0.5)
+        table = _table((rng.random(right.shape) < right).astype(float), paid, _tasks(n))
+        new = rng.normal(0.0, 1.0, (4000, 24))
+        truth = np.full(right.shape, float(special.ndtr(0.7)))
+        return Drawn(table, truth, expected, features, (new, chances(new)))
+
+    return draw
+
+
+WORLDS = (
+    World("four equal models at one price", plain([0.8] * 4, [1.0] * 4)),
+    World("two equal models at one price", plain([0.8] * 2, [1.0] * 2)),
+    World("twelve equal models at one price", plain([0.8] * 12, [1.0] * 12)),
+    World("equal at a third of the price", plain([0.85, 0.85, 0.6], [1.0, 0.33, 0.1], 0.5)),
+    World("one point worse at a third", plain([0.85, 0.84, 0.6], [1.0, 0.33, 0.1], 0.5)),
+    World("one topic much worse", plain([0.88, 0.88, 0.78], [1.0, 0.2, 0.02], 0.4, lost_task=0.3)),
+    World("just beyond the tolerance", plain([0.85, 0.8195, 0.8195], [1.0, 0.3, 0.1], 0.6)),
+    World("right in 99 %, the other in 95.9 %", plain([0.99, 0.959], [1.0, 0.5], 0.9)),
+    World("lost wholly on 3.1 %, at a fifth", beyond(0.031 / 0.75, 0.2)),
+    World("equal, 2 % dearer, sigma 2", plain([0.8, 0.8], [1.0, 1.02], 0.9, sigma=2.0)),
+    World("half price, 26 times as dear in 4 %", dear_calls(26.0, 0.04)),
+    World("each prompt five times", copied(5)),
+    World("conversations of 2 to 18 turns", conversations(pareto=False)),
+    World("conversations of Pareto sizes", conversations(pareto=True)),
+    World("templates of 5, router", templates(5)),
+    World("templates of 30, router", templates(30)),
+    World("gains of .5 on 2 % cancel", cancelling(0.45, 0.02)),
+    World("no router gains", routed(0.0)),
+    World("router gains about .10", routed(0.5)),
+)
+
+
+def ridge_router(drawn: Drawn, folds: np.ndarray) -> tuple[Decisions, float]:
+    """(decisions by folds of a ridge regression for each model, what such a router truly gains)."""
+    assert drawn.features is not None
+    assert drawn.fresh is not None
+    table, x = drawn.table, np.column_stack([drawn.features, np.ones(len(drawn.features))])
+    new = np.column_stack([drawn.fresh[0], np.ones(len(drawn.fresh[0]))])
+    weights, gained = np.full(table.scores.shape, np.nan), []
+    for fold in range(FOLDS):
+        fit = folds != fold
+        gram = x[fit].T @ x[fit]
+        penalty = np.eye(len(gram)) * 0.1 * np.trace(gram) / len(gram)
+        loads = np.linalg.solve(
+            gram + penalty, x[fit].T @ (table.scores[fit] - table.scores[fit].mean(axis=0))
+        )
+        offset = table.scores[fit].mean(axis=0)
+        weights[~fit] = np.eye(table.scores.shape[1])[(x[~fit] @ loads + offset).argmax(axis=1)]
+        chosen = (new @ loads + offset).argmax(axis=1)
+        gained.append(drawn.fresh[1][np.arange(len(new)), chosen].mean() - drawn.fresh[1][:, 0].mean())
+    return Decisions("ridge", weights), float(np.mean(gained))
+
+
+@dataclass
+class Counted:
+    """What was seen in the tables of one world and size."""
+
+    tables: int = 0
+    false: int = 0
+    rungs: int = 0
+    covered: int = 0
+    money: int = 0
+    money_covered: int = 0
+    settled: int = 0
+    settled_by_t: int = 0
+    settled_of_these: int = 0
+    better_router: int = 0
+
+
+def truth_of(rung: Rung, drawn: Drawn, gain: float) -> tuple[float, float]:
+    """(true difference in score, true cost as a share of today's) of what a rung says to use."""
+    if rung.rung == "router":
+        return gain, 1.0
+    models = {name: j for j, name in enumerate(drawn.table.models)}
+    if rung.rung == "rules":
+        use = np.array([models[rung.use[task]] for task in drawn.table.tasks.tolist()])
+    else:
+        use = np.full(len(drawn.table.tasks), models[rung.use])
+    rows = np.arange(len(use))
+    difference = float((drawn.scores[rows, use] - drawn.scores[:, 0]).mean())
+    return difference, float(drawn.costs[rows, use].sum() / drawn.costs[:, 0].sum())
+
+
+def is_false(rung: Rung, difference: float, ratio: float, tolerance: float) -> bool:
+    """Return True if the word of a rung is not true of the generator."""
+    small = 1e-9
+    return {
+        Word.BETTER: difference <= small,
+        Word.CHEAPER: difference < -tolerance - small or ratio >= 1.0 - small,
+        Word.AS_GOOD: difference < -tolerance - small,
+        Word.WORSE: difference >= -small,
+    }.get(rung.word, False)
+
+
+def t_settles(table: ScoredTable, options: AnswerOptions) -> dict[str, bool]:
+    """For every other model: does Student's paired test of all rows settle the switch at the same level?"""
+    d = table.scores[:, 1:] - table.scores[:, :1]
+    paid = table.costs[:, 1:] - table.costs[:, :1]
+
+    def p_above(values: np.ndarray, limit: float) -> np.ndarray:
+        se = np.maximum(values.std(axis=0, ddof=1) / math.sqrt(len(values)), 1e-12)
+        p: np.ndarray = 1.0 - stats.t.cdf((values.mean(axis=0) - limit) / se, len(values) - 1)
+        return p
+
+    good = np.maximum(p_above(d, -options.tolerance), p_above(-paid, 0.0))
+    tests = [holm(p) for p in (p_above(d, 0.0), good, p_above(-d, 0.0))]
+    settled = np.min(tests, axis=0) <= options.level / 2
+    return dict(zip(table.models[1:], settled.tolist(), strict=True))
+
+
+def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
+    """Draw a table of a world, ask for the answer, and count."""
+    options = AnswerOptions()
+    drawn = world.draw(rng, n)
+    table = drawn.table
+    order = rng.permutation(int(table.clusters.max()) + 1) % FOLDS
+    folds = order[table.clusters]
+    routers, gain = [], 0.0
+    if drawn.features is not None:
+        router, gain = ridge_router(drawn, folds)
+        routers = [router]
+    found = answer(table, fit_rules(table, table.tasks, folds, options), routers, options)
+    seen.tables += 1
+    wrong = False
+    for rung in found.rungs:
+        if rung.rung == "keep":
+            continue
+        difference, ratio = truth_of(rung, drawn, gain)
+        wrong |= is_false(rung, difference, ratio, options.tolerance)
+        seen.rungs += 1
+        seen.covered += rung.low <= difference <= rung.high
+        if rung.cost_low is not None and rung.cost_high is not None and rung.rung == "switch":
+            seen.money += 1
+            seen.money_covered += rung.cost_low <= ratio <= rung.cost_high
+    seen.false += wrong
+    by_t = t_settles(table, options)
+    told = {Word.BETTER, Word.CHEAPER, Word.WORSE}
+    settled = {rung.use: rung.word in told for rung in found.models}
+    seen.settled_by_t += any(by_t.values())
+    seen.settled_of_these += any(by_t[m] for m in by_t) and any(settled[m] for m in by_t)
+    router_rung = found.rung("router")
+    seen.better_router += router_rung is not None and router_rung.word == Word.BETTER
+    return found
+
+
+def main() -> None:
+    script = Script(__file__, __doc__)
+    script.add_argument("--tables", type=int, default=200, help="tables of each world and size")
+    script.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="prompts, or conversations")
+    script.add_argument("--worlds", nargs="+", default=[""], help="parts of the names of worlds")
+    options = script.parse_args()
+    found: dict[str, Any] = {}
+    print("| world | n | false | interval covers | cost covers | settled of t's | router better |")
+    print("|---|---|---|---|---|---|---|")
+    for world in WORLDS:
+        if not any(part in world.name for part in options.worlds):
+            continue
+        for n in options.sizes:
+            seen = Counted()
+            for k in range(options.tables):
+                judge(world, np.random.default_rng([k, n, len(world.name)]), n, seen)
+            money = f"{seen.money_covered / seen.money:.3f} ({seen.money})" if seen.money else ""
+            power = (
+                f"{seen.settled_of_these / seen.settled_by_t:.2f} ({seen.settled_by_t})"
+                if seen.settled_by_t
+                else ""
+            )
+            cells = [
+                world.name,
+                str(n),
+                f"{seen.false / seen.tables:.3f}",
+                f"{seen.covered / max(seen.rungs, 1):.3f}",
+                money,
+                power,
+                f"{seen.better_router / seen.tables:.2f}",
+            ]
+            print(f"| {' | '.join(cells)} |", flush=True)
+            found[f"{world.name}, {n}"] = vars(seen)
+    if options.json:
+        write_text(options.json, json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
