@@ -34,6 +34,7 @@ from cabs_core.data.endpoints.replies import (
     parsed,
     retry_after,
 )
+from cabs_core.data.endpoints.usage import usage_of_reply
 from cabs_core.router.doctor import ACCOUNT
 from cabs_server import echo, limits
 from cabs_server.bodies import check_values, encoded, top_fields, value_of
@@ -414,7 +415,7 @@ def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply
         return Reply(judgement, data)
     fields, wrong = answer_of(data, dialect)
     written = written_in(content) if wrong is None else 0
-    return Reply(judgement, None, fields.get("usage"), fields.get("id"), wrong, written)
+    return Reply(judgement, None, usage_of_reply(fields), fields.get("id"), wrong, written)
 
 
 def _is_ours(error: Exception) -> bool:

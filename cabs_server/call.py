@@ -254,6 +254,7 @@ class Call:
             bill = self.upstream.bill(usage, partial(self._estimate, written) if billed else None)
             facts |= {"cost": bill.cost, "tokens_in": bill.tokens_in, "tokens_out": bill.tokens_out}
             facts["estimated"] = int(bill.estimated) or None
+            facts["unpriced"] = ", ".join(bill.unpriced) or None
             if shared.cap is not None and bill.cost is not None:
                 shared.cap.add(self.model, bill.cost)
             instead = None if self.decision is None else self.decision.at_fallback(bill.cost)

@@ -183,7 +183,7 @@ class Counters:
             self.add("estimated_total", model=model)
         if bill.tokens is not None:
             for kind, count in vars(bill.tokens).items():
-                if count and kind != "usd":
+                if count and kind not in ("usd", "searches", "tier", "currency"):
                     self.add("tokens_total", count, model=model, kind=kind)
 
 

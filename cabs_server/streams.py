@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from cabs_core.data.endpoints.dialects import broke_off
-from cabs_core.data.endpoints.usage import estimated, with_output
+from cabs_core.data.endpoints.usage import estimated, usage_of_reply, with_output
 from cabs_server import limits
 
 #: where a text begins that a model writes, in the events of every dialect
@@ -126,7 +126,7 @@ class Events:
         choices = parsed.get("choices")
         choices = choices if isinstance(choices, list) else []
         for holder in (inner, parsed, parsed.get("x_groq"), *choices[:1]):  # Moonshot's stands in the choice
-            if isinstance(holder, dict) and isinstance(usage := holder.get("usage"), dict):
+            if isinstance(holder, dict) and isinstance(usage := usage_of_reply(holder), dict):
                 # a later event that leaves counts open writes null, or 0
                 so_far = self.usage or {}
                 self.usage = so_far | {k: v for k, v in usage.items() if v or (v == 0 and not so_far.get(k))}

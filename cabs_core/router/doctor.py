@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from cabs_core.base.catalog.policies import policy_record
+from cabs_core.base.errors import counted
 from cabs_core.base.paths import default_log
-from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.base.units import SECONDS_PER_DAY, money
 from cabs_core.base.utility import clipped_utility
-from cabs_core.data.events.bills import all_calls, saved
+from cabs_core.data.endpoints.prices import USUAL_SEARCH, USUAL_TIERS
+from cabs_core.data.events.bills import all_calls, saved, unpriced_calls
 from cabs_core.data.events.database import is_postgres
 from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, SHARED_TEXT, EventLog
 from cabs_core.data.events.rows import FAILED
@@ -135,6 +137,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     for one in failures:
         if ACCOUNT in one["reason"] and now - one["last"] < SECONDS_PER_DAY:
             problems.append(f"{one['calls']} calls of {one['model']} failed: {one['reason']}")
+    problems += _unpriced(events, manifest.id)
     bundles = events.bundles()
     problems += _of_bundles(manifest.id, events, folder, bundles)
     for note in (BUDGET, JOINS, SHARED_TEXT):
@@ -178,6 +181,47 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
         "problems": problems,
         "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
     }
+
+
+def _unpriced(events: EventLog, bundle: str) -> list[str]:
+    """Return a sentence for each tier, search or currency that replies name and the prices lack."""
+    counted_calls: dict[tuple[str, str], list[float]] = {}
+    for model, words, calls, usd in unpriced_calls(events, bundle):
+        for word in words.split(", "):
+            number, _, kind = word.partition(" ")
+            pieces = float(number) if kind == "searches" else 0.0
+            total = counted_calls.setdefault((model, kind if pieces else word), [0.0, 0.0, 0.0])
+            total[0] += calls
+            total[1] += usd
+            total[2] += pieces * calls
+    return [
+        _about_unpriced(model, word, int(calls), usd, pieces)
+        for (model, word), (calls, usd, pieces) in counted_calls.items()
+    ]
+
+
+def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: float) -> str:
+    """Say what is not in the cost of some calls, what it may cost, and which price to write."""
+    begin = f"{counted(calls, 'call')} of {model}"
+    if searches:
+        return (
+            f"{begin} made {searches:g} web searches, which the price lacks: at the usual "
+            f"{USUAL_SEARCH:g} USD each they cost {money(searches * USUAL_SEARCH)} that no figure holds. Add "
+            "per_search to the price"
+        )
+    if word.startswith("tier "):
+        tier = word.removeprefix("tier ")
+        factor = USUAL_TIERS.get(tier)
+        usual = (
+            "what it costs is not known here"
+            if factor is None
+            else f"at the usual {factor:g} times the price they cost {money(factor * usd)}"
+        )
+        return (
+            f"{begin} were answered at tier {tier}, which the price lacks: they count {money(usd)}; {usual}. "
+            f"Add tiers: {{{tier}: {1.0 if factor is None else factor:g}}} to the price"
+        )
+    return f"{begin} came with {word}, which is not read: they count {money(usd)} by the price in USD"
 
 
 def _of_bundles(

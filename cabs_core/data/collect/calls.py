@@ -14,7 +14,7 @@ from cabs_core.data.endpoints.replies import Meaning, error_of, meaning, parsed,
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN, text_tokens
 from cabs_core.data.endpoints.upstreams import Upstream
-from cabs_core.data.endpoints.usage import Tokens
+from cabs_core.data.endpoints.usage import Tokens, usage_of_reply
 from cabs_core.data.pool_files.collect import Collect, most_output
 
 #: tokens that a chat adds to its texts, at most, per message
@@ -175,7 +175,7 @@ def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
     if answer is None:
         return None
     tokens = Tokens(math.ceil(call.characters / BYTES_A_TOKEN), math.ceil(text_tokens(answer.text)))
-    bill = call.target.upstream.bill(data.get("usage"), lambda: tokens)
+    bill = call.target.upstream.bill(usage_of_reply(data), lambda: tokens)
     text = answer.text.encode("utf-8", "replace").decode()
     return StoredAnswer(
         call.key,

@@ -21,8 +21,9 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
+from cabs_core.data.endpoints.prices import CallPrice
 from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, OUTPUT_FIELDS, ChatRequest, Medium
-from cabs_core.data.endpoints.usage import Bill, CallPrice, Tokens, count, tokens_of
+from cabs_core.data.endpoints.usage import Bill, Tokens, count, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
 from cabs_core.data.pool_files.strict import Strict
 
@@ -51,7 +52,7 @@ class Upstream(Strict):
     price: CallPrice | None = Field(
         None,
         description="USD per one million tokens: input, output, cached, cache_write, "
-        "cache_write_1h, audio_input, audio_output, reasoning",
+        "cache_write_1h, audio_input, audio_output, reasoning; and above, tiers, per_search",
     )
     free: bool = Field(False, description="Calls cost nothing")
     speaks: tuple[Dialect, ...] = Field(
@@ -135,7 +136,9 @@ class Upstream(Strict):
             counted, guessed = estimate(), True
         if counted is None:
             return Bill()
-        return Bill(0.0 if self.free else counted.cost(self.price), counted, guessed)
+        if self.free:
+            return Bill(0.0, counted, guessed)
+        return Bill(counted.cost(self.price), counted, guessed, counted.unpriced(self.price))
 
     def usd(self, tokens_in: float, tokens_out: float) -> float:
         """What a call of so many tokens costs; 0 without a price."""
@@ -145,16 +148,13 @@ class Upstream(Strict):
         """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
 
         Twice the tokens that it is estimated to have, and for each answer as many out as it allows, else
-        `MOST_OUTPUT`.
+        `MOST_OUTPUT`, at the dearest tier of the price. Web searches are not foreseen.
         """
         if self.free or self.price is None:
             return 0.0
         limit = self.sent_limit(request)
         output = request.answers * (MOST_OUTPUT if limit is None else limit)
-        into = max(
-            self.price.input, self.price.cache_write or 1.25 * self.price.input, self.price.audio_input or 0.0
-        )
-        out = max(self.price.output, self.price.reasoning or 0.0, self.price.audio_output or 0.0)
+        into, out = self.price.dearest(2.0 * request.tokens)
         return (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
 
     def sent_limit(self, request: ChatRequest) -> float | None:

@@ -9,21 +9,22 @@ cache stands beside the input or in it.
 
 import functools
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from pydantic import Field
-
+from cabs_core.base.amounts import Amount, read_amount, unit_of
 from cabs_core.base.units import PRICED_TOKENS
+from cabs_core.data.endpoints.prices import ORDINARY, CallPrice, names_of_tiers
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
-from cabs_core.data.pool_files.sections import Price
 
 #: a count above it is no count: the longest contexts are of some ten million tokens
 MOST_TOKENS = 100_000_000
 #: USD; a bill of one call above it is no bill
 MOST_USD = 10_000.0
 _MOST_STEPS = 100
+_DIGITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 #: names that providers give a count, in the order in which they are looked for
 INPUT = (
     "prompt_tokens",  # OpenAI and nearly everyone
@@ -66,7 +67,9 @@ _CACHED_WITHIN = (
 )
 _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
 #: Anthropic's counts by how long what was written is kept
-_WRITTEN_BY_LIFE = ("cache_creation",)
+_WRITTEN_BY_LIFE = ("cache_creation", "cacheCreation")
+#: Bedrock's list of the same counts: [{ttl: 1h, inputTokens: 200}]
+_WRITTEN_LIST = ("cacheDetails", "cache_details")
 _WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens", _WRITTEN[0])
 _REASONING = (
     "reasoning_tokens",
@@ -76,46 +79,114 @@ _REASONING = (
     "thinking_tokens",
     "total_thought_tokens",
 )
-_AUDIO = ("audio_tokens",)
+_AUDIO = ("audio_tokens", "audioTokens")
+_CACHED_DETAILS = (
+    "cached_tokens_details",
+    "cachedTokensDetails",
+    "cacheTokensDetails",
+    "cache_tokens_details",
+)
+#: Gemini's lists of counts by modality: of the prompt, of tools' results, of the answer, of the cache
+_PROMPT_LISTS = (
+    "promptTokensDetails",
+    "prompt_tokens_details",
+    "toolUsePromptTokensDetails",
+    "tool_use_prompt_tokens_details",
+)
+_ANSWER_LISTS = ("candidatesTokensDetails", "candidates_tokens_details")
+#: tokens of cited pages, which Perplexity bills like the input and leaves out of every total
+_CITATIONS = ("citation_tokens", "citationTokens")
+#: web searches that a provider made for the call
+_SEARCHES = (
+    "searches",
+    "web_search_requests",  # Anthropic
+    "webSearchRequests",
+    "num_search_queries",  # Perplexity
+    "numSearchQueries",
+    "web_search_calls",  # xAI
+    "SERVER_SIDE_TOOL_WEB_SEARCH",
+    "web_searches",
+    "num_web_searches",
+    "search_requests",
+)
+#: blocks within a usage block that may hold these counts
+_TOOL_BLOCKS = (
+    "server_tool_use",
+    "serverToolUse",
+    "server_side_tool_usage_details",
+    "server_side_tool_usage",
+    "tool_usage",
+    "toolUsage",
+)
+#: fields of a usage block or of a reply that name a service tier or a speed
+_TIERS = ("service_tier", "serviceTier", "speed", "traffic_type", "trafficType")
 #: Cohere's bill
 _BILLED = ("billed_units",)
-_COSTS = frozenset({"cost", "estimated_cost", "cost_in_usd_ticks"})
+#: fields that hold what the provider says that a call cost; of an object, its field with the sum
+_COSTS = (
+    "cost",
+    "total_cost",
+    "totalCost",
+    "cost_usd",
+    "costUsd",
+    "costUSD",
+    "estimated_cost",
+    "estimatedCost",
+)
+_SUMS = ("total_cost", "totalCost", "total", "amount", "value", "usd")
+_TICKS = "cost_in_usd_ticks"  # xAI; 1e10 are a dollar
+_CURRENCIES = ("currency", "cost_currency", "costCurrency", "unit")
 _DETAILS = (
-    ("prompt_tokens_details", "input_tokens_details"),
-    ("completion_tokens_details", "output_tokens_details"),
+    (
+        "prompt_tokens_details",
+        "input_tokens_details",
+        "input_token_details",
+        "promptTokensDetails",
+        "inputTokensDetails",
+        "inputTokenDetails",
+    ),
+    (
+        "completion_tokens_details",
+        "output_tokens_details",
+        "output_token_details",
+        "completionTokensDetails",
+        "outputTokensDetails",
+        "outputTokenDetails",
+    ),
 )
 #: every field of a usage block from which tokens are counted
 FIELDS = (
     *(*INPUT, *OUTPUT, *TOTAL, *_ANSWER, *_TOOLS, *_CACHED, *_CACHED_WITHIN, *_WRITTEN, *_REASONING),
-    *(*_DETAILS[0], *_DETAILS[1], *_BILLED),
+    *(
+        *_DETAILS[0],
+        *_DETAILS[1],
+        *_BILLED,
+        *_WRITTEN_BY_LIFE,
+        *_WRITTEN_LIST,
+        *_PROMPT_LISTS,
+        *_ANSWER_LISTS,
+    ),
+    *(*_CACHED_DETAILS, *_CITATIONS),
 )
-
-
-class CallPrice(Price):
-    """USD per one million tokens."""
-
-    cached: float | None = Field(
-        None, ge=0, le=1e6, description="Input read from the provider's cache; default: half of input"
-    )
-    cache_write: float | None = Field(
-        None, ge=0, le=1e6, description="Input written to the cache; default: 1.25 times input (Anthropic's)"
-    )
-    cache_write_1h: float | None = Field(
-        None, ge=0, le=1e6, description="Input written for an hour; default: twice the input (Anthropic's)"
-    )
-    audio_input: float | None = Field(None, ge=0, le=1e6, description="Sound in; default: input")
-    audio_output: float | None = Field(None, ge=0, le=1e6, description="Sound out; default: output")
-    reasoning: float | None = Field(
-        None, ge=0, le=1e6, description="Tokens of reasoning, which are part of the output; default: output"
-    )
+#: fields from which a usage block says more than tokens: searches, tier, and the provider's own cost
+MORE_FIELDS = (
+    *(*_SEARCHES, *_TOOL_BLOCKS, *_TIERS, *_COSTS, *_CURRENCIES, _TICKS),
+    *("is_byok", "cost_details", "iterations"),
+)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Counts of a call. cached, cache_write and audio_in are parts of input; reasoning and audio_out of
-    output; cache_write_1h of cache_write.
+    """What a provider counts of a call.
 
-    usd: what the provider says that the call cost; None: it does not say.
+    Attributes:
+        input, output: all tokens in and out. cached, cache_write and audio_in are parts of the input,
+            reasoning and audio_out parts of the output, cache_write_1h a part of cache_write.
+        usd: cost of the call as the provider reports it, or None if it reports none in US dollars.
+        searches: web searches that the provider made for the call.
+        tier: service tier and speed that the reply names, such as `flex` or `priority, fast`; empty if they
+            are the ordinary ones.
+        currency: currency of a cost that the provider reports in another one than US dollars.
     """
 
     input: float = 0.0
@@ -127,32 +198,62 @@ class Tokens:
     audio_out: float = 0.0
     usd: float | None = None
     cache_write_1h: float = 0.0
+    searches: float = 0.0
+    tier: str = ""
+    currency: str = ""
 
     def cost(self, price: CallPrice | None) -> float | None:
-        """USD: the provider's own figure, else by a price; None: there is neither."""
+        """Return the provider's own cost, else the cost by a price, in USD. None if there is neither."""
         if self.usd is not None or price is None:
             return self.usd
-        parts = (
-            (self.cached, price.cached, 0.5 * price.input),
-            (self.cache_write - self.cache_write_1h, price.cache_write, 1.25 * price.input),
-            (self.cache_write_1h, price.cache_write_1h, 2.0 * price.input),
-            (self.audio_in, price.audio_input, price.input),
-            (self.reasoning, price.reasoning, price.output),
-            (self.audio_out, price.audio_output, price.output),
+        rates = price.rates(self.input)
+        text_in = max(self.input - self.cached - self.cache_write - self.audio_in, 0.0)
+        text_out = max(self.output - self.reasoning - self.audio_out, 0.0)
+        millionths = (
+            text_in * rates.input
+            + self.cached * rates.cached
+            + (self.cache_write - self.cache_write_1h) * rates.cache_write
+            + self.cache_write_1h * rates.cache_write_1h
+            + self.audio_in * rates.audio_input
+            + text_out * rates.output
+            + self.reasoning * rates.reasoning
+            + self.audio_out * rates.audio_output
         )
-        new = max(self.input - self.cached - self.cache_write - self.audio_in, 0.0)
-        text = max(self.output - self.reasoning - self.audio_out, 0.0)
-        classes = sum(tokens * (default if usd is None else usd) for tokens, usd, default in parts)
-        return (new * price.input + text * price.output + classes) / PRICED_TOKENS
+        tokens = millionths * price.factor(self.tier) / PRICED_TOKENS
+        return tokens + self.searches * (price.per_search or 0.0)
+
+    def unpriced(self, price: CallPrice | None) -> tuple[str, ...]:
+        """Return what the reply names and the cost by a price does not hold, in words.
+
+        The words are `tier NAME`, `N searches` and `a cost in CURRENCY`. They are few, so that calls can be
+        counted by them.
+        """
+        if self.usd is not None:
+            return ()
+        words = [f"a cost in {self.currency}"] if self.currency else []
+        if price is None:
+            return tuple(words)
+        words += [f"tier {tier}" for tier in names_of_tiers(self.tier) if tier not in price.tiers]
+        if self.searches and price.per_search is None:
+            words.append(f"{self.searches:g} searches")
+        return tuple(words)
 
 
 @dataclass(frozen=True)
 class Bill:
-    """cost in USD, None: not known. tokens: None: neither reported nor estimated. estimated: not reported."""
+    """Cost and counts of a call.
+
+    Attributes:
+        cost: USD, or None if the cost is not known.
+        tokens: counts, or None if they are neither reported nor estimated.
+        estimated: True if the counts are not the provider's.
+        unpriced: what the reply names and the cost does not hold (`Tokens.unpriced`).
+    """
 
     cost: float | None = None
     tokens: Tokens | None = None
     estimated: bool = False
+    unpriced: tuple[str, ...] = ()
 
     @property
     def tokens_in(self) -> float | None:
@@ -172,11 +273,13 @@ def estimated(tokens_in: float, written: float, most_output: float | None = None
 
 
 def tokens_of(usage: Any) -> Tokens | None:
-    """Counts from the usage of a reply, in the names of whichever provider; None: it has no sound ones.
+    """Read the usage block of a reply, in the names of whichever provider.
 
-    A count is a finite number from 0 to `MOST_TOKENS`. Without a sound count of the input there is none at
-    all; a part that is unsound counts 0, and no part is larger than its whole. Of Cohere's two counts what it
-    bills counts.
+    A count is a finite number from 0 to `MOST_TOKENS`, or such a number as text. A part that is unsound
+    counts 0, and no part is larger than its whole. Of Cohere's two counts the one that it bills is read.
+
+    Returns:
+        None if there is no sound count of the input, or none that says how much was written.
     """
     if not isinstance(usage, Mapping):
         return None
@@ -198,8 +301,8 @@ def tokens_of(usage: Any) -> Tokens | None:
         output = 0.0
     entry += _first(counts, _TOOLS) or 0.0
     cached = _first(counts, _CACHED) or 0.0
-    by_life = _counts(_part(usage, _WRITTEN_BY_LIFE))
-    written = _first(counts, _WRITTEN) or sum(by_life.values())
+    lives = _written_by_life(usage)
+    written = _first(counts, _WRITTEN) or sum(lives.values())
     if cached or written:
         if _beside(named, entry, output, cached + written, total, reasoning, bool(into)):
             entry += cached + written
@@ -210,14 +313,107 @@ def tokens_of(usage: Any) -> Tokens | None:
         output = max(output, total - entry)
     if reasoning > output:  # so it is in no total
         output += reasoning
+    entry += _first(counts, _CITATIONS) or 0.0
     cached = min(cached, entry)
     written = min(written, entry - cached)
-    audio = min(_first(into, _AUDIO) or 0.0, entry - cached - written)
+    heard, spoken = _sound(usage, into, out)
     reasoning = min(reasoning, output)
-    spoken = min(_first(out, _AUDIO) or 0.0, output - reasoning)
-    hour = min(by_life.get("ephemeral_1h_input_tokens", 0.0), written)
-    counted = Tokens(entry, output, cached, written, reasoning, audio, spoken, _own_cost(usage), hour)
+    usd, currency = _own_cost(usage)
+    counted = Tokens(
+        input=entry,
+        output=output,
+        cached=cached,
+        cache_write=written,
+        reasoning=reasoning,
+        audio_in=min(heard, entry - cached - written),
+        audio_out=min(spoken, output - reasoning),
+        usd=usd,
+        cache_write_1h=min(lives.get("1h", 0.0), written),
+        searches=_searches(usage),
+        tier=_tier(usage),
+        currency=currency,
+    )
     return functools.reduce(_both, more, counted)
+
+
+def usage_of_reply(reply: Any) -> Any:
+    """Return the usage block of a reply, with the tier, the searches and the cost that stand beside it.
+
+    OpenAI names the tier at the top of a reply and lists searches among the output. Vercel's gateway puts its
+    cost into `provider_metadata`. A reply without a usage block returns what stands at `usage`.
+    """
+    if not isinstance(reply, Mapping) or not isinstance(usage := reply.get("usage"), Mapping):
+        return reply.get("usage") if isinstance(reply, Mapping) else None
+    beside = {name: reply[name] for name in _TIERS if reply.get(name) is not None and name not in usage}
+    output = reply.get("output")
+    searches = sum(map(_is_search, output)) if isinstance(output, list) else 0
+    if searches and not _searches(usage):
+        beside["searches"] = searches
+    gateway = _part(_part(reply, ("provider_metadata", "providerMetadata")), ("gateway",))
+    if gateway.get("cost") is not None and not any(usage.get(name) is not None for name in _COSTS):
+        beside["cost"] = gateway["cost"]
+    return {**usage, **beside} if beside else usage
+
+
+def _is_search(item: Any) -> bool:
+    """Whether an item of OpenAI's output is a search: opening a page it found is not billed."""
+    if not isinstance(item, Mapping) or item.get("type") != "web_search_call":
+        return False
+    return _part(item, ("action",)).get("type", "search") == "search"
+
+
+def _searches(usage: Mapping[str, Any]) -> float:
+    """Return the number of web searches that a usage block names."""
+    blocks = [usage, *(_part(usage, (name,)) for name in _TOOL_BLOCKS)]
+    return next((number for block in blocks if (number := _first(_counts(block), _SEARCHES))), 0.0)
+
+
+def _tier(usage: Mapping[str, Any]) -> str:
+    """Return the tiers and speeds that a usage block names beside the ordinary ones."""
+    named = []
+    for field in _TIERS:
+        value = usage.get(field)
+        if isinstance(value, Mapping):  # Bedrock: {type: flex}
+            value = value.get("type")
+        if isinstance(value, str) and value.strip():
+            named.append(re.sub(r"[\s-]+", "_", value.strip().casefold())[:40])
+    return ", ".join(dict.fromkeys(name for name in named if name not in ORDINARY))
+
+
+def _written_by_life(usage: Mapping[str, Any]) -> dict[str, float]:
+    """Return the tokens written to the cache, by how long they are kept: `5m` or `1h`."""
+    lives: dict[str, float] = {}
+    for name, number in _counts(_part(usage, _WRITTEN_BY_LIFE)).items():
+        life = "1h" if "1h" in name else "5m"
+        lives[life] = lives.get(life, 0.0) + number
+    for item in _list(usage, _WRITTEN_LIST):
+        life = "1h" if str(item.get("ttl")).casefold() in ("1h", "one_hour", "3600") else "5m"
+        lives[life] = lives.get(life, 0.0) + (_first(_counts(item), INPUT) or 0.0)
+    return lives
+
+
+def _sound(
+    usage: Mapping[str, Any], into: Mapping[str, float], out: Mapping[str, float]
+) -> tuple[float, float]:
+    """Return tokens of sound in, without those from the cache, and out."""
+    heard = _first(into, _AUDIO) or sum(_of_modality(usage, (name,)) for name in _PROMPT_LISTS)
+    spoken = _first(out, _AUDIO) or _of_modality(usage, _ANSWER_LISTS)
+    holders = (_part(usage, _DETAILS[0]), usage)
+    within = [_first(_counts(_part(holder, _CACHED_DETAILS)), _AUDIO) or 0.0 for holder in holders]
+    cached = max([*within, _of_modality(usage, _CACHED_DETAILS)])
+    return max(heard - cached, 0.0), spoken
+
+
+def _of_modality(usage: Mapping[str, Any], names: Iterable[str], modality: str = "AUDIO") -> float:
+    """Return the count of a modality in Gemini's list [{modality: AUDIO, tokenCount: 900}]."""
+    items = [item for item in _list(usage, names) if str(item.get("modality")).upper().endswith(modality)]
+    return sum(_first(_counts(item), ("tokenCount", "token_count", "tokens")) or 0.0 for item in items)
+
+
+def _list(usage: Mapping[str, Any], names: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Return the objects of the first of these fields that holds a list."""
+    found = next((usage[name] for name in names if isinstance(usage.get(name), list)), [])
+    return [item for item in found[:_MOST_STEPS] if isinstance(item, Mapping)]
 
 
 def _apart(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -229,9 +425,9 @@ def _apart(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _both(one: Tokens, other: Tokens) -> Tokens:
-    """The tokens of both; the bill of the first."""
-    sums = {f.name: getattr(one, f.name) + getattr(other, f.name) for f in fields(Tokens) if f.name != "usd"}
-    return replace(one, **sums)
+    """Add the counts of two parts of a call; the cost, its currency and the tier are those of the first."""
+    names = [f.name for f in fields(Tokens) if f.name not in ("usd", "tier", "currency")]
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 def _beside(
@@ -255,27 +451,66 @@ def _beside(
     return named.startswith("input") and not details  # Anthropic's, Bedrock's
 
 
-def _own_cost(usage: Mapping[str, Any]) -> float | None:
-    """USD that a call cost by its provider (OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI), or None."""
-    if not _COSTS & usage.keys():
-        return None
-    cost = usage.get("cost")
-    if isinstance(cost, Mapping):
-        cost = cost.get("total_cost")
-    ticks = _dollars(usage.get("cost_in_usd_ticks"), 1e-10)
-    candidates = (_dollars(cost), _dollars(usage.get("estimated_cost")), ticks)
-    usd = next((n for n in candidates if n is not None), None)
+def _own_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Return the cost of a call as its provider reports it.
+
+    Returns:
+        (USD, or None if there is no sound cost in US dollars; the currency of a cost in another one, or '').
+        A cost comes from OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI or a gateway.
+    """
+    currency = _currency(usage)
+    for name in _COSTS:
+        value = usage.get(name)
+        here = currency
+        if isinstance(value, Mapping):
+            here = _currency(value) or currency
+            value = next((value[n] for n in _SUMS if value.get(n) is not None), None)
+        usd, foreign = _dollars(value, here)
+        if foreign:
+            return None, foreign
+        if usd is not None:
+            break
+    else:
+        ticks = usage.get(_TICKS)
+        usd = ticks * 1e-10 if count_in(ticks, MOST_USD * 1e10) else None
     if usd is not None and usage.get("is_byok") is True:
         # the fee alone: the provider behind it bills by itself
-        behind = _dollars(_part(usage, ("cost_details",)).get("upstream_inference_cost"))
-        return None if behind is None else usd + behind
-    return usd
+        behind, _ = _dollars(_part(usage, ("cost_details",)).get("upstream_inference_cost"), "")
+        return (None if behind is None else usd + behind), ""
+    return usd, ""
 
 
-def _dollars(value: Any, unit: float = 1.0) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_USD / unit:
-        return None
-    return float(value * unit)
+def _currency(block: Mapping[str, Any]) -> str:
+    """Return the unit or currency that a block names for its cost, or '' if it names none."""
+    for name in _CURRENCIES:
+        word = block.get(name)
+        if isinstance(word, str) and word.strip() and (name != "unit" or unit_of(word) is not None):
+            return word.strip()
+    return ""
+
+
+def _dollars(value: Any, unit: str) -> tuple[float | None, str]:
+    """Return (a cost in USD or None, its currency if that is another one)."""
+    if isinstance(value, str):
+        amount = read_amount(value)
+        if amount is None:
+            return None, ""
+        if amount.usd is None:
+            return None, amount.unit
+        value = amount.usd if unit_of(unit or "USD") == "USD" else amount.value
+    if not count_in(value, MOST_USD * 1e9):
+        return None, ""
+    if unit:
+        known = Amount(float(value), unit_of(unit) or unit)
+        if known.usd is None:
+            return None, known.unit[:10]
+        value = known.usd
+    return (float(value), "") if value <= MOST_USD else (None, "")
+
+
+def count_in(value: Any, most: float) -> bool:
+    """Whether a value is a number from 0 to `most`; an integer of any length compares."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(0 <= value <= most)
 
 
 def counted_output(usage: Mapping[str, Any]) -> float | None:
@@ -298,8 +533,14 @@ def _part(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
 
 
 def _counts(part: Mapping[str, Any]) -> dict[str, float]:
-    """Its fields that are sound counts."""
-    return {name: number for name, value in part.items() if (number := count(value)) is not None}
+    """Return the fields that are sound counts, also those that gateways write as text."""
+    numbers = {name: count(_number(value)) for name, value in part.items()}
+    return {name: number for name, number in numbers.items() if number is not None}
+
+
+def _number(value: Any) -> Any:
+    """Return the number that a text of digits holds; any other value as it is."""
+    return float(value) if isinstance(value, str) and _DIGITS.fullmatch(value.strip()) else value
 
 
 def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
@@ -312,8 +553,4 @@ def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
 
 def count(value: Any) -> float | None:
     """A number of tokens, or None: it is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if not 0 <= value <= MOST_TOKENS:  # also nan; an integer of any length compares
-        return None
-    return float(value)
+    return float(value) if count_in(value, MOST_TOKENS) else None

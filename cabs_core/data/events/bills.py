@@ -44,6 +44,14 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
     return result
 
 
+def unpriced_calls(log: EventLog, bundle: str) -> list[tuple[str, str, int, float]]:
+    """Return (model, what its replies name and their cost does not hold, calls, USD counted) of a bundle."""
+    sql = """SELECT arm, unpriced, COUNT(*), COALESCE(SUM(cost), 0) FROM decisions
+        WHERE bundle = ? AND unpriced IS NOT NULL GROUP BY arm, unpriced ORDER BY arm, unpriced"""
+    rows = log.database.transaction(lambda run: run(sql, (bundle,)).fetchall())
+    return [(str(arm), str(words), int(calls), float(usd)) for arm, words, calls, usd in rows]
+
+
 def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]:
     """(answered calls that were routed, cost with failed attempts, expected cost of the fallback), USD.
 

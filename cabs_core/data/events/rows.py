@@ -39,6 +39,7 @@ DECISIONS = {
     "tokens_in": "{real}",
     "tokens_out": "{real}",
     "estimated": "INTEGER",
+    "unpriced": "TEXT",
     "reason": "TEXT",
     "status": "TEXT NOT NULL DEFAULT 'decided'",
     "retracted": "INTEGER NOT NULL DEFAULT 0",
@@ -111,7 +112,7 @@ TYPES = {
     },
 }
 #: facts that come with the end of a call
-ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "reason")
+ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "unpriced", "reason")
 #: statuses of a call that served its request: to the end, or until the client left. Others were attempts
 SERVED = ("answered", "broken")
 #: statuses of calls that a model left without an answer
@@ -136,7 +137,8 @@ class Logged:
     output_cost: predicted for the tokens out, before what was learnt (`charges`); fixed_cost: what the
     fallback was expected to cost; USD. marked: whether its score was wanted, and q with which probability
     (`router.marks`); None: nothing was marked. tokens_in, tokens_out: as the upstream counted them.
-    estimated: cost was not reported, so it was put together from characters and prices. reason: why the call
+    estimated: cost was not reported, so it was put together from characters and prices. unpriced:
+    what the reply names and the cost does not hold, such as `tier flex, 3 searches`. reason: why the call
     failed.
     """
 
@@ -166,6 +168,7 @@ class Logged:
     tokens_in: float | None
     tokens_out: float | None
     estimated: bool
+    unpriced: str | None
     reason: str | None
     status: str
     retracted: bool

@@ -172,3 +172,14 @@ def test_few_scores_and_many_of_one_prompt_say_nothing(make_bundle, test_prompts
         router.log.add_reward(d.id, 0.0, 1e-4, "judge", d.id)
     router.log.close()
     assert examine(folder, log)["gaps"] == []
+
+
+def test_what_replies_name_and_prices_lack_is_a_problem_with_what_it_may_cost(used):
+    folder, log, decisions = used
+    router = Router.load(folder, log=log)
+    model = decisions[50].model
+    router.finish(decisions[50].id, status="answered", cost=0.5, unpriced="tier flex, 3 searches")
+    router.close()
+    problems = [p for p in examine(folder, log)["problems"] if model in p]
+    assert any("tier flex" in p and "$0.25" in p and "tiers: {flex: 0.5}" in p for p in problems)
+    assert any("3 web searches" in p and "$0.03" in p and "per_search" in p for p in problems)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.data.endpoints.upstreams import Upstream
-from cabs_core.data.endpoints.usage import CallPrice, estimated, tokens_of
+from cabs_core.data.endpoints.prices import CallPrice
+from cabs_core.data.endpoints.usage import estimated, tokens_of
 from cabs_server.streams import Events
 
 PRICE = CallPrice(input=1.0, output=10.0, cached=0.1, cache_write=1.25)
