@@ -1,4 +1,4 @@
-"""Costs by a price equal a provider's bill: long prompts, tiers, searches, and bills of the provider's own."""
+"""Costs by a price equal a provider's bill: long prompts, tiers, searches, and own bills."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.prices import CallPrice
+from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import estimated, tokens_of
 from cabs_server.streams import Events
 
