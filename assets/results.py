@@ -19,8 +19,6 @@ from dbt_like_sql.freshness import Marts
 with specs.preview("freshness policies"):
     _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))
 
-_TRACE = "job `trace_figure`, or `cabs trace {} --figure quality --policy NAME --rho NUMBER`"
-
 
 @dg.asset(
     required_resource_keys={CABS},
@@ -39,7 +37,6 @@ def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Materia
         made = make_report(chain, Marts(chain.store).database.parent, cabs.options(context, config.force))
         parts = page_parts(chain.pool.name)
         shown = page_metadata(made, chain.store, parts)
-        shown["a figure back to its rows"] = dg.MetadataValue.md(_TRACE.format(chain.pool.name))
         if PROFILE in made.record.files:
             shown["profile of the data"] = _link(made, parts, PROFILE)
         observe(context.instance, due_in(context.instance, chain.store), pending=False)

@@ -12,7 +12,7 @@ from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES
 from cabs_core.pipeline.retention import prunable, prune
 from cabs_dagster.due import MARTS_AROUND, Kind
 from cabs_dagster.instance.recover import recover
-from cabs_dagster.metadata import guarded, table
+from cabs_dagster.metadata import guarded
 from cabs_dagster.names import PREFIX, key, named
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import COLLECT as COLLECT
@@ -171,55 +171,6 @@ def pool_chain() -> None:
     play_chain()
 
 
-class TraceConfig(dg.Config):
-    """Launchpad settings of `trace_figure`."""
-
-    pool: str = Field("demo", description="Name of the pool.")
-    figure: str = Field("quality", description="quality, cost or utility.")
-    policy: str = Field("ridge", description="The policy, such as ridge or cabs_d_linear@literal.")
-    rho: float = Field(300.0, description="1 / what a right answer is worth in USD.")
-
-
-#: rows of a figure that the UI shows; `cabs trace` and the SQL have all
-SHOWN_ROWS = 500
-
-
-@dg.op(
-    required_resource_keys={CABS},
-    description="Computes a figure of a report again from the rounds that it is the mean of, beside what "
-    "the mart says.",
-)
-def trace_rows(context: dg.OpExecutionContext, config: TraceConfig) -> None:
-    from cabs_core.pipeline.trace import traced_figure  # noqa: PLC0415  (loading stays quick)
-
-    with guarded():
-        chain = cabs_of(context).chain(config.pool)
-        traced = traced_figure(chain, config.figure, config.policy, config.rho)
-    for line in traced.text:
-        context.log.info(line)
-    where = f"--figure {config.figure} --policy {config.policy} --rho {config.rho:g}"
-    context.add_output_metadata(
-        {
-            config.figure: traced.value,
-            traced.mart: traced.in_mart,
-            "in words": "\n".join(traced.text),
-            "rows in all": len(traced.rows),
-            "rows": table(traced.rows.head(SHOWN_ROWS).to_dict("records")),
-            "all rows": dg.MetadataValue.md(f"`cabs trace {config.pool} {where}`"),
-            "the same in SQL": dg.MetadataValue.md(f"```sql\n{traced.sql}```"),
-        }
-    )
-
-
-@dg.job(
-    name=named("trace_figure"),
-    description="A figure of a report back to its rows: the pool, policy and rho that the launchpad names.",
-    tags={STAGE_TAG: "trace"},
-)
-def trace_figure() -> None:
-    trace_rows()
-
-
 def _assets(*paths: str) -> dg.AssetSelection:
     return dg.AssetSelection.assets(*map(key, paths))
 
@@ -267,6 +218,5 @@ JOBS: list[Any] = [  # of a class that Dagster does not export
         for name, stage, selection, text in _JOBS
     ),
     pool_chain,
-    trace_figure,
     prune_traces,
 ]

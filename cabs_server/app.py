@@ -1,6 +1,6 @@
 """The endpoints, and the application that answers them.
 
-docs/deploy.md says what they are for, each function what it takes. Errors have the form of the endpoint's
+docs/serve.md says what they are for, each function what it takes. Errors have the form of the endpoint's
 dialect. `callers` says who may ask.
 """
 

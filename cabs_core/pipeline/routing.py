@@ -3,10 +3,32 @@
 from cabs_core.base.errors import ProvenanceError, ResultError
 from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.pipeline.artifacts import Chain
+from cabs_core.pipeline.stages.replay import trace_again
 from cabs_core.pipeline.standing import older_data
-from cabs_core.pipeline.trace import evidence_of
+from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.routing_table import RoutingTable, routing_table
 from cabs_core.report.verdict import verdicts
+
+
+def _evidence_of(chain: Chain) -> tuple[PoolData, Evidence]:
+    """The marts of a pool and the replays behind them.
+
+    Raises:
+        ResultError: no replay is in the marts, or the problem that they are of is gone.
+    """
+    name, store = chain.pool.name, chain.store
+    artifacts = store.root
+    if store.remote:
+        for parts in (("marts",), ("replay", name), ("replay_problem", name)):
+            artifacts = store.mirror(parts)
+    data = PoolData(name, artifacts)
+    evidence = load_evidence(data, again=lambda policy, rho: trace_again(chain, policy, rho))
+    if evidence is None:
+        raise ResultError(
+            f"the problem that the marts are of is gone: `cabs run --pool {name}` makes all anew"
+        )
+    return data, evidence
 
 
 def table_of(
@@ -30,7 +52,7 @@ def table_of(
     if not anyway and (older := older_data(chain)):
         raise ProvenanceError(f"{older} Run it again, or say --anyway to export the table all the same.")
     rho = pool.router_rho if rho is None else float(rho)
-    data, evidence = evidence_of(chain)
+    data, evidence = _evidence_of(chain)
     verdict = next((v for v in verdicts(data, evidence) if v.rho == rho), None)
     if verdict is None:
         played = ", ".join(f"{value:g}" for value in sorted(pool.replay.rhos))

@@ -3,7 +3,7 @@
 _ROUNDS = ("stg_replay_rounds",)
 _BOARD = ("mart_policy_leaderboard",)
 
-#: {key of a table or figure: models}. Those of `_ROUNDS` are of single rounds, as `cabs trace` prints.
+#: {key of a table or figure: models}. Those of `_ROUNDS` read single rounds.
 MODELS: dict[str, tuple[str, ...]] = {
     "arms": ("mart_arm_shares", "mart_routing_behaviour"),
     "budgets": _ROUNDS,

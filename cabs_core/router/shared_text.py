@@ -6,6 +6,8 @@ route if it is longer than the question. Consecutive prompts that begin or end a
 
 from collections import deque
 
+from cabs_core.base.units import percentage
+
 #: prompts that are remembered
 _WINDOW = 64
 #: fewest prompts that say anything
@@ -52,9 +54,9 @@ class SharedText:
         if share is None:
             return None
         return (
-            f"most prompts share {share:.0%} of their text with the prompts before them, so a template "
-            "decides the route: name the block of your harness (--harness-block), say where the person's "
-            "text stands (--text-pattern), or send the text as x-cabs-text"
+            f"most prompts share {percentage(share)} of their text with the prompts before them. A template "
+            "decides the route: name the block of your harness (--harness-block), say where the text of the "
+            "person stands (--text-pattern), or send the text as x-cabs-text"
         )
 
 

@@ -47,7 +47,6 @@ def _register() -> None:
     from cabs_core.pipeline.commands.cli import data, evaluate, prune, report
     from cabs_core.pipeline.commands.collect_cli import collect, judge
     from cabs_core.pipeline.commands.export_cli import export
-    from cabs_core.pipeline.commands.trace_cli import trace
     from cabs_core.router.cli import feedback, log, rollback, route
     from cabs_core.router.doctor_cli import doctor
     from cabs_core.router.joining_cli import router
@@ -69,7 +68,6 @@ def _register() -> None:
         data,
         check,
         report,
-        trace,
         ui,
         instance,
         prune,

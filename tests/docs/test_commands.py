@@ -23,7 +23,7 @@ _NO_COMMANDS = {"yaml", "toml", "json", "sql", "mermaid", "text", "math", ""}
 _PAGES = "tests/e2e/test_pages.py"
 FOLLOWED = {
     "bash": dict.fromkeys(
-        ("deploy.md", "new-model.md", "no-scores.md", "traces.md", "your-own-table.md"), _PAGES
+        ("README.md", "deploy.md", "new-model.md", "no-scores.md", "traces.md", "your-own-table.md"), _PAGES
     ),
     "python": {"deploy.md": _PAGES} | dict.fromkeys(("README.md", "library.md"), "tests/docs/test_readme.py"),
 }

@@ -12,6 +12,7 @@ import yaml
 
 from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.pool_files import ModelPool
 
 ROOT = Path(__file__).parents[2]
@@ -32,9 +33,15 @@ def test_its_links_lead_somewhere() -> None:
         assert not anchor or anchor in anchors(ROOT / name), target
 
 
-def test_its_pool_is_valid() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
-    assert ModelPool.model_validate(yaml.safe_load(text)).name == "my_pool"
+def written(name: str) -> object:
+    """Return the YAML that the README writes into a file."""
+    (text,) = re.findall(rf"cat > {name} <<'YAML'\n(.*?)YAML", README, re.DOTALL)
+    return yaml.safe_load(text)
+
+
+def test_its_pool_and_its_upstreams_are_valid() -> None:
+    assert ModelPool.model_validate(written("my_pool.yaml")).name == "my_pool"
+    assert set(Upstreams.model_validate(written("upstreams.yaml")).models) == {"large", "medium", "small"}
 
 
 def test_the_contract_of_a_policy_is_quoted_whole_and_has_twelve_questions() -> None:

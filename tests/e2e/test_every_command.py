@@ -49,7 +49,6 @@ COMMANDS = (
     "plan tiny",
     "check --pool tiny --rho 0 --quick",
     "report tiny",
-    "trace tiny --policy ridge --rho 0 --out rows.csv",
     "policies",
     "instance",
     "pool list",

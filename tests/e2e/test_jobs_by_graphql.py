@@ -11,7 +11,6 @@ import pytest
 from e2e_support import BACKFILL, LAUNCH, ROOT, Dev, drop_pool, environment, wait_for
 
 from benchmarks.speed.servers import free_port
-from cabs_core.report.rows import FIGURES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 DG = Path(sys.executable).with_name("dg")
@@ -27,13 +26,6 @@ CHECKS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) {
 FAILED = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events {
   ... on ExecutionStepFailureEvent { stepKey error { message causes { message } }
   failureMetadata { description } } } } } }"""
-OUTPUT = """query($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events {
-  ... on ExecutionStepOutputEvent {
-  metadataEntries { label ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue }
-  ... on MarkdownMetadataEntry { mdStr } ... on TableMetadataEntry { table { records } } } } } } } }"""
-PLAYED = """{ assetNodeOrError(assetKey: {path: ["replay"]}) {
-  ... on AssetNode { assetMaterializations(limit: 50) {
-  partition runId metadataEntries { label ... on TableMetadataEntry { table { records } } } } } } }"""
 LINEAGE = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { description
   metadataEntries { ... on TableColumnLineageMetadataEntry { lineage {
   columnName columnDeps { assetKey { path }
@@ -71,25 +63,6 @@ class Stock(Dev):
         status = self.query(RUN, id=run)["runOrError"]["status"]
         return status if status in ("SUCCESS", "FAILURE", "CANCELED") else ""
 
-    def figure(self, **config) -> dict:
-        """{label: value} of what the job `trace_figure` says."""
-        run = self.run("trace_figure", runConfigData={"ops": {"trace_rows": {"config": config}}})
-        assert wait_for("trace_figure", lambda: self.ended(run), 300) == "SUCCESS", self.log.read_text()[
-            -3000:
-        ]
-        events = self.query(OUTPUT, id=run)["logsForRun"]["events"]
-        (entries,) = [event["metadataEntries"] for event in events if event.get("metadataEntries")]
-        return {e.pop("label"): next(iter(e.values()), None) for e in entries}
-
-    def played(self) -> dict[str, list[tuple[str, dict]]]:
-        """{partition: [(run, {policy: its row}), newest first]} of what the asset `replay` says."""
-        played: dict[str, list[tuple[str, dict]]] = {}
-        for made in self.query(PLAYED)["assetNodeOrError"]["assetMaterializations"]:
-            rows = [e["table"]["records"] for e in made["metadataEntries"] if e["label"] == "policies"]
-            table = {row["policy"]: row for row in map(json.loads, rows[0])} if rows else {}
-            played.setdefault(made["partition"], []).append((made["runId"], table))
-        return played
-
     def made_of(self, asset: str, column: str) -> set[tuple[str, str]]:
         """{(asset, column)} where the lineage of a column ends."""
         node = self.query(LINEAGE, key={"path": asset.split("/")})["assetNodeOrError"]
@@ -125,7 +98,6 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
 
         # "Materialize all": ends well, pays nothing, deploys nothing
         keys = [{"path": name.split("/")} for name, node in made.items() if node["isMaterializable"]]
-        keys = [key for key in keys if key["path"] != ["theory"]]  # of no pool, and takes minutes
         asked = dev.query(BACKFILL, p={"assetSelection": keys, "partitionNames": ["chaos"]})
         backfill = asked["launchPartitionBackfill"]["backfillId"]
 
@@ -137,19 +109,9 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
         assert len(dev.assets()["report"]["assetMaterializations"]) >= 2
         assert not (tmp_path / "routers").exists() and not (tmp_path / "answers").exists()
 
-        # a figure back to its rows: the replay's table, the mart, the rounds, the outcomes
-        (_, policies), *_ = dev.played()["chaos|0777"]
-        policy = next(iter(policies))
-        entries = dev.figure(pool="chaos", figure="utility", policy=policy, rho=777.0)
-        (mart,) = [label for label in entries if label.startswith("mart_")]
-        rows = [json.loads(row) for row in entries["rows"]["records"]]
-        assert len(rows) == entries["rows in all"] > 50 and {"query_id", "model", "trial"} <= rows[0].keys()
-        again = pytest.approx(sum(row["utility"] for row in rows) / len(rows), rel=1e-4)
-        assert entries["utility"] == again and entries[mart] == again
-        assert entries["utility"] == pytest.approx(policies[policy]["utility"], rel=1e-4)
-        model, _, _ = mart.partition(".")
-        for figure in FIGURES:  # tests/core/report/test_rows.py computes the others again
-            ends = dev.made_of(f"marts/{model}", FIGURES[figure][2])
+        # columns of the mart that a report prints lead back to the outcome table
+        for column in ("score", "cost_per_1000_calls", "utility"):
+            ends = dev.made_of("marts/mart_utility_by_rho", column)
             assert {asset for asset, _ in ends} == {"outcomes"}, ends
 
         # the gate: a pool's checks, on the files as they are

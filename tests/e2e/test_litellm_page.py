@@ -1,4 +1,4 @@
-"""docs/deploy.md, "Inside LiteLLM", followed literally: a virtual environment of its own, the real proxy, an
+"""docs/litellm.md followed literally: a virtual environment of its own, the real proxy, an
 answer, its score."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.router.cold import build_cold
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
-SECTION = PAGE.partition("## Inside LiteLLM\n")[2].partition("\n## ")[0]
+PAGE = (ROOT / "docs" / "litellm.md").read_text(encoding="utf-8")
+DEPLOY = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
 #: what pip says where an index cannot be reached, or lacks a package
 _AWAY = re.compile(
     r"No matching distribution|Could not find a version|ConnectionError|NewConnectionError|Temporary failure"
@@ -33,8 +33,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 def block(language: str) -> str:
-    """The only block of the section in a language."""
-    (text,) = re.findall(rf"```{language}\n(.*?)```", SECTION, re.DOTALL)
+    """Return the only block of the page in a language."""
+    (text,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     return text
 
 
@@ -42,7 +42,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Only ports and the providers' addresses differ."""
     monkeypatch.setenv("CABS_HOME", str(tmp_path / "home"))
     place = copy_sources(tmp_path / "checkout")
-    upstreams = re.search(r"cat > upstreams.yaml <<'YAML'\n(.*?)YAML", PAGE, re.DOTALL)
+    upstreams = re.search(r"cat > upstreams.yaml <<'YAML'\n(.*?)YAML", DEPLOY, re.DOTALL)
     assert upstreams is not None
     models = Upstreams.model_validate(yaml.safe_load(upstreams[1])).models
     build_cold(place / "router", models, encoder="tfidf-svd")
@@ -64,7 +64,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     provider, upstream = start_stand_in()
     port = free_port()
     (place / "config.yaml").write_text(block("yaml").replace(":8000/", f":{upstream}/"))
-    (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_server.*?)```", SECTION, re.DOTALL)[0])
+    (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_server.*?)```", PAGE, re.DOTALL)[0])
     environment |= {
         "OPENAI_API_KEY": "none",
         "OPENAI_BASE_URL": f"http://127.0.0.1:{upstream}/v1",

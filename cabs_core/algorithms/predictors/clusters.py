@@ -26,7 +26,7 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     """Centres `[min(clusters, distinct points), e]` of k-means, best of 3 starts: ten are no better in what a
-    router earns (docs/measurements/tried.md). Runs on one thread: else sums differ between runs.
+    router earns. Runs on one thread: else sums differ between runs.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 

@@ -101,7 +101,7 @@ def recommended(
 
     Args:
         words: of the rungs, from the lowest to the highest.
-        costs: mean cost of a request.
+        costs: mean cost of a request in USD.
         beats: `beats(a, b)` says that rung a is to be used instead of rung b.
     """
     candidates = [rung for rung, word in words.items() if word in RECOMMENDABLE]

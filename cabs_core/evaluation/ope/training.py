@@ -8,7 +8,7 @@ row, such as the table's predictors. Without a cap, every cell is unbiased but n
 cell is the outcome itself and the others are predictions. For training only: estimates come from `evaluate`.
 
 Source: doubly robust pseudo-outcomes, Dudik et al. 2011; what was measured:
-docs/measurements.md, "A deployed router".
+`benchmarks/deployment.py` of commit 002682d2.
 """
 
 from collections.abc import Sequence

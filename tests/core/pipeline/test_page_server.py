@@ -34,7 +34,7 @@ def port(cabs_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
     write(page_parts("tiny"), "<p>the report, café</p>")
     write(page_parts(None), "<p>the leaderboard</p>")
-    write(("theory",), "<p>the theorems</p>")
+    write(("notes",), "<p>a page of no pool</p>")
     write(("splits", "tiny"), "secret")
     produce(
         store,
@@ -80,7 +80,7 @@ def test_pages_and_the_files_beside_them(port: int) -> None:
         assert ask(port, path)[2] == text
     for path in ("/", "/index.html"):
         assert ask(port, path)[2] == "<p>the leaderboard</p>"
-    assert ask(port, "/_theory/")[2] == "<p>the theorems</p>"
+    assert ask(port, "/_notes/")[2] == "<p>a page of no pool</p>"
     status, headers, text = ask(port, "/tiny/verdict.json")
     assert (status, text, headers["Content-Type"]) == (200, "{}", "application/json; charset=utf-8")
     status, headers, text = ask(port, "/tiny/", "HEAD")
@@ -116,8 +116,8 @@ def test_pages_and_the_files_beside_them(port: int) -> None:
         "/_splits/tiny/index.html",
         "/_splits/",
         "/_../",
-        "/_theory",
-        "/__theory/",
+        "/_notes",
+        "/__notes/",
         "/splits/",
         "/_data/t.csv",
     ],
@@ -156,7 +156,7 @@ def test_where_reports_are_found(monkeypatch: pytest.MonkeyPatch, cabs_home: Pat
     monkeypatch.delenv("CABS_REPORTS_URL", raising=False)
     tiny = page_parts("tiny")
     assert page_url(tiny) == f"{DEFAULT_URL}/tiny/" and page_url(page_parts(None)) == f"{DEFAULT_URL}/"
-    assert page_url(("theory",)) == f"{DEFAULT_URL}/_theory/"
+    assert page_url(("notes",)) == f"{DEFAULT_URL}/_notes/"
     assert page_url(tiny, "profile.html") == f"{DEFAULT_URL}/tiny/profile.html"
     monkeypatch.setenv("CABS_REPORTS_URL", "https://reports.example.org/routing/")
     assert page_url(tiny) == "https://reports.example.org/routing/tiny/"

@@ -56,17 +56,6 @@ def log(pages, tmp_path_factory):
     return build_logged_report("one", artifacts, folder, outcomes=folder / "outcomes", **about).path
 
 
-@pytest.fixture(scope="module")
-def theory(tmp_path_factory):
-    """The page of the theorems, from quick experiments."""
-    from cabs_core.pipeline.theory import experiments
-    from cabs_core.pipeline.theory.page import fill
-
-    folder = tmp_path_factory.mktemp("theory")
-    fill(experiments.run(2, quick=True), folder)
-    return folder / "index.html"
-
-
 @pytest.fixture
 def visit(browser, pages, request):
     """open(which, size, scheme) -> page; fails at the end if the page logged anything or asked for another
@@ -108,7 +97,7 @@ SIDEWAYS = """[...document.querySelectorAll('figure.table > .scroll, pre')]
     .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.ariaLabel || e.textContent)"""
 
 
-@pytest.mark.parametrize("which", ["report", "leaderboard", "profile", "log", "theory"])
+@pytest.mark.parametrize("which", ["report", "leaderboard", "profile", "log"])
 @pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
 def test_page_fits_and_follows_the_scheme(visit, axe, which, size, scheme):
     page = visit(which, size, scheme)

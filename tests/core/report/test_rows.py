@@ -1,88 +1,21 @@
-"""A figure back to its rows: `cabs trace`, the SQL of docs/results.md, and the file of SQL that tables and
-figures name."""
+"""A figure back to its rows: the SQL of docs/results.md, and the file of SQL that tables and figures name."""
 
-import csv
-import io
 import re
-from itertools import product
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
-from fake_replays import SKILL, fake_problem
+from fake_replays import fake_problem
 
-from cabs_core.base.errors import ResultError
 from cabs_core.base.paths import project_root
-from cabs_core.pipeline.commands.trace_cli import trace
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS
-from cabs_core.report.rows import FIGURES, figure_in_mart, figure_of, rows_of
 from dbt_like_sql.project import list_models
 
 
-@pytest.fixture(scope="module")
-def traced(pages):
-    artifacts, _, _ = pages
-    data = PoolData("one", artifacts)
-    return data, load_evidence(data)
-
-
-def test_every_figure_is_the_mean_of_its_rows(traced):
-    data, evidence = traced
-    assert {policy for policy, _ in evidence.folders} == set(SKILL)
-    for policy, rho in product(("random", "oracle_best", "hier_mix"), (0.0, 300.0, 500.0, 900.0)):
-        rows = rows_of(evidence, policy, rho)
-        assert len(rows) == 180 and rows["observed"].eq(1).all()
-        for figure in FIGURES:
-            assert figure_of(rows, figure) == pytest.approx(
-                figure_in_mart(data, figure, policy, rho), rel=1e-6
-            )
-
-
-def test_rows_hold_what_the_outcome_table_says_of_that_prompt_and_model(traced):
-    _, evidence = traced
-    rows, problem = rows_of(evidence, "hier_mix", 300.0), fake_problem()
-    q = [problem.query_ids.tolist().index(x) for x in rows["query_id"]]
-    m = [problem.arms.index(x) for x in rows["model"]]
-    assert np.array_equal(rows["score"], problem.scores[q, m]) and np.array_equal(
-        rows["cost"], problem.costs[q, m]
-    )
-
-
-def test_what_was_not_replayed_is_named(traced):
-    _, evidence = traced
-    with pytest.raises(
-        ResultError, match=r"hier_mix at rho 7; there are those of hier_mix at rho 0, 300, 500, 900"
-    ):
-        rows_of(evidence, "hier_mix", 7.0)
-    with pytest.raises(ResultError, match=r"no replay of nobody at rho 300; there are those of .*lin_ts"):
-        rows_of(evidence, "nobody", 300.0)
-
-
-def test_the_command_prints_the_rows_and_the_figure_twice(pages, tmp_path, monkeypatch):
-    monkeypatch.setenv("CABS_HOME", str(tmp_path))
-    monkeypatch.setenv("CABS_POOLS_DIR", str(tmp_path / "pools"))
-    (tmp_path / "pools").mkdir()
-    pool = "name: one\nsource: {kind: synthetic}\npolicies: [hier_mix, best_single]\n"
-    (tmp_path / "pools/one.yaml").write_text(pool)
-    (tmp_path / "artifacts").symlink_to(pages[0])
-    arguments = ["one", "--policy", "hier_mix", "--rho", "300", "--figure", "cost"]
-    done = CliRunner().invoke(trace, arguments)
-    assert done.exit_code == 0, done.output
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    mean = 1000 * np.mean([float(row["cost"]) for row in rows])
-    again, in_mart = (float(x) for x in re.findall(r": (\d[\d.e-]*)(?: \(USD|$)", done.stderr, re.MULTILINE))
-    assert again == pytest.approx(mean, rel=1e-5) and in_mart == pytest.approx(mean, rel=1e-5)
-    out = tmp_path / "rows.csv"
-    assert CliRunner().invoke(trace, [*arguments, "--out", str(out)]).stdout == ""
-    assert out.read_text() == done.stdout
-
-
-def test_the_sql_of_the_page_gives_the_figure(pages, traced, tmp_path, monkeypatch):
+def test_the_sql_of_the_page_gives_the_figure(pages, tmp_path, monkeypatch):
     artifacts, _, _ = pages
     text = (project_root() / "docs/results.md").read_text(encoding="utf-8")
     (query,) = re.findall(r"```sql\n(SELECT avg\(o\.score\).*?)```", text, re.DOTALL)
@@ -102,12 +35,11 @@ def test_the_sql_of_the_page_gives_the_figure(pages, traced, tmp_path, monkeypat
     pq.write_table(pa.table(table), tmp_path / "outcomes_of_one.parquet")
     monkeypatch.chdir(tmp_path)
     ((quality, usd, rounds),) = duckdb.sql(query).fetchall()
-    rows = rows_of(traced[1], "hier_mix", 300.0)
-    assert (quality, usd, rounds) == (
-        pytest.approx(figure_of(rows, "quality")),
-        pytest.approx(figure_of(rows, "cost")),
-        180,
-    )
+    mart = PoolData("one", artifacts).mart("utility_by_rho")
+    shown = mart[(mart["policy"] == "hier_mix") & (mart["rho"] == 300.0)].iloc[0]
+    assert quality == pytest.approx(shown["score"], rel=1e-6)
+    assert usd == pytest.approx(shown["cost_per_1000_calls"], rel=1e-6)
+    assert rounds == 180
 
 
 def test_lineage_of_every_mart_ends_at_columns_of_the_outcome_table_or_at_no_outcome():

@@ -10,8 +10,8 @@ from cabs_core.base.catalog.policies import policies, policy_record
 from cabs_core.base.errors import PolicyError
 
 ROOT = Path(__file__).parents[4]
-#: rooms that are about single policies; benchmarks play those that they time, theory those of the theorems
-ABOUT_POLICIES = {"catalog", "policies", "predictors", "theory"}
+#: rooms that are about single policies; benchmarks play the policies that they time
+ABOUT_POLICIES = {"catalog", "policies", "predictors"}
 FILES = sorted(
     file.relative_to(ROOT)
     for package in ("cabs_core", "cabs_server", "cabs_dagster", "assets", "dbt_like_sql")
