@@ -21,9 +21,9 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import start_stand_in, write_upstreams
 from cabs_core.router.bundle import read_manifest
 from cabs_server.app import make_app
+from tests.servers import start_stand_in, write_upstreams
 
 ROOMS = (
     "cabs_core/data/endpoints/",

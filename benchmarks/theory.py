@@ -410,11 +410,12 @@ def plotted(figures: Mapping[str, Any]) -> dict[str, tuple[Mapping[str, Any], st
     }
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """Run all experiments and print them."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--seeds", type=int, default=10, help="repetitions of every experiment, at least 2")
     parser.add_argument("--quick", action="store_true", help="play small sizes only")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     if args.seeds < 2:
         parser.error("--seeds: an interval needs at least 2 repetitions")
     figures = run(args.seeds, args.quick)

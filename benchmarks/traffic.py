@@ -27,10 +27,10 @@ import aiohttp
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import free_port, start_server, start_stand_in, wait_for
 from cabs_core.base.atomic import write_text
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import read_manifest
+from tests.servers import free_port, start_server, start_stand_in, wait_for
 
 _WORDS = "sort parse list legs spider river code train sum prime word tree poem loop map file".split()
 

@@ -11,10 +11,10 @@ import requests
 from starlette.testclient import TestClient
 from tests_support import started
 
-from benchmarks.speed.servers import free_port
 from cabs_core.data.events.log import EventLog
 from cabs_server.app import make_app
 from tests.gauntlet.stage import serve_command, wait
+from tests.servers import free_port
 
 MODELS = ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"]
 JSON = {"content-type": "application/json"}

@@ -12,7 +12,6 @@ import pytest
 from server_support import MODELS
 from small_encoders import small_bert
 
-from benchmarks.speed.servers import start_stand_in
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
@@ -23,6 +22,7 @@ from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_core.router.build import build_bundle
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
+from tests.servers import start_stand_in
 
 POOL = {
     "name": "tiny",

@@ -26,8 +26,8 @@ import aiohttp
 import numpy as np
 
 from benchmarks.script import Script, write_figures
-from benchmarks.speed.servers import free_port, start_server, start_stand_in, wait_for, write_upstreams
 from cabs_core.router.bundle import read_manifest
+from tests.servers import free_port, start_server, start_stand_in, wait_for, write_upstreams
 
 
 def prompt(number: int) -> str:

@@ -22,9 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.clarabel_direct import clarabel_direct
 from benchmarks.script import Script, write_figures
-from benchmarks.solver_instances import bernoulli_batch
 from cabs_core.algorithms.solver import workspace as layout
 from cabs_core.algorithms.solver.api import make_workspace, solve_exploration
 from cabs_core.algorithms.solver.program import objective
@@ -32,6 +30,8 @@ from cabs_core.algorithms.solver.reference import CvxpyParametric, ReferenceSolu
 from cabs_core.algorithms.solver.workspace import solve_kernel
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.threads import one_blas_thread
+from tests.clarabel_direct import clarabel_direct
+from tests.solver_instances import bernoulli_batch
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)
 SMALL, LARGE = (5, 11, 15, 18), (64, 256)

@@ -5,8 +5,8 @@
 `port_price` is the rival: one price of a dollar, learnt on the first requests and never moved (PORT, Wu and
 Silwal 2025, arXiv 2509.02718; read in fzwark/PORT, `algo.py`).
 
-Here rewards and costs come at once and every model is up. `python -m benchmarks.deployment --budget` routes
-from the text, with late rewards and one model down for a while.
+Here rewards and costs come at once and every model is up. A deployed router paces itself in
+`cabs_core.router.pacer`, with late rewards and models that fail.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ import pytest
 import yaml
 from tests_support import output_of, started
 
-from benchmarks.speed.servers import free_port
 from cabs_core.router.bundle import read_manifest
 from cabs_dagster.instance import template
 from cabs_server.main import main
 from cabs_server.metrics import HELP
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 import pytest
 
-from benchmarks.arena.__main__ import arena
 from cabs_dagster.cli.main import main
 from cabs_server.main import main as router_main
 
@@ -79,9 +78,7 @@ def test_a_command_in_a_line_exists(page: str, command: str, capsys: pytest.Capt
         assert {w for w in words[1:] if "=" not in w} <= set(targets), command
         return
     script = ""
-    if words[:3] == ["python", "-m", "benchmarks.arena"]:
-        rest, allowed = parameters(words[3:], arena)
-    elif words[0] == "python":
+    if words[0] == "python":
         script, rest, allowed = words[2], words[3:], set()
         assert importlib.util.find_spec(script), command
     else:

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 from e2e_support import cabs, drop_pool
-from fresh_environments import call
+from fresh_environments import call, copy_sources
 from small_router import artifacts as artifacts
 from small_router import make_bundle as make_bundle
 from small_router import pool as pool
 from tests_support import made_once
-
-from benchmarks.serving_install import copy_sources
 
 
 @pytest.fixture(scope="session")

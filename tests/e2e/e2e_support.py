@@ -13,8 +13,8 @@ from typing import Any
 
 from probes import homes
 
-from benchmarks.backfill import DevServer
-from benchmarks.postgres import Postgres
+from tests.dev_server import DevServer
+from tests.postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
-from e2e_support import environment, patience
+from e2e_support import ROOT, environment, patience
+
+
+def copy_sources(folder: Path) -> Path:
+    """Put a copy of what the wheel is built from into `folder`: building leaves files behind."""
+    for name in ("cabs_core", "cabs_server", "cabs_dagster", "dbt_like_sql", "assets"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    return folder
 
 
 def call(*words: object, cwd: Path, **more: str) -> str:

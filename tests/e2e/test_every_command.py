@@ -14,9 +14,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from benchmarks.speed.servers import free_port, start_stand_in, wait_for
 from cabs_dagster.cli import main
 from cabs_server.main import main as router_main
+from tests.servers import free_port, start_stand_in, wait_for
 
 COLLECT = {
     "name": "asked",

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from e2e_support import cabs, drop_pool, fingerprints, wait_for
 
-from benchmarks.speed.servers import free_port
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -103,7 +103,7 @@ class Cluster:
 def store() -> Iterator[Any]:
     """An object store, whose credentials the cluster's nodes have."""
     pytest.importorskip("moto", reason="needs moto[server]")
-    from benchmarks.object_store import Store
+    from tests.object_store import Store
 
     with Store() as made:
         yield made
@@ -124,7 +124,7 @@ def test_two_nodes_with_homes_of_their_own_share_a_store(
     finished_once: Path, cluster: Cluster, store: Any, tmp_path: Path
 ) -> None:
     """One is gone when the other begins."""
-    from benchmarks.object_store import folder_records
+    from tests.object_store import folder_records
 
     drop_pool(tmp_path, "chaos")
     places = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from e2e_support import BACKFILL, LAUNCH, ROOT, Dev, drop_pool, environment, wait_for
 
-from benchmarks.speed.servers import free_port
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 DG = Path(sys.executable).with_name("dg")

@@ -15,12 +15,12 @@ import pytest
 import requests
 import yaml
 from e2e_support import wait_for
+from fresh_environments import copy_sources
 
-from benchmarks.serving_install import copy_sources
-from benchmarks.speed.servers import free_port, start_stand_in
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.cold import build_cold
+from tests.servers import free_port, start_stand_in
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "litellm.md").read_text(encoding="utf-8")

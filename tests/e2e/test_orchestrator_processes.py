@@ -16,8 +16,8 @@ from e2e_support import BACKFILL, ROOT, drop_pool, environment, of_database, pat
 from fresh_environments import call, environment_of_its_own, install
 from tests_support import started
 
-from benchmarks.postgres import Postgres, program
-from benchmarks.speed.servers import free_port
+from tests.postgres import Postgres, program
+from tests.servers import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 DEPLOY = ROOT / "deploy"
@@ -51,7 +51,7 @@ def of_dockerfile(name: str) -> list[str]:
 
 
 def test_a_run_goes_through_the_processes_of_compose(programs: Path, tmp_path: Path) -> None:
-    store_of = pytest.importorskip("benchmarks.object_store", reason="needs the extras s3 and dev").Store
+    store_of = pytest.importorskip("tests.object_store", reason="needs the extras s3 and dev").Store
     pytest.importorskip("dagster_postgres", reason="extra [postgres] is not installed")
     if program("initdb") is None:
         pytest.skip("no initdb on this machine: install the PostgreSQL server to run this test")

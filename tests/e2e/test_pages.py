@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.speed.servers import free_port
+from tests.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 #: ports that pages name

@@ -10,7 +10,6 @@ import dagster as dg
 import pytest
 from e2e_support import drop_pool, of_database, patience
 
-from benchmarks.postgres import Postgres, program
 from cabs_core.base.errors import CabsError
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.build import build_defs
@@ -18,6 +17,7 @@ from cabs_dagster.instance import open_instance, template
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag, recover
 from cabs_dagster.jobs import PREPARE
 from cabs_dagster.sensors import watch_pool_files
+from tests.postgres import Postgres, program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

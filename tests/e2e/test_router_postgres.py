@@ -13,12 +13,12 @@ import pytest
 from e2e_support import patience
 from tests_support import event_row
 
-from benchmarks.postgres import PASSWORD, Postgres, program
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.retention import compact, retract
 from cabs_core.router.doctor import examine
 from cabs_core.router.router import Router
+from tests.postgres import PASSWORD, Postgres, program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 from e2e_support import ROOT
-from fresh_environments import call, empty_environment, environment_of_its_own, install
+from fresh_environments import call, copy_sources, empty_environment, environment_of_its_own, install
 from packaging.specifiers import SpecifierSet
-
-from benchmarks.serving_install import copy_sources
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -16,10 +16,10 @@ from typing import Any, Self
 
 import requests
 
-from benchmarks.speed.servers import free_port, start_stand_in
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.bundle import read_manifest
+from tests.servers import free_port, start_stand_in
 
 ROOT = Path(__file__).parents[2]
 #: USD of a usual call of the stand-in, 10 tokens in and 5 out, at these prices

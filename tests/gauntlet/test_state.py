@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from benchmarks.postgres import PASSWORD, Postgres, program
+from tests.postgres import PASSWORD, Postgres, program
 
 from .stage import Server, Stage, user, wait
 

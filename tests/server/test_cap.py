@@ -13,10 +13,10 @@ import pytest
 from server_support import ASK, JSON, client, settle
 from tests_support import event_row
 
-from benchmarks.postgres import Postgres, program
 from cabs_core.data.events import reservations
 from cabs_core.data.events.log import EventLog
 from cabs_server.cap import Cap
+from tests.postgres import Postgres, program
 
 USD, DEAR = 1.0, 0.125
 

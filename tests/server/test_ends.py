@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from server_support import ASK, FIGURES, MODELS, client, log, serving, settle, wait
 from tests_support import started
 
-from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import LogError, RouterError, one_line
 from cabs_core.base.secret import refuse_password, secret
 from cabs_core.data.events.log import LONGEST_LEASE, EventLog
@@ -31,6 +30,7 @@ from cabs_server.lifetime import address_of
 from cabs_server.logs import TextFormatter
 from cabs_server.main import main
 from cabs_server.metrics import OTHER, Counters, label_of
+from tests.servers import free_port
 
 # -- the log -------------------------------------------------------------------------------------------------
 

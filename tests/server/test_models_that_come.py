@@ -10,12 +10,12 @@ import pytest
 import requests
 from server_support import ASK, FIGURES, MODELS, client, log, serving, wait
 
-from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import load_upstreams
 from cabs_core.router.joining import Scored, add_model, remove_model
 from cabs_core.router.promotion import promote, roll_back
 from cabs_server.upstreams import remarks
+from tests.servers import free_port
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import pytest
 from server_support import ASK, FIGURES, JSON, MODELS, client, figure, log, settle, wait
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import LogError, RouterError
 from cabs_core.data.endpoints.upstreams import read_upstreams
 from cabs_core.data.events.log import EventLog
@@ -25,6 +24,7 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
 from cabs_server.callers import check_host, read_keys
+from tests.servers import free_port
 
 
 def test_a_worker_multiplies_on_one_thread(place):

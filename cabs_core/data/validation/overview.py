@@ -22,7 +22,7 @@ from cabs_core.data.validation.run import run_checks
 
 _LISTED = 12
 #: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell,
-#: and gigabytes of an empty table, by `python -m benchmarks.scale` (docs/measurements/speed.md)
+#: and gigabytes of an empty table, by `benchmarks/scale.py` of commit 002682d2 (docs/measurements/speed.md)
 _LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 159 / 3e6, 1.2 / 3e6, 0.4
 #: forms of texts that nobody asks -> what to do where most prompts have one
 _NO_PROMPTS = {

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.speed.servers import free_port
 from cabs_core.base.errors import CabsError
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
 from cabs_core.pipeline.page_server import DEFAULT_URL, page_server, page_url, reports_url
 from cabs_core.pipeline.pages import page_parts
+from tests.servers import free_port
 
 
 @pytest.fixture

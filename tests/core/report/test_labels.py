@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from verdicts_by_hand import verdict_at
 
-from benchmarks.labels import TABLE_USD, WORLDS, Drawn, gap_of, next_prompts
-from benchmarks.labels import earned as coverage
 from cabs_core.report import build_report
 from cabs_core.report.forecast import Labels, Outlook, outlook
 from cabs_core.report.gap import Bounded, decide
 from cabs_core.report.labels import TableCost, earned_back, month_text, next_ones, table_cost, with_labels
+from tests.label_worlds import TABLE_USD, WORLDS, Drawn, gap_of, next_prompts
+from tests.label_worlds import earned as coverage
 
 GAIN = Bounded(2.0, 1.0, 4.0)
 TABLE = TableCost(100.0, 0.02, 1_000_000, True)
@@ -88,7 +88,7 @@ def test_a_month_counts_the_table_with_the_calls():
 
 def test_the_interval_holds_the_truth_and_the_best_of_six_pays_for_being_chosen(monkeypatch):
     some = {name: WORLDS[name] for name in ("one router, gains .03", "the best of six, gain .02")}
-    monkeypatch.setattr("benchmarks.labels.WORLDS", some)
+    monkeypatch.setattr("tests.label_worlds.WORLDS", some)
     for row in coverage(60, sizes=(200,)):
         assert row["covered"] >= 0.88 and row["printed"] == 1.0  # of 60 at .95, once in 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.faults import provoked, terms
+from tests.faults import provoked, terms
 
 #: {mistake: what the text must name: the place, the value, what to do}
 NAMED = {

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from verdicts_by_hand import verdict_at
 
-from benchmarks.faults import terms
-from benchmarks.verdicts import ROUTERS, Judged, Truth, judge, summary, world, wrong
 from cabs_core.report import logged
 from cabs_core.report.verdict import Verdict
+from tests.faults import terms
+from tests.verdict_tables import ROUTERS, Judged, Truth, judge, summary, world, wrong
 
 #: seeds of small tables: every kind of scores and gaps, routing that pays and that does not
 SEEDS = (1, 3, 4, 11, 12, 13)

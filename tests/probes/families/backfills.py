@@ -11,7 +11,7 @@ from unittest import mock
 
 import dagster as dg
 
-from benchmarks.backfill import DevServer
+from tests.dev_server import DevServer
 
 from .. import homes
 from ..homes import MINE, STAGES

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.solver_instances import mixed_batch
 from cabs_core.algorithms.solver.api import solve_exploration
 from cabs_core.algorithms.solver.checks import SolverError
 from cabs_core.algorithms.solver.program import certificate, objective
 from cabs_core.base.errors import CabsError
+from tests.solver_instances import mixed_batch
 
 
 @pytest.mark.parametrize("arms", [2, 8, 60])  # those that other files of tests compile

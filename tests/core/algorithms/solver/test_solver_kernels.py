@@ -12,10 +12,10 @@ import numba
 import numpy as np
 import pytest
 
-from benchmarks.solver_instances import bernoulli_batch, mixed_batch
 from cabs_core.algorithms.solver import workspace as layout
 from cabs_core.algorithms.solver.api import make_workspace, solve_exploration_batch
 from cabs_core.algorithms.solver.workspace import solve_kernel
+from tests.solver_instances import bernoulli_batch, mixed_batch
 
 K = 8
 

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from benchmarks.clarabel_direct import clarabel_direct
-from benchmarks.solver_instances import (
+from cabs_core.algorithms.solver.api import make_workspace, solve_exploration, solve_exploration_batch
+from cabs_core.algorithms.solver.program import certificate, objective
+from cabs_core.algorithms.solver.reference import CvxpyParametric
+from cabs_core.algorithms.solver.workspace import FALLBACK, PRIMARY, solve_kernel
+from tests.clarabel_direct import clarabel_direct
+from tests.solver_instances import (
     GRAPHS,
     LOSSES,
     bernoulli_batch,
@@ -17,10 +21,6 @@ from benchmarks.solver_instances import (
     random_graph,
     random_losses,
 )
-from cabs_core.algorithms.solver.api import make_workspace, solve_exploration, solve_exploration_batch
-from cabs_core.algorithms.solver.program import certificate, objective
-from cabs_core.algorithms.solver.reference import CvxpyParametric
-from cabs_core.algorithms.solver.workspace import FALLBACK, PRIMARY, solve_kernel
 
 # compiling the kernel of a K takes seconds where no cache exists; that of 11 is made for the demo anyway
 SIZES = (1, 2, 5, 8, 11)

@@ -18,7 +18,7 @@ from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe
 from tests.gauntlet.stage import wait
 
 pytest.importorskip("s3fs", reason="needs the extra s3")
-Store = pytest.importorskip("benchmarks.object_store", reason="needs moto, of the extra dev").Store
+Store = pytest.importorskip("tests.object_store", reason="needs moto, of the extra dev").Store
 
 
 def all_made(chain) -> dict[str, tuple[str, bool]]:

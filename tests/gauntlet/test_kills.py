@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import run_chaos
-from benchmarks.postgres import Postgres, program
+from tests.gauntlet.kills import run_chaos
+from tests.postgres import Postgres, program
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -1,7 +1,8 @@
 """Tables and commands with the mistakes that people make, through the public commands, and what is then
 printed.
 
-messages = provoked(Path("empty-folder"))        # (heading, mistake, text) of every command;
+    messages = provoked(Path("empty-folder"))        # (heading, mistake, text) of every command
+
 `python -m benchmarks.verdicts --messages FILE` writes them
 """
 
