@@ -34,7 +34,7 @@ from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import load_outcomes, make_splits
-from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
 from cabs_core.router.joining import Scored, add_model
@@ -85,7 +85,7 @@ def read(
     file = folder / f"{path.stem}.parquet"
     frame.to_parquet(file)
     columns = {"prompt": "prompt", "model": "model", "score": "score", "cost": "cost"}
-    pool = ModelPool.model_validate(
+    pool = pool_from(
         {
             "name": path.stem,
             "source": {"kind": "file", "path": str(file), "columns": columns},

@@ -10,7 +10,7 @@ from tests_support import made_once
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import asset_name
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files import ModelPool, pool_from
 from cabs_core.evaluation.replay.result import ReplayResult
 from cabs_core.evaluation.replay.storage import save_replay_result
 
@@ -40,7 +40,7 @@ SKILL = {
 
 def fake_pool(name: str = "fake", **fields) -> ModelPool:
     settings = {"source": {"kind": "synthetic"}, "synthetic": True, "title": f"Fake pool {name}"} | fields
-    return ModelPool.model_validate({"name": name} | settings)
+    return pool_from({"name": name} | settings)
 
 
 def fake_problem(n: int = 60, arms: int = 5, seed: int = 0) -> ReplayProblem:

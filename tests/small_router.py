@@ -17,7 +17,7 @@ from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
-from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_core.router.build import build_bundle
 from cabs_core.router.promotion import promote
@@ -65,7 +65,7 @@ def make_artifacts(folder: Path, pool: ModelPool) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def pool() -> ModelPool:
-    return ModelPool.model_validate(POOL)
+    return pool_from(POOL)
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +83,7 @@ def artifacts(tmp_path_factory, pool) -> dict[str, Path]:
 def bert_pool(tmp_path_factory) -> ModelPool:
     """The same pool with a small transformer as its encoder."""
     folder = small_bert(tmp_path_factory.mktemp("weights") / "bert")
-    return ModelPool.model_validate(
-        {**POOL, "encoder": {"name": str(folder), "max_length": 64, "dtype": "float32"}}
-    )
+    return pool_from({**POOL, "encoder": {"name": str(folder), "max_length": 64, "dtype": "float32"}})
 
 
 @pytest.fixture(scope="session")

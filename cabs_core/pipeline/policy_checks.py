@@ -20,7 +20,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import CabsError, PolicyError
 from cabs_core.data.inputs import outcomes_of, split_of
-from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.evaluation.replay.policy_checks import RHO, check_replay, expect
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.router.build import build_bundle, deployable
@@ -75,7 +75,7 @@ def check_policy(name: str, **options: Any) -> None:
 def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
     """(the small pool, {stage: folder of its artifact}, what keeps the folders), made once a process."""
     kept = TemporaryDirectory()
-    pool = ModelPool.model_validate(_POOL)
+    pool = pool_from(_POOL)
     chain = Chain(ArtifactStore(f"{kept.name}/artifacts"), PoolFile(pool, Path(kept.name, "check.yaml")))
     router = chain.stage("router")
     for source in router.inputs:

@@ -23,7 +23,7 @@ from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.outcomes import Outcomes, make_splits
 from cabs_core.data.outcomes.sources.demo_prompts import generate_prompts
 from cabs_core.data.outcomes.table import text_array
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files import pool_from
 from cabs_core.data.pool_files.rhos import grid_for_costs
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
@@ -81,7 +81,7 @@ def build_cold(
         "replay": {"rhos": sorted({*grid, *([] if rho is None else [rho])})},
         "policies": [COLD_START],
     }
-    pool = ModelPool.model_validate(settings)
+    pool = pool_from(settings)
     split = make_splits(table, pool.split)
     fit = [t for t, s in zip(texts, split, strict=True) if s == "train"]
     vectors, report = embed_prompts(texts, pool.encoder, store=cabs_home() / "embeddings", fit_prompts=fit)

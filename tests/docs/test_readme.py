@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ import yaml
 from cabs_core.algorithms.policies.base import Policy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.data.endpoints.upstreams import Upstreams
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files import pool_from
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,14 +34,14 @@ def test_its_links_lead_somewhere() -> None:
         assert not anchor or anchor in anchors(ROOT / name), target
 
 
-def written(name: str) -> object:
+def written(name: str) -> Any:
     """Return the YAML that the README writes into a file."""
     (text,) = re.findall(rf"cat > {name} <<'YAML'\n(.*?)YAML", README, re.DOTALL)
     return yaml.safe_load(text)
 
 
 def test_its_pool_and_its_upstreams_are_valid() -> None:
-    assert ModelPool.model_validate(written("my_pool.yaml")).name == "my_pool"
+    assert pool_from(written("my_pool.yaml")).name == "my_pool"
     assert set(Upstreams.model_validate(written("upstreams.yaml")).models) == {"large", "medium", "small"}
 
 

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.base.catalog.policies import all_policies, policy_record
 from cabs_core.base.errors import RouterError
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files import pool_from
 from cabs_core.router.build import build_bundle, deployable
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.requirements import closure, serving_requirements
@@ -101,7 +101,7 @@ def test_the_oracle_network_serves_without_torch(tmp_path, pool, artifacts_of) -
         "oracle": oracle,
         "features": {"dim": 8, "kind": "head"},
     }
-    network_pool = ModelPool.model_validate(fields)
+    network_pool = pool_from(fields)
     inputs = artifacts_of(tmp_path / "artifacts", network_pool)
     build_bundle(tmp_path / "r", network_pool, inputs, policy="cabs_c_linear", rho=300.0)
     assert Oracles.load(tmp_path / "r" / "oracles").network is not None

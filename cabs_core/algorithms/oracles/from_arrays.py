@@ -11,8 +11,8 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import Outcomes, make_splits, validation_rows
 from cabs_core.data.outcomes.splits import SPLITS
-from cabs_core.data.pool_files.config import ModelPool
-from cabs_core.data.pool_files.sections import Features, Oracle, Source, Split
+from cabs_core.data.pool_files.sections import Features, Oracle, Split
+from cabs_core.data.pool_files.table import SyntheticSource, TablePool
 
 
 def problems_from_arrays(
@@ -82,9 +82,9 @@ def problems_from_arrays(
         scores=y,
         costs=np.asarray(costs, dtype=np.float64),
     )
-    pool = ModelPool(
+    pool = TablePool(
         name=name,
-        source=Source(kind="synthetic"),
+        source=SyntheticSource(kind="synthetic"),
         split=Split(fractions=fractions, split_seed=seed),
         oracle=Oracle.model_validate({"kind": oracle, "oracle_seed": seed}),
         features=Features(dim=min(dim, vectors.shape[1])),

@@ -17,6 +17,7 @@ from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.data.endpoints.upstreams import Upstream, load_upstreams
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.collect import Collect, Judge
+from cabs_core.data.pool_files.prompts import PromptsPool
 
 #: output tokens that are expected where no answer of the model is known, within its limit
 EXPECTED = 200.0
@@ -107,8 +108,9 @@ def collection_of(pool_file: PoolFile) -> Collection:
     Raises:
         PoolError, DataError, RouterError: a file, a column or a price is missing.
     """
-    pool, collect = pool_file.pool, pool_file.pool.collect
-    assert collect is not None  # the pool's validation
+    pool = pool_file.pool
+    assert isinstance(pool, PromptsPool)
+    collect = pool.collect
     prompts = read_prompts(pool_file)
     names = pool.source_names() or {}
     path = pool_file.beside(collect.upstreams, "collect.upstreams")

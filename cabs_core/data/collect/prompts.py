@@ -12,6 +12,7 @@ from cabs_core.base.errors import DataError, listed
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes.from_logs import EVENT_LOGS, event_frame, log_of_pool
 from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.prompts import PromptsPool
 from cabs_core.data.tables import open_table
 from cabs_core.data.tables.cells import prompt_column, text_column
 from cabs_core.data.tables.table import Table
@@ -54,7 +55,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
         PoolError, DataError: the table is not there, lacks a column, or a value is wrong.
     """
     pool = pool_file.pool
-    assert pool.collect is not None  # the pool's validation
+    assert isinstance(pool, PromptsPool)
     path = pool_file.table_path()
     if pool.source.format != "table" or path.suffix.lower() in EVENT_LOGS:
         return _of_a_log(path, pool_file)
@@ -103,7 +104,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
 def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
     """The prompts of a log, each text once."""
     pool = pool_file.pool
-    assert pool.collect is not None
+    assert isinstance(pool, PromptsPool)
     for scorer in pool.collect.scores:
         column = getattr(scorer, "column", None) or getattr(scorer, "reference", None)
         if column is not None:

@@ -13,6 +13,8 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.data.logs.read import Log, read_log
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.log import LogPool
+from cabs_core.data.pool_files.prompts import PromptsPool
 
 #: endings of a router's event log
 EVENT_LOGS = (".sqlite", ".sqlite3", ".db")
@@ -68,7 +70,9 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
 
 def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
     """The log that a pool's source names. scored: whether its scores are wanted."""
-    source, pool = pool_file.pool.source, pool_file.pool
+    pool = pool_file.pool
+    assert isinstance(pool, LogPool | PromptsPool)
+    source = pool.source
     columns = source.columns.chosen()
     return read_log(
         pool_file.table_path(),

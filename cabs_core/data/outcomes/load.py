@@ -16,6 +16,7 @@ from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.data.pool_files.table import TablePool
 
 
 def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
@@ -61,7 +62,7 @@ def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """Apply the pool's options to the outcomes of its source."""
     outcomes = _rescale(_chosen(raw, pool), pool)
-    if not pool.later_models:
+    if not isinstance(pool, TablePool) or not pool.later_models:
         return outcomes
     later = _chosen(raw, pool.model_copy(update={"models": pool.later_names()}))
     return with_later(outcomes, later)

@@ -1,7 +1,7 @@
 """Model pools: the validated YAML files that say what is routed and how it is replayed."""
 
 from cabs_core.base.catalog.roles import DEFAULT_POLICIES
-from cabs_core.data.pool_files.config import ModelPool, flatten
+from cabs_core.data.pool_files.config import ModelPool, flatten, pool_from
 from cabs_core.data.pool_files.read import PoolFile, read_pool_file
 from cabs_core.data.pool_files.rhos import parse_rho_key, rho_key
 
@@ -11,6 +11,7 @@ __all__ = [
     "PoolFile",
     "flatten",
     "parse_rho_key",
+    "pool_from",
     "read_pool_file",
     "rho_key",
 ]

@@ -17,12 +17,24 @@ from cabs_core.base.errors import PolicyError, PoolError, printable, shortened
 from cabs_core.base.hashing import hash_file
 from cabs_core.base.paths import SPREADSHEETS, SUFFIXES, data_dir, default_log, deployed_folder, suffix_of
 from cabs_core.data.pool_files import plain_yaml
-from cabs_core.data.pool_files.config import ModelPool
+from cabs_core.data.pool_files.config import ModelPool, kind_of_source, pool_class, pool_from, source_class
+from cabs_core.data.pool_files.log import LogSource
 from cabs_core.data.pool_files.policy_names import policy_names
-from cabs_core.data.pool_files.sections import LogFile, Source
+from cabs_core.data.pool_files.prompts import PromptSource, PromptsPool
+from cabs_core.data.pool_files.removed import replacement
+from cabs_core.data.pool_files.sections import LogFile
+from cabs_core.data.pool_files.strict import Strict
+from cabs_core.data.pool_files.table import FileSource, OpenLlmSource, PluginSource, PublishedSource
 
 #: problems of one file that are shown; the rest is counted
 _SHOWN = 3
+#: what to write for a field that a pool file lacks
+_WANTED: dict[plain_yaml.Place, str] = {
+    ("source",): "say where the outcomes come from (source: kind, path)",
+    ("source", "path"): "name the file to read, such as a table (.parquet, .csv or .jsonl)",
+    ("models",): "name the models to ask",
+    ("collect",): "say whom to ask and how to score (collect: upstreams, max_usd, scores)",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,15 @@ class PoolFile:
         Raises:
             PoolError: the table is in neither place.
         """
-        return self._found("source.path", self.pool.source.path or "")
+        return self._found("source.path", self._written_path)
+
+    @property
+    def _written_path(self) -> str:
+        """`source.path` as written, or '' if the source has none."""
+        source = self.pool.source
+        if isinstance(source, FileSource | PluginSource | LogSource | PromptSource):
+            return source.path or ""
+        return ""
 
     def _found(self, name: str, written: str) -> Path:
         folders = [folder for folder in (data_dir(), self.path.parent) if folder is not None]
@@ -69,8 +89,10 @@ class PoolFile:
 
     def mirror_path(self) -> Path | None:
         """Absolute path of `source.mirror`, read instead of the network; relative: beside the pool file."""
-        mirror = self.pool.source.mirror
-        return None if mirror is None else self._beside(mirror)
+        source = self.pool.source
+        if not isinstance(source, PublishedSource | OpenLlmSource | PluginSource) or source.mirror is None:
+            return None
+        return self._beside(source.mirror)
 
     def beside(self, written: str, name: str) -> Path:
         """Absolute path of a file that the pool file names, relative to it. name: the field, for messages.
@@ -89,14 +111,16 @@ class PoolFile:
         Raises:
             PoolError: there is none.
         """
-        written = self.pool.source.scores
-        return None if written is None else self._found("source.scores", written)
+        source = self.pool.source
+        if not isinstance(source, LogSource) or source.scores is None:
+            return None
+        return self._found("source.scores", source.scores)
 
     def collect_files(self) -> dict[tuple[str | int, ...], str]:
         """{place in the file: path as written} of the files that `collect` names."""
-        collect = self.pool.collect
-        if collect is None:
+        if not isinstance(self.pool, PromptsPool):
             return {}
+        collect = self.pool.collect
         files: dict[tuple[str | int, ...], str] = {("collect", "upstreams"): collect.upstreams}
         for number, scorer in enumerate(collect.scores):
             for name in ("path", "file", "labels"):
@@ -104,14 +128,15 @@ class PoolFile:
                     files["collect", "scores", number, name] = value
         return files
 
-    def source(self) -> Source:
-        """The pool's source with absolute paths: the mirror's, and the table's where it reads one.
+    def source(self) -> Strict:
+        """Return the pool's source with absolute paths of its mirror and of its table.
 
         Raises:
             PoolError: there is no such table.
         """
-        mirror = self.mirror_path()
-        paths = {"mirror": None if mirror is None else str(mirror)}
+        paths = {}
+        if mirror := self.mirror_path():
+            paths["mirror"] = str(mirror)
         if sources()[self.pool.source.kind].table:
             paths["path"] = str(self.table_path())
         return self.pool.source.model_copy(update=paths)
@@ -125,11 +150,10 @@ class PoolFile:
             PoolError: the table of a `file` pool is not there.
         """
         text = self.path.read_text(encoding="utf-8-sig")
-        source = self.pool.source
         changed: dict[plain_yaml.Place, Path | None] = {("source", "mirror"): self.mirror_path()}
-        if sources()[source.kind].table:
+        if sources()[self.pool.source.kind].table:
             table = self.table_path()
-            changed["source", "path"] = table if table == self._beside(source.path or "") else None
+            changed["source", "path"] = table if table == self._beside(self._written_path) else None
         for place, written in self.collect_files().items():
             changed[place] = self._beside(written)
         spans = [(self.document.spans[place], path) for place, path in changed.items() if path is not None]
@@ -256,7 +280,7 @@ def _parse(path: Path, text: str) -> tuple[ModelPool, plain_yaml.Document, bool]
     if isinstance(replay, dict) and asked:
         data["replay"] = {k: v for k, v in replay.items() if k != "rhos"}
     try:
-        pool = ModelPool.model_validate(data)
+        pool = pool_from(data)
     except ValidationError as error:
         raise _explain(path, document, error) from None
     except PoolError as error:  # of a name; pydantic lets it through as it is
@@ -288,17 +312,23 @@ def pool_error(path: Path, line: int | None, message: str) -> PoolError:
 
 
 def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) -> PoolError:
+    """Return the error of a pool file that says of each wrong field its line, its name and what to do."""
+    kind = kind_of_source(document.data)
     lines = []
     for item in _once(error):
-        place = _place(document, item["loc"])
+        place = _place(document, item["loc"][1:])
         message = item["msg"].removeprefix("Value error, ")
         message = message.replace("valid tuple", "list, such as [1, 5]").replace(
             "valid dictionary", "mapping"
         )
-        given = item.get("input")
-        shown = "" if item["type"] in ("value_error", "missing") else f" (found {given!r:.60})"
+        shown = f" (found {item.get('input')!r:.60})"
+        if item["type"] in ("value_error", "missing"):
+            shown = ""
+        if item["type"] == "missing" and place in _WANTED:
+            message = f"{message}: {_WANTED[place]}"
         if item["type"] == "extra_forbidden":
-            message, shown = f"unknown field.{_meant(place)}", ""
+            message = _unknown(place, kind)
+            shown = ""
         name = shortened(".".join(str(part) for part in place), 100)
         lines.append(f"line {document.line(place)}: {name + ': ' if name else ''}{message}{shown}")
     more = f"\n  and {len(lines) - _SHOWN} more problems" if len(lines) > _SHOWN else ""
@@ -311,8 +341,8 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
 def _once(error: ValidationError) -> list[Any]:
     """The errors, without those of a union's branches that the value was never meant for."""
     items: list[Any] = error.errors(include_url=False, include_context=False)
-    meant = {i["loc"][:1] for i in items if i["type"] not in ("dict_type", "tuple_type")}
-    return [i for i in items if i["type"] not in ("dict_type", "tuple_type") or i["loc"][:1] not in meant]
+    meant = {i["loc"][:2] for i in items if i["type"] not in ("dict_type", "tuple_type")}
+    return [i for i in items if i["type"] not in ("dict_type", "tuple_type") or i["loc"][:2] not in meant]
 
 
 def _place(document: plain_yaml.Document, loc: tuple[int | str, ...]) -> plain_yaml.Place:
@@ -324,17 +354,37 @@ def _place(document: plain_yaml.Document, loc: tuple[int | str, ...]) -> plain_y
     return place
 
 
-def _meant(place: plain_yaml.Place) -> str:
-    """What an unknown field may have been meant for: a field spelt alike, or one of another section."""
-    section: type[BaseModel] = ModelPool
-    for part in place[:-1]:
-        section = _sections(section).get(str(part), section)
+def _unknown(place: plain_yaml.Place, kind: Any) -> str:
+    """Return what to write in the place of a field that pools with this kind of source do not have."""
+    if advice := replacement(place):
+        return advice
     field = str(place[-1])
-    homes = [f"{name}.{field}" for name, model in _sections(ModelPool).items() if field in model.model_fields]
-    homes += [field] if field in ModelPool.model_fields else []
+    pool = pool_class(kind)
+    having = [name for name in sources() if field in _section(place[:-1], name).model_fields]
+    if having and place[0] == "source":
+        return f"is for source kind {' or '.join(having)}; the kind is {kind!r:.60}. Leave the field out"
+    if having:
+        others = dict.fromkeys(pool_class(name).described for name in having)
+        return (
+            f"is for {' or '.join(others)}; source.kind {kind!r:.60} is {pool.described}. Leave the field out"
+        )
+    homes = [f"{name}.{field}" for name, model in _sections(pool).items() if field in model.model_fields]
+    homes += [field] if field in pool.model_fields else []
     if homes:
-        return f" It belongs to {' or '.join(homes)}"
-    return did_you_mean(field, list(section.model_fields)) or (" docs/model-pools.md lists those there are")
+        return f"unknown field. It belongs to {' or '.join(homes)}"
+    near = did_you_mean(field, list(_section(place[:-1], kind).model_fields))
+    return "unknown field." + (near or " docs/model-pools.md lists those there are")
+
+
+def _section(place: plain_yaml.Place, kind: Any) -> type[BaseModel]:
+    """Return the model of a section of pool files with this kind of source."""
+    section: type[BaseModel] = pool_class(kind)
+    for depth, part in enumerate(place):
+        if depth == 0 and part == "source":
+            section = source_class(kind)
+        else:
+            section = _sections(section).get(str(part), section)
+    return section
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:

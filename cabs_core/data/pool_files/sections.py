@@ -1,14 +1,13 @@
-"""Sections of a pool file that stand alone: source, split, encoder, oracle, features, replay, router."""
+"""Sections of a pool file that stand alone: split, encoder, oracle, features, replay, router."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from cabs_core.base.catalog.conditions import CONDITIONS
-from cabs_core.base.catalog.sources import sources
+from cabs_core.data.pool_files.columns import LogColumns, Text
 from cabs_core.data.pool_files.rhos import PAPER_GRID, rounded_rho
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.data.pool_files.strict import Strict
@@ -20,49 +19,10 @@ def _known_condition(name: str) -> str:
     return name
 
 
-def _known_source(kind: str) -> str:
-    if kind not in sources():
-        raise ValueError(f"expected one of {', '.join(sources())}, found {kind!r:.60}")
-    return kind
-
-
-#: a name or path, short enough for an error message
-Text = Annotated[str, Field(max_length=1000)]
 SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
 Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
 MOST_USD = 1e6  #: largest price, or cost of a call: a larger number is not in USD
 _LEAST_USD = 1e-3  #: a price below it is that of a token, not of a million
-
-
-class Columns(Strict):
-    """Which columns of the user's table hold what.
-
-    Tidy: one row per (query, model). Wide: one row per query.
-    """
-
-    prompt: Text = "prompt"
-    query_id: Text | None = "query_id"  #: None or an absent column: derived from the prompt text
-    task: Text | None = "task"  #: an absent column means one task named 'all'
-    model: Text = "model"  #: tidy tables only
-    score: Text = "score"  #: tidy: a column. Wide: a pattern with {model}, e.g. '{model}'
-    #: file: scores of the same answers by other judges, named as `score` is; the mean counts
-    judges: tuple[Text, ...] = Field((), max_length=100)
-    cost: Text | None = "cost"  #: tidy: a column. Wide: a pattern with {model}. None: from prices
-    input_tokens: Text | None = "n_input_tokens"
-    output_tokens: Text | None = "n_output_tokens"
-    latency: Text | None = None  #: seconds per call, >= 0; milliseconds where the column's name says ms
-    #: logs: probability with which the model was drawn; an absent column: it is estimated
-    propensity: Text | None = "propensity"
-    #: the conversation of a query, one independent observation; absent or empty: the query stands alone
-    session: Text | None = "session"
-    #: file: queries of one group are one independent observation and stay in one split, such as the prompts
-    #: made from one template; empty: the query stands alone. None: near-copies are found by their words
-    group: Text | None = None
-    split: Text | None = None  #: used by split kind 'column': train, validation or test
-
-    def chosen(self) -> dict[str, Any]:
-        """{field: column} of those that the pool file names."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
 
 
 class Price(Strict):
@@ -85,52 +45,6 @@ class Price(Strict):
 
 
 LogFormat = Literal["table", "litellm", "langfuse", "openai", "otel", "openinference", "vllm_sr", "helicone"]
-
-
-class Source(Strict):
-    """Where the outcomes come from."""
-
-    #: a source of `cabs_core.base.catalog.sources`, such as file, logs or collect, or a plug-in's
-    kind: Annotated[str, AfterValidator(_known_source)]
-    #: file, logs: the table (or log); collect: the prompts; relative to CABS_DATA_DIR or the pool file
-    path: Text | None = None
-    layout: Literal["tidy", "wide"] = "tidy"
-    format: LogFormat = "table"  #: logs, and prompts of collect: the tool that wrote the log
-    #: names of columns, or dotted paths into a record
-    columns: Columns = Columns()
-    scores: Text | None = None  #: format langfuse: a file of scores that stand apart from the calls
-    #: remote sources: a local folder with the files, read instead; relative: beside the pool file
-    mirror: Text | None = None
-    #: logs: what drew the models learnt, and rows are in order of time: intervals hold at any time
-    adaptive: bool = False
-    published_order: bool = False  #: openllm_v2: keep the misaligned published row order
-    queries: int = Field(1500, ge=50, le=200_000)  #: synthetic: number of prompts
-    seed: int = Field(7, ge=0, le=SEED)  #: synthetic: seed of the generator
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Source:
-        for fault in _faults(self):
-            raise ValueError(fault)
-        return self
-
-
-def _faults(source: Source) -> Iterator[str]:
-    """What is wrong with a source."""
-    record, columns, kind = sources()[source.kind], source.columns, source.kind
-    if record.table and not source.path:
-        yield f"source.kind {kind!r} needs source.path, the table to read (.parquet, .csv or .jsonl)"
-    if columns.judges and kind != "file":
-        yield f"source.columns.judges is for source kind file; the kind is {kind!r}"
-    if columns.session != type(columns)().session and not record.logged and kind != "file":
-        yield f"source.columns.session is for source kinds file and logs; the kind is {kind!r}"
-    if columns.group is not None and kind != "file":
-        yield f"source.columns.group is for source kind file; the kind is {kind!r}"
-    if len({columns.score, *columns.judges}) <= len(columns.judges):
-        yield "source.columns.judges: a column stands there twice, or is source.columns.score"
-    if source.format != "table" and not (record.logged or record.collected):
-        yield f"source.format {source.format!r} is for source kinds logs and collect; the kind is {kind!r}"
-    if source.scores is not None and source.format != "langfuse":
-        yield f"source.scores is for format langfuse; the format is {source.format!r}"
 
 
 MOST_FOLDS = 20
@@ -202,8 +116,8 @@ class Features(Strict):
     dim: int = Field(32, ge=1, le=1024)  #: components; head: 128 keeps the whole head
 
 
-class Replay(Strict):
-    """Online replay over the test split."""
+class ReplayBase(Strict):
+    """Cost sensitivities, and the random orders in which prompts come, of pools of every kind."""
 
     trials: int = Field(10, ge=1, le=1000)
     order_seed: int = Field(0, ge=0, le=SEED)
@@ -211,12 +125,6 @@ class Replay(Strict):
     answer_value_usd: tuple[Annotated[float, Field(gt=0)], ...] = Field((), max_length=1000, exclude=True)
     #: 1 / rho is the dollar value of one right answer; a list, `paper`, or `auto`, from the table's costs
     rhos: tuple[float, ...] = Field(None, validate_default=True)  # the validator puts the default
-    #: rho_1 of the utility: weight of the latency in seconds
-    latency_weight: float = Field(0.0, ge=0, le=1e6)
-    #: stress condition, see cabs_core.base.catalog.conditions
-    condition: Annotated[str, AfterValidator(_known_condition)] = "none"
-    sessions: Sessions = Sessions()  #: conversations of the condition `sessions`
-    rounds: int | None = Field(None, ge=2)  #: replay only the first rounds of every trial's order
 
     @field_validator("rhos", mode="before")
     @classmethod
@@ -244,6 +152,26 @@ class Replay(Strict):
             raise ValueError("replay.rhos holds a value twice (they are rounded to six digits)")
         return tuple(sorted(rhos))
 
+
+class LogReplay(ReplayBase):
+    """The rhos of a log. It is not replayed, so no condition changes its stream and latency has no weight."""
+
+    condition: ClassVar[str] = "none"
+    latency_weight: ClassVar[float] = 0.0
+    sessions: ClassVar[Sessions] = Sessions()
+    rounds: ClassVar[None] = None
+
+
+class Replay(ReplayBase):
+    """Online replay over the test split."""
+
+    #: rho_1 of the utility: weight of the latency in seconds
+    latency_weight: float = Field(0.0, ge=0, le=1e6)
+    #: stress condition, see cabs_core.base.catalog.conditions
+    condition: Annotated[str, AfterValidator(_known_condition)] = "none"
+    sessions: Sessions = Sessions()  #: conversations of the condition `sessions`
+    rounds: int | None = Field(None, ge=2)  #: replay only the first rounds of every trial's order
+
     @model_validator(mode="after")
     def _sessions_are_played(self) -> Replay:
         if (
@@ -266,14 +194,14 @@ class LogFile(Strict):
 
     path: Text  #: an event log (SQLite), a table, or the log of another tool
     format: LogFormat = "table"
-    columns: Columns = Columns()
+    columns: LogColumns = LogColumns()
     scores: Text | None = None
     #: the worst and the best score that can be given; None: 0 and 1
     score_range: tuple[Score, Score] | None = None
 
 
-class Deployed(Strict):
-    """What the asset `router` and `cabs export` make of the pool."""
+class RouterBase(Strict):
+    """What the asset `router` and `cabs export` make of a pool of any kind."""
 
     policy: Text | None = None  #: None: the best of `policies` on the validation split
     rho: Annotated[float, Field(ge=0, le=1e9)] | None = None  #: None: the middle one
@@ -282,17 +210,30 @@ class Deployed(Strict):
     int8: bool = False
     #: most utility a request that a challenger may lose to the deployed router and still be promoted
     margin: float = Field(MARGIN, gt=0, le=1)
+    #: deployed_router trains its challenger on the log's decisions too, beside the train split
+    learn_from_log: bool = False
+    #: models that cost nothing; else 0 is a missing price
+    free: tuple[Text, ...] = Field((), max_length=1000)
+
+
+class LogRouter(RouterBase):
+    """The router of a log: what needs every model's outcome on a prompt, a log cannot have."""
+
+    log: ClassVar[None] = None
+    add_models: ClassVar[bool] = False
+    budgets: ClassVar[tuple[float, ...]] = ()
+
+
+class Deployed(RouterBase):
+    """The router of a pool whose models all answered its prompts."""
+
     #: traffic to evaluate on, beside the pool file: a path, or {path, format, columns, scores, score_range};
     #: None: the log of the deployed router
     log: LogFile | None = None
-    #: deployed_router trains its challenger on the log's decisions too, beside the train split
-    learn_from_log: bool = False
     #: a model that the pool gains joins the deployed router, with its answers to the train prompts
     add_models: bool = False
     #: USD a request: the asset shows what each would buy, rho moved by the pacer
     budgets: tuple[Annotated[float, Field(gt=0, le=MOST_USD)], ...] = Field((), max_length=50)
-    #: models that cost nothing; else 0 is a missing price
-    free: tuple[Text, ...] = Field((), max_length=1000)
 
     @field_validator("log", mode="before")
     @classmethod

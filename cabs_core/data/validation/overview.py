@@ -167,11 +167,17 @@ def _shape(outcomes: Outcomes) -> list[str]:
     return lines
 
 
+def _column(pool_file: PoolFile, field: str) -> str:
+    """Return the name of a column of the pool's table, or the field's own name if the file names none."""
+    columns = getattr(pool_file.pool.source, "columns", None)
+    return str(getattr(columns, field, None) or field)
+
+
 def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     """The unit that latencies were read in, and what they then come to."""
     if outcomes.latencies is None:
         return []
-    name = str(pool_file.pool.source.columns.latency or "latency")
+    name = _column(pool_file, "latency")
     middle = float(np.median(outcomes.latencies))
     if unit := Place("", 0, name).unit("latency")[0]:
         return [f"latencies: column {name!r} is read as {unit}; median {middle:.3g} s"]
@@ -206,7 +212,7 @@ def _log_shape(outcomes: Outcomes) -> list[str]:
 def _costs_from(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     report = outcomes.report
     lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
-    name = str(pool_file.pool.source.columns.cost or "cost")
+    name = _column(pool_file, "cost")
     if unit := Place("", 0, name).unit("cost")[0]:
         lines.append(f"costs: column {name!r} is read as {unit}")
     if report.get("costs_priced"):

@@ -206,7 +206,7 @@ class Tables:
     @property
     def asked_here(self) -> str:
         """Why scores are about the prompts beside them whatever the words say, or ''."""
-        collected = self.pool is not None and self.pool.collect is not None
+        collected = self.pool is not None and self.pool.collected
         return "`cabs collect` put these prompts to the models itself" if collected else ""
 
     @property

@@ -80,11 +80,13 @@ COVERED = (
     "cabs_core.base.catalog.*",
     "cabs_core.algorithms.policies.registry",
     "cabs_core.data.pool_files.read",
-    "cabs_core.data.pool_files.config",
-    "cabs_core.data.pool_files.collect",
-    "cabs_core.data.pool_files.policy_names",
-    "cabs_core.data.pool_files.sections",
-    "cabs_core.data.pool_files.strict",
+    *(
+        f"cabs_core.data.pool_files.{name}"
+        for name in (
+            *("collect", "columns", "config", "log", "policy_names", "pool"),
+            *("prompts", "removed", "sections", "strict", "table"),
+        )
+    ),
     "cabs_core.algorithms.solver.reference",  # what the kernels are compared with; nothing is played by it
 )
 
@@ -130,7 +132,7 @@ POOL_STAGES: dict[str, Stage] = {
             only="collect",
             pays=True,
             shown="always",
-            code_of=lambda pool: pool.collect.modules if pool.collect else (),
+            code_of=lambda pool: pool.collect.modules if pool.collected else (),
             files=lambda pool_file: pool_file.named_files("scores"),
         ),
         Stage(
@@ -201,14 +203,19 @@ REPLAY = Stage(
 
 
 def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
-    """{dotted field: JSON value} of the pool's settings, nested models flattened to their leaves."""
+    """{dotted field: JSON value} of the pool's settings, nested models flattened to their leaves.
+
+    Fields that pools of this kind do not have are left out: a log has no `replay.latency_weight`.
+    """
     data = pool.model_dump(mode="json") | _derived(pool)
     picked: dict[str, Any] = {}
     for dotted in settings:
-        value: Any = data
-        for part in dotted.split("."):
-            value = value[part]
-        picked |= flatten(value, dotted)
+        section: Any = data
+        *sections, field = dotted.split(".")
+        for name in sections:
+            section = section[name]
+        if field in section:
+            picked |= flatten(section[field], dotted)
     return picked
 
 

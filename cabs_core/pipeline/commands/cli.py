@@ -190,12 +190,14 @@ def _log_file(
     from pydantic import ValidationError
 
     from cabs_core.base.errors import first_fault
-    from cabs_core.data.pool_files.sections import Columns, LogFile
+    from cabs_core.data.pool_files.columns import LogColumns
+    from cabs_core.data.pool_files.sections import LogFile
 
-    odd = [text for text in columns if text.partition("=")[0] not in Columns.model_fields or "=" not in text]
+    known = LogColumns.model_fields
+    odd = [text for text in columns if text.partition("=")[0] not in known or "=" not in text]
     if odd:
         raise click.UsageError(
-            f"--column {odd[0]!r:.100}: expected WHAT=PATH, WHAT one of {', '.join(Columns.model_fields)}"
+            f"--column {odd[0]!r:.100}: expected WHAT=PATH, WHAT one of {', '.join(known)}"
         )
     given = {"format": written, "score_range": score_range} | (
         {"columns": dict(text.split("=", 1) for text in columns)} if columns else {}

@@ -79,8 +79,8 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     if out.exists():
         raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
     chain = chain_of(pool)
-    collect = chain.pool.collect
-    beside = [j.against for j in collect.judges if j.against] if collect else []
+    judges = chain.pool.collect.judges if chain.pool.collected else ()
+    beside = [judge.against for judge in judges if judge.against]
     rows = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
     rows.to_csv(out, index=False)
     click.echo(

@@ -15,7 +15,7 @@ from cabs_core.algorithms.predictors import make_score_predictor
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import StorageError
 from cabs_core.data.outcomes import load_outcomes
-from cabs_core.data.pool_files import ModelPool, PoolFile
+from cabs_core.data.pool_files import PoolFile, pool_from
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.storage import save_replay_result
 
@@ -34,12 +34,12 @@ def _problem(folder: Path) -> None:
 
 def _result(folder: Path) -> None:
     problem = synthetic_problem(20, 3, 4, seed=0)
-    pool = ModelPool.model_validate({"name": "p", "source": {"kind": "synthetic"}})
+    pool = pool_from({"name": "p", "source": {"kind": "synthetic"}})
     save_replay_result(replay(problem, "random", rho=1.0, trials=1), problem, folder, pool=pool)
 
 
 def _outcomes(folder: Path) -> None:
-    pool = ModelPool.model_validate(
+    pool = pool_from(
         {
             "name": "small",
             "source": {"kind": "synthetic", "queries": 60, "seed": 1},

@@ -12,7 +12,8 @@ from cabs_core.base.errors import DataError, listed
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes.raw import JUDGE, RawOutcomes
 from cabs_core.data.pool_files import PoolFile
-from cabs_core.data.pool_files.sections import Columns
+from cabs_core.data.pool_files.columns import TableColumns
+from cabs_core.data.pool_files.table import FileSource, TablePool
 from cabs_core.data.tables import open_table
 from cabs_core.data.tables.cells import prompt_column
 from cabs_core.data.tables.table import Table
@@ -38,6 +39,7 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     """
     table = open_table(pool_file.table_path())
     pool = pool_file.pool
+    assert isinstance(pool, TablePool) and isinstance(pool.source, FileSource)
     columns = pool.source.columns
     required: tuple[str, ...] = _REQUIRED
     if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
@@ -60,7 +62,7 @@ def _absent(table: Table, field: str, column: str) -> DataError:
 
 
 def _chosen(
-    table: Table, columns: Columns, fields: Mapping[str, str], required: Collection[str]
+    table: Table, columns: TableColumns, fields: Mapping[str, str], required: Collection[str]
 ) -> dict[str, str]:
     """{canonical name: name in the table} of the fields that the table has."""
     chosen = {}
@@ -74,7 +76,7 @@ def _chosen(
 
 
 def _tidy(
-    table: Table, columns: Columns, required: tuple[str, ...], score_range: tuple[float, float]
+    table: Table, columns: TableColumns, required: tuple[str, ...], score_range: tuple[float, float]
 ) -> RawOutcomes:
     chosen = _chosen(table, columns, _CANONICAL, required)
     for column in columns.judges:
@@ -103,7 +105,7 @@ def _tidy(
 
 def _wide(
     table: Table,
-    columns: Columns,
+    columns: TableColumns,
     required: tuple[str, ...],
     models: list[str] | None,
     score_range: tuple[float, float],

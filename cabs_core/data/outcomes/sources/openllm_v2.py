@@ -22,7 +22,7 @@ from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.sources.converted import converted_path
 from cabs_core.data.outcomes.table import text_array
 from cabs_core.data.outcomes.unpickle import NUMPY_GLOBALS, restricted_load
-from cabs_core.data.pool_files.sections import Source
+from cabs_core.data.pool_files.table import OpenLlmSource
 
 COMMIT = "2d47d1fd4e7870d095fcd3b4f8aa87185b5d8e3d"
 FOLDER = f"somerstep/CARROT/{COMMIT}/data/open-llm-lb-v2"
@@ -87,7 +87,7 @@ def remote_files() -> tuple[RemoteFile, RemoteFile]:
     )
 
 
-def read(source: Source) -> RawOutcomes:
+def read(source: OpenLlmSource) -> RawOutcomes:
     """Download (or take from the mirror), verify, convert once, align, add prompts and costs.
 
     Cost = input tokens of the full prompt x price. The models' tokenizers are not part of the data, so the

@@ -19,7 +19,7 @@ from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.sources.converted import converted_path
 from cabs_core.data.outcomes.table import text_array
 from cabs_core.data.outcomes.unpickle import PANDAS_GLOBALS, restricted_load
-from cabs_core.data.pool_files.sections import Source
+from cabs_core.data.pool_files.table import PublishedSource
 from cabs_core.data.tables.cells import Place, number_column, text_column
 
 FILE = RemoteFile(
@@ -33,7 +33,7 @@ MODELS = tuple(row.source_name for row in PUBLISHED["routerbench"])
 _COST = "{}|total_cost"
 
 
-def read(source: Source) -> RawOutcomes:
+def read(source: PublishedSource) -> RawOutcomes:
     """Download (or take from the mirror), verify, convert once, read.
 
     Raises:

@@ -14,7 +14,7 @@ from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.outcomes.download import RemoteFile, VerifiedFile, fetch
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import text_array
-from cabs_core.data.pool_files.sections import Source
+from cabs_core.data.pool_files.table import PublishedSource
 from cabs_core.data.tables.cells import Place, number_column
 
 REPO = "CARROT-LLM-Routing/SPROUT"
@@ -48,7 +48,7 @@ _FIELDS = {
 }
 
 
-def read(source: Source) -> RawOutcomes:
+def read(source: PublishedSource) -> RawOutcomes:
     """Download (or take from the mirror) the five files, verify them, read only the columns needed.
 
     Raises:

@@ -18,7 +18,7 @@ from cabs_core.data.outcomes.published import PUBLISHED
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.sources.demo_prompts import FAMILIES, generate_prompts, topic_count
 from cabs_core.data.outcomes.table import text_array
-from cabs_core.data.pool_files.sections import Source
+from cabs_core.data.pool_files.table import SyntheticSource
 
 #: invented relative strengths (math, code, knowledge, language), vendor, and length of answers
 _TRAITS = {
@@ -41,7 +41,7 @@ _HIDDEN_SD = 1.4
 _HIDDEN_VENDOR_SD = 0.5
 
 
-def synthetic_raw(source: Source) -> RawOutcomes:
+def synthetic_raw(source: SyntheticSource) -> RawOutcomes:
     """All eleven models on `source.queries` generated prompts, from `source.seed` alone."""
     rows = PUBLISHED["routerbench"]
     arms = [row.name for row in rows]

@@ -9,7 +9,8 @@ import pytest
 
 from cabs_core.data.outcomes import Outcomes, make_splits
 from cabs_core.data.pool_files.config import ModelPool
-from cabs_core.data.pool_files.sections import Source, Split
+from cabs_core.data.pool_files.sections import Split
+from cabs_core.data.pool_files.table import SyntheticSource, TablePool
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def make_data(n: int = 500, k: int = 4, seed: int = 0) -> Data:
         scores=scores,
         costs=costs,
     )
-    pool = ModelPool(name="small", source=Source(kind="synthetic"), split=Split())
+    pool = TablePool(name="small", source=SyntheticSource(kind="synthetic"), split=Split())
     return Data(outcomes, x.astype(np.float32), make_splits(outcomes, pool.split), pool)
 
 

@@ -15,7 +15,8 @@ from cabs_core.algorithms.oracles.train import blend_share, pair_error, train_or
 from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
 from cabs_core.base.errors import DataError, PolicyError, PoolError, ProvenanceError
 from cabs_core.data.outcomes import outcomes_under, split_under, splits
-from cabs_core.data.pool_files.sections import Features, Oracle, Source, Split
+from cabs_core.data.pool_files import pool_from
+from cabs_core.data.pool_files.sections import Features, Oracle, Split
 from cabs_core.evaluation.replay.engine import make_stream
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-3, "hidden": 16}
@@ -229,7 +230,7 @@ def test_problems_of_a_log_say_which_cells_are_measured_and_how_likely_they_were
     log = replace(data.outcomes, answered=answered, propensities=mu)
     train, pool = (
         data.split == "train",
-        data.pool.model_copy(update={"source": Source(kind="logs", path="l")}),
+        pool_from({"name": "small", "source": {"kind": "logs", "path": "l"}}),
     )
     problem_of_log = build_problems(log, data.split, data.embeddings, auto, pool)["test"]
     np.testing.assert_array_equal(problem_of_log.offline_answered, answered[train])

@@ -229,5 +229,5 @@ def test_a_pool_of_a_foreign_log(tmp_path) -> None:
     assert raw.arms == ["a", "b"] and len(raw.prompts) == 40 and raw.report["receipt"]["format"] == "openai"
     assert np.nanmax(raw.scores) == 1 and np.nanmin(raw.scores) == 0.2 and raw.input_tokens is not None
     (tmp_path / "foreign.yaml").write_text("source: {kind: file, format: openai, path: log.jsonl}\n")
-    with pytest.raises(PoolError, match="source kinds logs and collect"):
+    with pytest.raises(PoolError, match=r"source\.format: is for source kind logs or collect"):
         read_pool_file(tmp_path / "foreign.yaml")

@@ -11,7 +11,7 @@ from cabs_core.data.outcomes import PUBLISHED, Outcomes, load_outcomes, make_spl
 from cabs_core.data.outcomes.load import apply_pool
 from cabs_core.data.outcomes.sources.demo_prompts import FAMILIES, generate_prompts
 from cabs_core.data.outcomes.sources.synthetic import synthetic_raw
-from cabs_core.data.pool_files.sections import Source
+from cabs_core.data.pool_files.table import SyntheticSource
 from cabs_core.data.pools.find import find_pool
 from cabs_core.data.validation.alignment import text_features
 
@@ -34,7 +34,7 @@ def test_means_are_the_published_ones(demo: Outcomes) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 99])
 def test_means_hold_for_every_seed_and_size(seed: int) -> None:
-    raw = synthetic_raw(Source(kind="synthetic", queries=400, seed=seed))
+    raw = synthetic_raw(SyntheticSource(kind="synthetic", queries=400, seed=seed))
     published = [row.score for row in PUBLISHED["routerbench"]]
     np.testing.assert_allclose(raw.scores.mean(axis=0), published, atol=1.5 / 400)
 

@@ -12,7 +12,7 @@ from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.outcomes.conditions import routed_outcomes
 from cabs_core.data.pool_files import PoolFile
-from cabs_core.data.pool_files.config import ModelPool
+from cabs_core.data.pool_files.table import TablePool
 from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.conditions import in_time
@@ -45,7 +45,7 @@ def read(tmp_path, frame: pd.DataFrame, layout: str = "tidy", **fields) -> Outco
         both.columns = [f"{model}|{what}" for what, model in both.columns]
         frame, columns = both.reset_index(), {"score": "{model}|score", "cost": "{model}|cost"}
     frame.to_parquet(tmp_path / "t.parquet")
-    pool = ModelPool(
+    pool = TablePool(
         name="p",
         source={"kind": "file", "path": "t.parquet", "layout": layout, "columns": columns},
         models=["small", "big"],
@@ -99,7 +99,7 @@ def test_they_are_saved_hashed_and_taken_along(tmp_path) -> None:
 
 def test_half_of_the_test_queries_come_after_the_change(tmp_path) -> None:
     outcomes = read(tmp_path, table(200))
-    split = make_splits(outcomes, ModelPool(name="p", source={"kind": "synthetic"}).split)
+    split = make_splits(outcomes, TablePool(name="p", source={"kind": "synthetic"}).split)
     routed, times = routed_outcomes(outcomes, split, 0)
     test = split == "test"
     after = times == 1

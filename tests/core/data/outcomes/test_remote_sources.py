@@ -19,7 +19,7 @@ from published_files import openllm_files, put_openllm, routerbench_table, sprou
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
 from cabs_core.data.outcomes.sources import openllm_v2, routerbench, sprout
-from cabs_core.data.pool_files.sections import Source
+from cabs_core.data.pool_files.table import OpenLlmSource, PublishedSource
 from cabs_core.data.pools.find import find_pool
 
 RNG = np.random.default_rng(3)
@@ -36,7 +36,7 @@ def put_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, table: obje
 def test_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, cabs_home: Path) -> None:
     table = routerbench_table()
     put_routerbench(hub, monkeypatch, table)
-    raw = routerbench.read(Source(kind="routerbench"))
+    raw = routerbench.read(PublishedSource(kind="routerbench"))
     assert raw.prompts[3] == "Question 3?\nAnswer:"
     assert raw.tasks.tolist()[:2] == ["hellaswag", "mmlu"]
     for j, model in enumerate(raw.arms):
@@ -46,7 +46,7 @@ def test_routerbench(hub: HubServer, monkeypatch: pytest.MonkeyPatch, cabs_home:
     assert load_outcomes(find_pool("routerbench")).arms == [row.name for row in PUBLISHED["routerbench"]]
     (converted,) = (cabs_home / "converted").iterdir()
     written = converted.stat().st_mtime_ns
-    assert routerbench.read(Source(kind="routerbench")).prompts == raw.prompts
+    assert routerbench.read(PublishedSource(kind="routerbench")).prompts == raw.prompts
     assert converted.stat().st_mtime_ns == written, "the pickle is read once"
 
 
@@ -54,7 +54,7 @@ def test_pickle_is_not_touched_before_its_checksum(hub: HubServer) -> None:
     hub.state.commit = routerbench.FILE.revision
     hub.put("withmartian/routerbench", "routerbench_0shot.pkl", pickle.dumps(routerbench_table(), protocol=4))
     with pytest.raises(DataError, match="99,567,659"):
-        routerbench.read(Source(kind="routerbench"))
+        routerbench.read(PublishedSource(kind="routerbench"))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_routerbench_of_another_form(hub, monkeypatch, damage, expected) -> None
         table.columns = pd.Index(list(table.columns), dtype=object)
     put_routerbench(hub, monkeypatch, table)
     with pytest.raises(DataError, match=expected):
-        routerbench.read(Source(kind="routerbench"))
+        routerbench.read(PublishedSource(kind="routerbench"))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_sprout_of_another_form(hub: HubServer) -> None:
     pq.write_table(part, sink)
     hub.put(sprout.REPO, sprout.FILES["train"][0], sink.getvalue().to_pybytes())
     with pytest.raises(DataError, match="no column 'openai-gpt-4o'"):
-        sprout.read(Source(kind="sprout"))
+        sprout.read(PublishedSource(kind="sprout"))
 
 
 # ---------------------------------------------------------------------------------------------- Open LLM, v2
@@ -159,12 +159,12 @@ def test_process_order_is_undone(n: int, processes: int) -> None:
 def test_openllm_is_put_into_document_order(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = document_scores()
     put_openllm(hub, monkeypatch, *openllm_files(scores))
-    raw = openllm_v2.read(Source(kind="openllm_v2"))
+    raw = openllm_v2.read(OpenLlmSource(kind="openllm_v2"))
     assert raw.prompts[:2] == ["bbh_snarks question 0", "bbh_snarks question 1"]
     assert "ifeval" not in set(raw.tasks.tolist())
     np.testing.assert_array_equal(raw.scores, np.hstack(list(scores.values())).T)
 
-    published = openllm_v2.read(Source(kind="openllm_v2", published_order=True))
+    published = openllm_v2.read(OpenLlmSource(kind="openllm_v2", published_order=True))
     aligned = [m for m in openllm_v2.MODELS if openllm_v2.RUNS[m][0] == 1]
     same = [m for j, m in enumerate(raw.arms) if (published.scores[:, j] == raw.scores[:, j]).all()]
     assert same == aligned
@@ -190,7 +190,7 @@ def test_openllm_costs_have_the_papers_means(hub: HubServer, monkeypatch: pytest
 def test_openllm_questions_that_do_not_fit(hub, monkeypatch, questions: bytes, expected: str) -> None:
     put_openllm(hub, monkeypatch, openllm_files(document_scores())[0], questions)
     with pytest.raises(DataError, match=expected):
-        openllm_v2.read(Source(kind="openllm_v2"))
+        openllm_v2.read(OpenLlmSource(kind="openllm_v2"))
 
 
 @pytest.mark.data

@@ -13,8 +13,8 @@ from test_table import make
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import SPLITS, Outcomes, make_splits, splits_of_pool, validation_rows
 from cabs_core.data.outcomes.splits import DECIDING, FOLDS, MOST_FOLDED, make_folds
-from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pool_files.sections import Split
+from cabs_core.data.pool_files.table import TablePool
 
 
 def outcomes_of(
@@ -191,13 +191,13 @@ def test_the_number_of_folds_follows_table_and_pool_file() -> None:
     many = outcomes_of([f"p{i}" for i in range(MOST_FOLDED + 1)])
 
     def folds(table: Outcomes, **split: object) -> int:
-        return len(splits_of_pool(table, ModelPool(name="p", source={"kind": "synthetic"}, split=split)))
+        return len(splits_of_pool(table, TablePool(name="p", source={"kind": "synthetic"}, split=split)))
 
     assert (folds(few), folds(many)) == (FOLDS, 1)
     assert folds(many, folds=3) == 3
     assert folds(few, kind="by_task") == 1
     with pytest.raises(ValueError, match=r"split\.folds"):
-        ModelPool(name="p", source={"kind": "synthetic"}, split={"kind": "by_task", "folds": 5})
+        TablePool(name="p", source={"kind": "synthetic"}, split={"kind": "by_task", "folds": 5})
 
 
 def test_a_fold_without_rows_is_refused_and_says_what_to_do() -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import PoolError
 from cabs_core.base.paths import safe_name
 from cabs_core.data.outcomes import PUBLISHED, load_outcomes, make_splits
-from cabs_core.data.pool_files.config import ModelPool
+from cabs_core.data.pool_files.config import source_class
+from cabs_core.data.pool_files.log import LogPool
+from cabs_core.data.pool_files.prompts import PromptsPool
 from cabs_core.data.pool_files.rhos import PAPER_GRID, grid_for_costs
+from cabs_core.data.pool_files.table import TablePool
 from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 from cabs_core.data.validation.overview import overview
 
@@ -127,17 +131,23 @@ BAD_POOLS = {
     "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
     "no source": ("title: a\n", "source: Field required"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
-    "a log under a condition": (LOG + "replay: {condition: drift}\n", "replay.condition .* kind 'logs'"),
+    "a log under a condition": (
+        LOG + "replay: {condition: drift}\n",
+        "replay.condition: is for a table .*'logs'",
+    ),
     "a log with later models": (
         LOG + "models: [a, b]\nlater_models: {a: c}\n",
-        "later_models .* kind 'logs'",
+        "later_models: is for a table; .*'logs'",
     ),
-    "a log beside a log": (LOG + "router: {log: other.csv}\n", "router.log cannot be used"),
+    "a log beside a log": (
+        LOG + "router: {log: other.csv}\n",
+        "router.log: is for a table or prompts to collect",
+    ),
     "a log with query ids": (
         "source: {kind: logs, path: log.csv, columns: {query_id: id}}\n",
-        "every row of a log is a decision of its own",
+        "source.columns.query_id: is for source kind file or collect",
     ),
-    "file without path": ("source: {kind: file}\n", "source.kind 'file' needs source.path"),
+    "file without path": ("source: {kind: file}\n", "source.path: .*name the file to read"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
     "one model": (FINE + "models: [a]\n", "fewer than two models"),
     "model twice": (FINE + "models: [a, a]\n", "names a model more than once"),
@@ -173,7 +183,36 @@ BAD_POOLS = {
         FINE + "requests_per_month: 5\ngoal: {budget_per_month: 1, requests_per_month: 6}\n",
         "requests_per_month is 5, but goal says 6: give it once",
     ),
-    "cost of a log": (LOG + "table_cost: 5\n", "table_cost is for tables"),
+    "cost of a log": (LOG + "table_cost: 5\n", "table_cost: is for a table"),
+    "collect of a table": (
+        FINE + "collect: {upstreams: u.yaml, max_usd: 1, scores: []}\n",
+        "collect: is for prompts to collect; source.kind 'synthetic' is a table",
+    ),
+    "prompts without whom to ask": (
+        "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n",
+        "collect: Field required: say whom to ask",
+    ),
+    "prompts without models": (
+        "source: {kind: collect, path: p.csv}\ncollect: {upstreams: u.yaml, max_usd: 1, scores: []}\n",
+        "models: Field required: name the models to ask",
+    ),
+    "prices of collected answers": (
+        "source: {kind: collect, path: p.csv}\nprices: {a: {input: 1, output: 1}}\n",
+        "prices: is for a table or a log",
+    ),
+    "a generated table with a path": (
+        "source: {kind: synthetic, path: t.csv}\n",
+        "source.path: is for source kind file or logs or collect; the kind is 'synthetic'",
+    ),
+    "a table with a seed": (
+        "source: {kind: file, path: t.csv, seed: 1}\n",
+        "source.seed: is for source kind synthetic; the kind is 'file'",
+    ),
+    "a strategy of collecting": (
+        "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n"
+        "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: exact, column: c}], strategy: sample}\n",
+        "line 3: collect.strategy: was removed: .* write their number, such as sample: 200",
+    ),
     "free table": (FINE + "table_cost: 0\n", "table_cost"),
     "shift without tasks": (FINE + "replay: {condition: severe_shift}\n", "needs split.test_tasks"),
 }
@@ -204,8 +243,9 @@ def test_unreadable_pool_files(tmp_path: Path) -> None:
 
 
 def test_every_field_is_documented() -> None:
-    """docs/model-pools.md names every field of a pool file, nested ones too."""
-    text = (Path(__file__).parents[4] / "docs" / "model-pools.md").read_text(encoding="utf-8")
+    """docs/model-pools.md, with docs/no-scores.md for `collect`, names every field of a pool file."""
+    docs = Path(__file__).parents[4] / "docs"
+    text = "".join((docs / page).read_text("utf-8") for page in ("model-pools.md", "no-scores.md"))
 
     def fields(model: type[BaseModel]) -> set[str]:
         names = set(model.model_fields)
@@ -214,8 +254,9 @@ def test_every_field_is_documented() -> None:
                 names |= fields(info.annotation)
         return names
 
-    missing = {name for name in fields(ModelPool) if f"`{name}`" not in text and f".{name}`" not in text}
-    assert missing == set()
+    models = (TablePool, LogPool, PromptsPool, *map(source_class, sources()))
+    known = {name for model in models for name in fields(model)}
+    assert {name for name in known if not re.search(rf"[`.]{name}`|\b{name}:", text)} == set()
 
 
 @pytest.mark.parametrize("name", ["a", "A-1_b.c", "x" * 80, "2024"])
@@ -232,9 +273,9 @@ def test_names_that_are_not(name: object) -> None:
 
 
 def test_content_hash_reads_the_named_sections_only() -> None:
-    one = ModelPool(name="p", **MINIMAL)
+    one = TablePool(name="p", **MINIMAL)
     two = one.model_copy(update={"title": "other"})
     assert one.content_hash("source", "models") == two.content_hash("source", "models")
     assert one.content_hash() != two.content_hash()
-    three = ModelPool(name="p", source={"kind": "file", "path": "u.csv"})
+    three = TablePool(name="p", source={"kind": "file", "path": "u.csv"})
     assert one.content_hash("source") != three.content_hash("source")

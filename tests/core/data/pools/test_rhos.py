@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import PoolError
-from cabs_core.data.pool_files import ModelPool, parse_rho_key, rho_key
+from cabs_core.data.pool_files import parse_rho_key, rho_key
 from cabs_core.data.pool_files.config import OUTCOME_FIELDS
 from cabs_core.data.pool_files.rhos import PAPER_GRID, dollars, grid_for_costs, rounded_rho
+from cabs_core.data.pool_files.table import TablePool
 from cabs_core.data.pools import rhos_from_costs
 from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 from cabs_core.pipeline.artifacts import POOL_STAGES
@@ -66,7 +67,7 @@ def test_settings_of_pools_on_the_papers_grid_are_as_they_were() -> None:
     for name in ("routerbench", "openllm_lb_v2_carrot", "mmlu_pro_tiger"):
         replay = find_pool(name).pool.model_dump(mode="json")["replay"]
         assert replay["rhos"] == [float(r) for r in range(0, 1001, 50)]
-    assert ModelPool(name="p", source={"kind": "synthetic"}).replay.rhos == PAPER_GRID
+    assert TablePool(name="p", source={"kind": "synthetic"}).replay.rhos == PAPER_GRID
     assert find_pool("demo").pool.replay.rhos == PAPER_GRID[::2]
 
 

@@ -11,11 +11,12 @@ from cabs_core.data.outcomes import PUBLISHED, Outcomes, make_splits, split_unde
 from cabs_core.data.outcomes.gaps import compared_means
 from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.sections import Split
+from cabs_core.data.pool_files.table import TablePool
 from cabs_core.data.validation.catalog import CHECKS, CheckResult, check_names
 from cabs_core.data.validation.run import run_checks
 from cabs_core.data.validation.tables import Tables
 
-POOL = ModelPool(name="p", source={"kind": "synthetic"})
+POOL = TablePool(name="p", source={"kind": "synthetic"})
 _TOPICS = ("maths", "poetry", "law", "code", "history", "music")
 
 
@@ -186,7 +187,7 @@ def test_a_failure_that_the_pool_file_accepts_is_a_warning(clean: Outcomes) -> N
 
 
 def test_misalignment_stops_only_tables_that_are_joined_by_order(clean: Outcomes) -> None:
-    ordered = ModelPool(name="p", source={"kind": "openllm_v2"})
+    ordered = TablePool(name="p", source={"kind": "openllm_v2"})
     for pool, severity in ((POOL, "WARN"), (ordered, "ERROR")):
         result = checked("alignment_blocks", misaligned(clean), pool=pool)
         assert (result.passed, result.severity) == (False, severity)
@@ -221,7 +222,7 @@ def test_published_means() -> None:
         scores=rng.permutation(scores),
         costs=np.tile([row.cost for row in rows], (n, 1)),
     )
-    pool = ModelPool(name="p", source={"kind": "routerbench"}, paper_benchmark="routerbench")
+    pool = TablePool(name="p", source={"kind": "routerbench"}, paper_benchmark="routerbench")
     assert ", published 0." in checked("published_scores", outcomes, pool=pool).observed
     assert all(checked(name, outcomes, pool=pool).passed for name in ("published_scores", "published_costs"))
 
@@ -231,7 +232,7 @@ def test_published_means() -> None:
     assert checked("published_scores", wrong, pool=pool).examples[0]["model"] == "gpt-4-1106-preview"
     assert not checked("published_costs", wrong, pool=pool).passed
 
-    piece = ModelPool(name="p", source={"kind": "file", "path": "x.csv"}, paper_benchmark="routerbench")
+    piece = TablePool(name="p", source={"kind": "file", "path": "x.csv"}, paper_benchmark="routerbench")
     assert "does not apply" in checked("published_scores", wrong, pool=piece).observed
 
 

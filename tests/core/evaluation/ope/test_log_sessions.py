@@ -90,7 +90,7 @@ def test_mistakes_are_said(tmp_path: Path, cabs_home: Path) -> None:
     with pytest.raises(DataError, match=r"row 5: session has 501 characters"):
         read(tmp_path, frame.assign(session=["x" * 501 if i == 3 else "s" for i in range(240)]))
     (tmp_path / "other.yaml").write_text("source: {kind: synthetic, columns: {session: s}}\n")
-    with pytest.raises(PoolError, match=r"source\.columns\.session is for source kinds file and logs"):
+    with pytest.raises(PoolError, match=r"source\.columns: is for source kind file or logs or collect"):
         read_pool_file(tmp_path / "other.yaml")
     with pytest.raises(DataError, match="sessions has 2 entries for 240 queries"):
         replace(read(tmp_path, frame), sessions=np.array(["a", "b"]))

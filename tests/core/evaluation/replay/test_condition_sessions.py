@@ -13,7 +13,7 @@ from cabs_core.base.errors import DataError, PolicyError
 from cabs_core.base.utility import may_keep, worth_a_switch
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.outcomes.tokens import counted_tokens
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files import pool_from
 from cabs_core.data.pool_files.sections import Replay
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.evaluation.replay import engine, replay
@@ -256,9 +256,7 @@ def test_what_a_model_costs_that_answers_whole_conversations(problem):
 
 def test_it_is_stored_with_its_costs(tmp_path, problem):
     result = talk(problem, "lin_ts")
-    pool = ModelPool.model_validate(
-        {"name": "talk", "source": {"kind": "synthetic"}, "replay": {"condition": "sessions"}}
-    )
+    pool = pool_from({"name": "talk", "source": {"kind": "synthetic"}, "replay": {"condition": "sessions"}})
     run = save_replay_result(result, problem, tmp_path / "r", pool=pool)
     trace = load_trace(tmp_path / "r", run)
     assert np.allclose(trace.costs, result.costs, rtol=1e-6) and np.array_equal(trace.actions, result.actions)

@@ -10,7 +10,7 @@ from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.policies import policies
 from cabs_core.base.catalog.policy_record import FIXED_PRESETS
 from cabs_core.base.errors import PolicyError
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files.pool import Pool
 from cabs_core.evaluation.replay.tuning import configurations, trials_for, tunable, tune, tune_policies
 
 
@@ -73,7 +73,7 @@ def test_configurations_are_seeded_and_valid():
 def test_every_grid_fills_the_default_budget_and_repeats_nothing():
     """Twelve different configurations for every method that is tuned at all, upper bounds and neural ones
     included."""
-    budget = ModelPool.model_fields["tuning_budget"].default
+    budget = Pool.model_fields["tuning_budget"].default
     for base, record in policies().items():
         for preset in record.presets:
             name = f"{base}@{preset}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests_support import chain_of, finished_replay, finished_stages, stand_in
 
 from cabs_core.base.errors import ProvenanceError
+from cabs_core.data.pool_files import pool_from
 from cabs_core.data.pools.find import load_pool_file
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options, Target, make_artifact
+from cabs_core.pipeline.artifacts.stages import POOL_STAGES, REPLAY, pick
 
 
 def states() -> dict[str, str]:
@@ -47,6 +50,20 @@ def test_made_in_order_everything_is_fresh_and_making_again_does_nothing(tiny_po
     assert (again.folder / "data.txt").read_text() == "splits"
     forced = make_artifact(chain_of(), current.stage("splits"), Options(force=True), build=stand_in("other"))
     assert not forced.reused and (forced.folder / "data.txt").read_text() == "other"
+
+
+def test_every_setting_of_a_stage_is_a_field_of_some_kind_of_pool() -> None:
+    scores = [{"kind": "contains", "column": "answer"}]
+    collect = {"upstreams": "u.yaml", "max_usd": 1, "scores": scores}
+    kinds: list[dict[str, Any]] = [
+        {"source": {"kind": "file", "path": "t.csv"}},
+        {"source": {"kind": "logs", "path": "l.csv"}},
+        {"source": {"kind": "collect", "path": "p.csv"}, "models": ["a", "b"], "collect": collect},
+    ]
+    pools = [pool_from({"name": "p"} | settings) for settings in kinds]
+    for stage in (*POOL_STAGES.values(), REPLAY):
+        for setting in stage.settings:
+            assert any(pick(pool, (setting,)) for pool in pools), (stage.name, setting)
 
 
 def test_a_setting_makes_stale_what_reads_it_and_nothing_before(tiny_pool: Path) -> None:

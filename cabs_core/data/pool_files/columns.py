@@ -1,0 +1,71 @@
+"""`source.columns` in a pool file: the names of columns, one model for each kind of pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from cabs_core.data.pool_files.strict import Strict
+
+Text = Annotated[str, Field(max_length=1000)]
+
+
+class _Columns(Strict):
+    """Columns that tables, logs and lists of prompts may have."""
+
+    prompt: Text = "prompt"
+    task: Text | None = "task"  #: if there is no such column, all prompts belong to one task named `all`
+    split: Text | None = None  #: for split kind `column`: train, validation or test
+
+    def chosen(self) -> dict[str, Any]:
+        """Return {field: column} of the fields that the pool file names."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
+
+
+class PromptColumns(_Columns):
+    """Columns of the prompts that are put to the models."""
+
+    query_id: Text | None = "query_id"  #: None or an absent column: derived from the prompt text
+
+
+class TableColumns(_Columns):
+    """Columns of a table of scores.
+
+    Tidy: one row for each query and model. Wide: one row for each query.
+    """
+
+    query_id: Text | None = "query_id"  #: None or an absent column: derived from the prompt text
+    model: Text = "model"  #: tidy tables only
+    score: Text = "score"  #: tidy: a column. Wide: a pattern with {model}, such as '{model}'
+    #: scores of the same answers by other judges, named as `score` is; the mean counts
+    judges: tuple[Text, ...] = Field((), max_length=100)
+    cost: Text | None = "cost"  #: tidy: a column. Wide: a pattern with {model}. None: from prices
+    input_tokens: Text | None = "n_input_tokens"
+    output_tokens: Text | None = "n_output_tokens"
+    latency: Text | None = None  #: seconds per call, >= 0; milliseconds if the column's name says ms
+    #: the conversation of a query, one independent observation; if absent or empty, the query stands alone
+    session: Text | None = "session"
+    #: queries of one group are one independent observation and stay in one split, such as the prompts made
+    #: from one template; if empty, the query stands alone. None: near-copies are found by their words
+    group: Text | None = None
+
+    @model_validator(mode="after")
+    def _each_judge_once(self) -> TableColumns:
+        if len({self.score, *self.judges}) <= len(self.judges):
+            raise ValueError("judges: a column stands there twice, or is columns.score")
+        return self
+
+
+class LogColumns(_Columns):
+    """Columns of a log of calls, or dotted paths into its records such as `metadata.rating`."""
+
+    model: Text = "model"
+    score: Text = "score"
+    cost: Text | None = "cost"
+    input_tokens: Text | None = "n_input_tokens"
+    output_tokens: Text | None = "n_output_tokens"
+    #: probability with which the model was drawn; if there is no such column, it is estimated
+    propensity: Text | None = "propensity"
+    #: the conversation of a call, one independent observation; if absent or empty, the call stands alone
+    session: Text | None = "session"

@@ -1,0 +1,72 @@
+"""A pool file whose source is a log: calls that were made and scored, one model a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from cabs_core.data.pool_files.columns import LogColumns, Text
+from cabs_core.data.pool_files.pool import CallCosts, Pool, Prices, faults_of_prices, faults_of_range
+from cabs_core.data.pool_files.sections import LogFormat, LogReplay, LogRouter, Score
+from cabs_core.data.pool_files.strict import Strict
+
+
+class LogSource(Strict):
+    """The log, and how it is written."""
+
+    kind: Literal["logs"]
+    #: an event log (SQLite), a table, or the log of another tool; relative to CABS_DATA_DIR or the pool file
+    path: Text
+    format: LogFormat = "table"  #: the tool that wrote the log
+    columns: LogColumns = LogColumns()
+    scores: Text | None = None  #: format langfuse: a file of scores that stand apart from the calls
+    #: the policy that drew the models learnt, and rows are in order of time: intervals hold at any time
+    adaptive: bool = False
+
+    @model_validator(mode="after")
+    def _scores_are_langfuses(self) -> LogSource:
+        if self.scores is not None and self.format != "langfuse":
+            raise ValueError(f"scores is for format langfuse; the format is {self.format!r}")
+        return self
+
+
+class LogPool(Pool):
+    """A log: its policies are not replayed, but estimated from the outcomes that it has."""
+
+    logged: ClassVar[Literal[True]] = True
+    collected: ClassVar[Literal[False]] = False
+    described: ClassVar[str] = "a log, which knows one model's outcome on each prompt"
+    # What the chain reads of every pool and a log cannot have, since it knows one model's outcome a prompt.
+    predicts: ClassVar[bool] = False
+    later_models: ClassVar[Mapping[str, str]] = {}
+    rescale_mean_cost: ClassVar[Mapping[str, float]] = {}
+    rescale_grand_mean_cost: ClassVar[None] = None
+    paper_benchmark: ClassVar[None] = None
+    table_cost: ClassVar[None] = None
+
+    source: LogSource
+    replay: LogReplay = LogReplay()
+    router: LogRouter = LogRouter()
+    #: the worst and the best score that can be given; they count as 0 and 1
+    score_range: tuple[Score, Score] = (0.0, 1.0)
+    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks
+    prices: Prices = Field({})
+    #: constant USD per call of a model, for models without prices; used like them
+    cost_per_call: CallCosts = Field({})
+    #: decisions without a cost: left out, refused, or priced first
+    missing: Literal["drop_queries", "error", "price"] = "drop_queries"
+
+    @property
+    def monthly_requests(self) -> int | None:
+        """Requests a month, as the goal says."""
+        return self.goal.requests_per_month if self.goal else None
+
+    def _why_one_fold(self) -> str:
+        return "a log is not replayed"
+
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
+        yield from faults_of_prices(self.prices, self.cost_per_call, self.missing)
+        yield from faults_of_range(self.score_range)

@@ -1,0 +1,72 @@
+"""A pool file whose source is prompts: the models are asked, and their answers are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from cabs_core.data.pool_files.collect import Collect
+from cabs_core.data.pool_files.columns import PromptColumns, Text
+from cabs_core.data.pool_files.pool import ReplayedPool
+from cabs_core.data.pool_files.sections import LogFormat, Price
+from cabs_core.data.pool_files.strict import Strict
+
+
+class PromptSource(Strict):
+    """The prompts, and how they are written."""
+
+    kind: Literal["collect"]
+    path: Text  #: a table of prompts, or a log; relative to CABS_DATA_DIR or the pool file
+    format: LogFormat = "table"  #: the tool that wrote the log
+    columns: PromptColumns = PromptColumns()
+    #: format langfuse: a file of scores that stand apart from the calls
+    scores: ClassVar[None] = None
+
+
+class PromptsPool(ReplayedPool):
+    """Prompts to collect: the stages `answers` and `scores` make the table that is replayed."""
+
+    logged: ClassVar[Literal[False]] = False
+    collected: ClassVar[Literal[True]] = True
+    described: ClassVar[str] = "prompts to collect"
+    # What the chain reads of every pool and collected answers cannot have: their costs are those of the
+    # upstreams file, their scores lie between 0 and 1.
+    later_models: ClassVar[Mapping[str, str]] = {}
+    score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    prices: ClassVar[Mapping[str, Price]] = {}
+    cost_per_call: ClassVar[Mapping[str, float]] = {}
+    rescale_mean_cost: ClassVar[Mapping[str, float]] = {}
+    rescale_grand_mean_cost: ClassVar[None] = None
+    paper_benchmark: ClassVar[None] = None
+    table_cost: ClassVar[None] = None
+
+    source: PromptSource
+    #: whom to ask: a list, or {name shown: name in the upstreams file}
+    models: dict[str, Annotated[tuple[Text, ...], Field(min_length=1, max_length=1)]] | tuple[str, ...]
+    #: whom to ask by which address, what it may cost, how answers are scored
+    collect: Collect
+    #: prompts for which some answer has no score: left out, predicted or refused
+    missing: Literal["drop_queries", "predict", "error"] = "drop_queries"
+
+    @property
+    def predicts(self) -> bool:
+        """Whether missing scores are predicted from the train prompts."""
+        return self.missing == "predict"
+
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
+        names = list(self.models)
+        if not names:
+            yield "models is empty: name the models to ask"
+        for name in sorted(set(self.collect.limits) - {*names, *(j.model for j in self.collect.judges)}):
+            yield f"collect.limits names {name!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
+        for judge in self.collect.judges:
+            if judge.against not in (None, *names):
+                yield (
+                    f"collect.scores: against is {judge.against!r:.100}; expected a model of the pool: "
+                    f"{names!r:.200}"
+                )
+        if self.predicts:
+            yield from self._faults_of_predicting()
