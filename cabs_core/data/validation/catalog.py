@@ -262,7 +262,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="alignment_text",
         expected="scores that follow from the text (permutation p <= 0.01)",
-        table=lambda t: t.asked_here or t.incomparable or t.block_texts,
+        table=lambda t: t.asked_here or t.incomparable or t.too_small_for_texts or t.block_texts,
         observed=(
             "within {tasks}, the scores of {models} correlate by {correlation_with_text:.3f} "
             "with what a ridge regression on the prompts' words and lengths predicts "

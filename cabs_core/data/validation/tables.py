@@ -15,11 +15,13 @@ from cabs_core.data.outcomes import Outcomes, published_means
 from cabs_core.data.outcomes.splits import SPLITS, split_names
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.validation.alignment import (
+    TEXT_FEATURES,
     Blocks,
     correlation_blocks,
     predictability,
     sample_rows,
     text_features,
+    would_show,
 )
 
 #: queries behind the paper's averages, where known exactly
@@ -228,6 +230,14 @@ class Tables:
             more = f"; {alone} models correlate with no other, which proves nothing" if alone else ""
             frame["text"] = f"no blocks set apart among {sum(map(len, blocks.blocks))} models{unsure}{more}"
         return frame
+
+    @property
+    def too_small_for_texts(self) -> str:
+        """Why a table of this size says nothing about scores and texts, or ''."""
+        rows = len(sample_rows(len(self.outcomes)))
+        if would_show(rows, TEXT_FEATURES):
+            return ""
+        return f"{rows:,} prompts are too few to show that scores follow from the texts beside them"
 
     @cached_property
     def block_texts(self) -> pd.DataFrame:

@@ -38,7 +38,7 @@ LONG = " ".join(WORDS[:160])
         (
             "Write a query that lists days with gaps. The schema belongs to a bookshop, which is old",
             "Write a query that lists days with gaps. The schema belongs to a hospital, which is old",
-            False,
+            True,
         ),
     ],
 )
@@ -67,7 +67,9 @@ def test_a_draw_keeps_copies_together_and_moves_nothing_else(kind: str) -> None:
     base = texts(300)
     # the copies come after their first texts in alphabetical order, so that the order of the different texts
     # stays
-    plain = outcomes_of([*base, *(text + " unlike" for text in base[:60])], tasks=["a", "b", "c"] * 120)
+    others = texts(60, seed=9)
+    unlike = [f"{' '.join(base[i].split()[:3])} zz {others[i]}" for i in range(60)]
+    plain = outcomes_of([*base, *unlike], tasks=["a", "b", "c"] * 120)
     copied = replace(plain, prompts=[*base, *(text + "  !" for text in base[:60])])
     split = Split(kind=kind)
     before, after = make_splits(plain, split), make_splits(copied, split)
@@ -103,3 +105,36 @@ def test_time_is_linear_in_the_number_of_prompts() -> None:
 
     spent(500)
     assert spent(8000) < 8 * max(spent(2000), 0.02)  # four times the prompts
+
+
+TEMPLATE = "Our shop in {} wants a {} for every customer who bought a {} before {} and did not send it back"
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 4])
+def test_prompts_of_one_template_are_one_group_whatever_fills_its_slots(slots: int) -> None:
+    rng = np.random.default_rng(slots)
+    frames = texts(40, 16, seed=slots)
+    prompts, template = [], []
+    for number, frame in enumerate(frames):
+        for _ in range(5):
+            words = frame.split()
+            for place in (2, 6, 10, 14)[:slots]:
+                words[place] = " ".join(WORDS[rng.integers(0, len(WORDS), rng.integers(1, 3))])
+            prompts.append(" ".join(words))
+            template.append(number)
+    found = near_copies(prompts)
+    assert len(set(found.tolist())) == 40
+    assert len(set(zip(found.tolist(), template, strict=True))) == 40
+
+
+def test_a_text_that_all_prompts_share_makes_them_no_template() -> None:
+    system = " ".join(WORDS[500:560])
+    prompts = [f"{system} {text}" for text in texts(300, 12)]
+    assert len(set(near_copies(prompts).tolist())) == 300
+
+
+def test_a_template_that_is_a_task_falls_apart() -> None:
+    rng = np.random.default_rng(0)
+    tasks = [TEMPLATE.format(*WORDS[rng.integers(0, len(WORDS), 4)]) for _ in range(100)]
+    prompts = [*tasks, *texts(300, 15)]
+    assert len(set(near_copies(prompts).tolist())) == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from cabs_core.data.validation.alignment import (
     correlation_blocks,
     predictability,
     text_features,
+    would_show,
 )
 from cabs_core.data.validation.run import run_checks
 
@@ -191,3 +193,20 @@ def test_scripts_without_spaces_have_words() -> None:
     assert text_features(prompts).shape[1] > 4
     words = ["add 2 and 3!", "don't über-Test", "x_1 = 2"]
     assert [re.findall(WORD, w) for w in words] == [re.findall(r"\b\w+\b|[^\w\s]", w) for w in words]
+
+
+def test_a_table_that_is_said_to_show_texts_shows_them_in_most_draws() -> None:
+    """Scores that correlate by .2 with a figure of the texts, in a table that is just large enough."""
+    columns = 20
+    rows = next(n for n in range(100, 5000, 20) if would_show(n, columns))
+    assert not would_show(rows // 3, columns)
+    seen = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        features = rng.normal(size=(rows, columns))
+        loads = rng.normal(size=columns)
+        signal = features @ loads / np.linalg.norm(loads)
+        scores = 0.2 * signal + math.sqrt(1 - 0.2**2) * rng.normal(size=rows)
+        _, p_values = predictability(scores[:, None], np.zeros(rows), features, [[0]])
+        seen += p_values[0] <= 0.01
+    assert seen >= 15

@@ -50,8 +50,8 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
     assert "chosen from the costs" in text
     (worth,) = [line for line in about.lines if line.startswith("one right answer is worth: ")]
     assert worth.startswith("one right answer is worth: $0.002, ") and "$0.50, any price (" in worth
-    assert len(about.warnings) == 1 and "words and lengths predicts" in about.warnings[0]
-    assert "(check alignment_text, does not stop a run)" in text
+    # 297 prompts are too few to show that scores follow from words, so nothing is said of it
+    assert about.warnings == ()
 
 
 def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_check_that_would_stop_a_run_refuses_the_table(cabs_home: Path, tmp_pa
     )
     with pytest.raises(DataError, match=refusal):
         overview(load_pool_file(given(tmp_path, frame)))
-    with pytest.raises(DataError, match=r"check split_sizes|split is empty"):
+    with pytest.raises(DataError, match=r"check split_sizes|split is empty|no validation prompts"):
         overview(load_pool_file(given(tmp_path, support_table(30))))
 
 
