@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from cabs_core.base.atomic import remove_leftovers_beside
 from cabs_core.base.paths import default_log
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.endpoints.dialects import COUNT_TOKENS, PATHS
@@ -82,6 +83,7 @@ def make_app(
         max_body: MiB of a request's body. requests_per_key, requests: under way at once in this process.
         **options: of `RouterOptions`.
     """
+    remove_leftovers_beside(Path(folder).absolute())
     place = default_log(folder) if log is None else log
     endpoints, settings = Upstreams(models={}), RouterOptions(**options)
     forwarder: Forwarder | None = None

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -225,11 +225,20 @@ def write_text(path: str | Path, text: str) -> Path:
 
 def remove_leftovers(folder: Path) -> int:
     """Delete temporary files and folders below `folder` whose writing process has ended; return how many."""
+    return _remove_dead(folder.rglob(".*.tmp") if folder.is_dir() else ())
+
+
+def remove_leftovers_beside(path: Path) -> int:
+    """Delete what processes that have ended left beside `path` while they wrote it; return how many."""
+    return _remove_dead(path.parent.glob(f".{path.name}.*.tmp"))
+
+
+def _remove_dead(paths: Iterable[Path]) -> int:
     removed = 0
-    for path in folder.rglob(".*.tmp") if folder.is_dir() else ():
+    for path in paths:
         pid = path.name.removesuffix(".tmp").split(".")[-2]
         if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            _remove(path)
             removed += 1
     return removed
 

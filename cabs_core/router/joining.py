@@ -16,6 +16,7 @@ prices alone. A policy that learns then learns the scored prompts as well.
 """
 
 import math
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -318,7 +319,9 @@ def _replaced(
     """Write the bundle with these arms and promote it."""
     before = router.manifest.provenance
     changes = [*_changes(folder), {**change, "at": time.time(), "from": router.manifest.id}]
-    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".join-") as temporary:
+    place = folder.absolute()
+    prefix = f".{place.name}.{os.getpid()}."  # a later start removes it if this process is killed
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix, suffix=".tmp") as temporary:
         candidate = Path(temporary) / "router"
         continued = {**router.continued(), "charges": charges}
         provenance = {**before, "continued": continued, "arms": changes}

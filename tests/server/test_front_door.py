@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ import requests
 from server_support import ASK, FIGURES, MODELS, client, log, serving, settle
 
 from cabs_core.base.errors import RouterError
+from cabs_core.data.events.log import MOST_SCORES
 from cabs_server.breaker import Breaker
 from cabs_server.callers import read_keys
 from cabs_server.refusals import Refusals, RequestKind
@@ -334,3 +337,37 @@ def test_work_ends_when_the_client_goes_away():
         assert refused_.value.status == 499 and time.monotonic() - begin < 1.0
 
     asyncio.run(work())
+
+
+def test_a_decision_takes_so_many_scores_and_no_more(place):
+    with client(place) as c:
+        name = c.post("/v1/decision", json={"text": "two?"}).json()["id"]
+        statuses = [
+            c.post("/v1/feedback", json={"id": name, "score": 1.0, "idempotency_key": f"key-{i}"}).status_code
+            for i in range(MOST_SCORES + 1)
+        ]
+        assert statuses == [200] * MOST_SCORES + [400]
+
+
+def test_reasons_that_differ_in_a_number_are_one(place):
+    with client(place) as c:
+        ids = [c.post("/v1/decision", json={"text": "two?"}).json()["id"] for _ in range(4)]
+        router = c.app.state.keeper.router
+        reasons = ("no answer within 1.5 s", "no answer within 2 s", "HTTP 500", "HTTP 502")
+        for name, reason in zip(ids, reasons, strict=True):
+            router.finish(name, status="error", reason=reason)
+        found = router.log.failures(router.manifest.id)
+        by_reason: dict[str, int] = {}
+        for _, reason, count, _ in found:
+            kind = "no answer" if reason.startswith("no answer") else reason
+            by_reason[kind] = by_reason.get(kind, 0) + count
+        assert by_reason == {"no answer": 2, "HTTP 500": 1, "HTTP 502": 1}
+
+
+def test_what_a_killed_join_left_is_gone_at_the_next_start(place):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left = place / f".router.{dead.pid}.abcd.tmp"
+    (left / "router").mkdir(parents=True)
+    with client(place) as c:
+        assert c.get("/healthz").status_code == 200 and not left.exists()

@@ -44,6 +44,8 @@ from cabs_core.data.events.rows import (
 #: longest time that a lease is taken for, seconds
 LONGEST_LEASE = 60.0
 _LEASE = "learner"
+#: scores that a decision may have; the first teaches, the others are kept beside it
+MOST_SCORES = 100
 #: problems that a server finds with its budget, with models of the upstreams file that join, and with a text
 #: that most prompts share, for its workers and `doctor`: JSON, a list of sentences
 BUDGET = "budget"
@@ -196,8 +198,10 @@ class EventLog(EventReads):
             if recorded is not None:
                 same = recorded[0] == decision_id and float(recorded[1]) == float(score)
                 return "duplicate" if same else "conflict"
-            sql = "SELECT 1 FROM rewards WHERE decision_id = ? AND retracted = 0 LIMIT 1"
-            earlier = run(sql, (decision_id,)).fetchone()
+            sql = "SELECT COUNT(*) FROM rewards WHERE decision_id = ? AND retracted = 0"
+            earlier = int(run(sql, (decision_id,)).fetchone()[0])
+            if earlier >= MOST_SCORES:
+                raise RouterError(f"decision {decision_id} has {earlier} scores, as many as one may have")
             sql = "SELECT ts, bundle, arm, status FROM decisions WHERE id = ? AND retracted = 0"
             decided = run(sql, (decision_id,)).fetchone()
             if decided is None:
@@ -212,7 +216,7 @@ class EventLog(EventReads):
                     float(cost),
                     source,
                     key,
-                    int(earlier is None),
+                    int(earlier == 0),
                     turn,
                 ),
             )

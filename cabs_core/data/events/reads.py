@@ -1,6 +1,7 @@
 """What is read from the event log; `events` says what is in it and writes it."""
 
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -35,6 +36,10 @@ _LESSONS = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
 def _lesson(row: Sequence[Any]) -> tuple[Logged, Reward]:
     """A row of `_LESSONS`."""
     return logged_of(row[len(REWARDS) :]), reward_of(row[: len(REWARDS)])
+
+
+#: a number in the reason of a failure that is no status of HTTP
+_NUMBER = re.compile(r"(?<!HTTP )(?<![\w.])\d+(?:\.\d+)?")
 
 
 class EventReads:
@@ -210,11 +215,19 @@ class EventReads:
         ]
 
     def failures(self, bundle: str) -> list[tuple[str, str, int, float]]:
-        """(arm, reason, calls, time of the last) of a bundle's failed and refused calls, ten at most."""
+        """Return (arm, reason, calls, time of the last) of a bundle's failed and refused calls, ten at most.
+
+        Reasons that differ in a number alone, but not in a status, are one; the most frequent one names them.
+        """
         sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
-            GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm LIMIT 10"""
-        return [(str(a), str(r), int(n), float(ts)) for a, r, n, ts in self._all(sql, (bundle,))]
+            GROUP BY arm, COALESCE(reason, '') ORDER BY COUNT(*) DESC, arm"""
+        merged: dict[tuple[str, str], tuple[str, str, int, float]] = {}
+        for arm, reason, count, last in self._all(sql, (bundle,)):
+            kind = (str(arm), _NUMBER.sub("N", str(reason)))
+            _, words, calls, latest = merged.get(kind, (arm, reason, 0, 0.0))
+            merged[kind] = (str(arm), str(words), calls + int(count), max(latest, float(last)))
+        return sorted(merged.values(), key=lambda row: (-row[2], row[0]))[:10]
 
     def scored_prompts(self) -> set[str]:
         """Hashes of the prompts of all decisions whose score was learnt."""
