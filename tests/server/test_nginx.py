@@ -1,4 +1,4 @@
-"""The real nginx with the file of deploy/nginx in front of `cabs serve`: strangers keep no colleague waiting."""
+"""The real nginx in front of `cabs serve`, with the file of deploy/nginx: strangers keep no colleague waiting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 import requests
 from server_support import ASK, serving
 
-from benchmarks.speed.servers import free_port, wait_for
+from tests.servers import free_port, wait_for
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 FILE = Path(__file__).parents[2] / "deploy" / "nginx" / "nginx.conf"
