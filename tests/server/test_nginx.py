@@ -1,4 +1,4 @@
-"""The real nginx in front of `cabs serve`, with the file of deploy/nginx: strangers keep no colleague waiting."""
+"""The real nginx with the file of deploy/nginx in front of `cabs serve`: strangers keep nobody waiting."""
 
 from __future__ import annotations
 
