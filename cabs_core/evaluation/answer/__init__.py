@@ -7,21 +7,29 @@ rule      which difference matters: the words of an option, and which option is 
 compare   an option beside today's model: quality and money with their intervals
 ladder    the answer: keep, switch, rules, router
 rules     one model for each task, fitted from other folds than the one that it is judged on
+goals     the option that fulfils a goal, by the same rows
+more_data the chance that more prompts replace "cannot tell"
 choice    which policy and cost sensitivity a router gets, from other prompts than it is judged on
 """
 
 from cabs_core.evaluation.answer.choice import RouterCandidate, choose_router
+from cabs_core.evaluation.answer.goals import Condition, GoalFound, goal_answer
 from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
+from cabs_core.evaluation.answer.more_data import MORE, Outlook, more_data
 from cabs_core.evaluation.answer.rule import TOLERANCE, Word
 from cabs_core.evaluation.answer.rules import fit_rules, rule_for_all
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 __all__ = [
+    "MORE",
     "TOLERANCE",
     "Answer",
     "AnswerOptions",
+    "Condition",
     "Decisions",
+    "GoalFound",
     "Note",
+    "Outlook",
     "RouterCandidate",
     "Rung",
     "ScoredTable",
@@ -30,6 +38,8 @@ __all__ = [
     "answer",
     "choose_router",
     "fit_rules",
+    "goal_answer",
     "losses",
+    "more_data",
     "rule_for_all",
 ]

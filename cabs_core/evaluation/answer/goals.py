@@ -1,0 +1,235 @@
+"""Which option fulfils a goal, by the rows and the error of the answer.
+
+    found = goal_answer(Goal(quality=0.95, of="gpt-4o"), table, rules, [router])
+    found.choice, found.confirmed
+
+Every option is tested: today's model, every other model, rules and routers. An option is confirmed if all
+that the goal asks of it holds beyond noise. Of the confirmed ones it is the one of largest value, else the
+cheapest if a quality is asked for, else the one of highest quality.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cabs_core.base.errors import DataError, listed
+from cabs_core.base.statistics.paired import PairedSample
+from cabs_core.base.statistics.uncertainty import holm
+from cabs_core.data.pool_files.goals import BEST, Goal
+from cabs_core.evaluation.answer.compare import Money, Pair, monies
+from cabs_core.evaluation.answer.ladder import CROSS_FITTED, KEEP, ROUTER, RULES, SWITCH
+from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One thing that a goal asks of an option.
+
+    Attributes:
+        name: quality, budget, latency, value, or tolerance (not worse than today's beyond the tolerance).
+        found: what was found: a share of the other model's quality or a score, USD a month, a share of
+            answers in time, USD a request more than today's, or a difference in score.
+        target: what is asked for, in the same unit.
+        p_value: one-sided, of the hypothesis that the condition does not hold.
+    """
+
+    name: str
+    found: float
+    target: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class GoalFound:
+    """The option that a goal leads to.
+
+    Attributes:
+        choice: name of the option; `rung` of the ladder that it is.
+        confirmed: all conditions hold beyond noise, with all options that were tried taken into account.
+        conditions: of this option.
+        quality: mean score. usd_per_1000: of 1,000 requests.
+    """
+
+    choice: str
+    rung: str
+    confirmed: bool
+    conditions: tuple[Condition, ...]
+    quality: float
+    usd_per_1000: float
+
+
+@dataclass(frozen=True)
+class _Tried:
+    rung: str
+    name: str
+    played: Decisions
+    pair: Pair
+    money: Money
+
+    @property
+    def factor(self) -> float:
+        return CROSS_FITTED if self.rung in (RULES, ROUTER) else 1.0
+
+
+def goal_answer(
+    goal: Goal,
+    table: ScoredTable,
+    rules: Decisions | None = None,
+    routers: Sequence[Decisions] = (),
+    options: AnswerOptions | None = None,
+) -> GoalFound:
+    """Return the option that fulfils a goal; if none surely does, the one that is closest to it.
+
+    Raises:
+        DataError: the goal names a model that the table does not have, or a latency that it does not know.
+    """
+    options = options or AnswerOptions()
+    reference = _named(goal, table)
+    if goal.latency is not None and table.latencies is None:
+        raise DataError(
+            "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"
+        )
+    tried = _tried(table, rules, routers, options)
+    if reference is not None:
+        # a model always reaches a share of its own quality, which would be confirmed without a test
+        tried = [option for option in tried if option.name != table.models[reference]]
+    keep = next((option for option in tried if option.rung == KEEP), None)
+    fits = keep is not None and _budget(goal, keep).p_value < 0.5
+    asked = [_conditions(goal, option, table, reference, fits, options) for option in tried]
+    p_values = holm([max((c.p_value for c in conditions), default=1.0) for conditions in asked])
+    sure = [k for k in range(len(tried)) if p_values[k] <= options.level / 2]
+    if sure:
+        best = max(sure, key=lambda k: _worth(goal, tried[k]))
+    elif tried:
+        best = min(range(len(tried)), key=lambda k: (p_values[k], -_worth(goal, tried[k])))
+    else:
+        raise DataError("goal: the table has no other model than the one that the goal names")
+    option = tried[best]
+    return GoalFound(
+        choice=option.name,
+        rung=option.rung,
+        confirmed=bool(sure),
+        conditions=tuple(asked[best]),
+        quality=option.pair.mean(option.pair.score),
+        usd_per_1000=1000.0 * option.money.cost,
+    )
+
+
+def _named(goal: Goal, table: ScoredTable) -> int | None:
+    """Index of the model that the quality is a share of; None if the goal names none."""
+    if goal.of is None:
+        return None
+    if goal.of in table.models:
+        return table.models.index(goal.of)
+    if goal.of == BEST:
+        return table.best
+    raise DataError(f"goal: no model {goal.of!r:.100}; expected {BEST} or one of {listed(table.models)}")
+
+
+def _tried(
+    table: ScoredTable, rules: Decisions | None, routers: Sequence[Decisions], options: AnswerOptions
+) -> list[_Tried]:
+    has_today = table.today is not None
+    named = [
+        (KEEP if has_today and j == table.today else SWITCH, Decisions(name, table.single(j)))
+        for j, name in enumerate(table.models)
+    ]
+    if rules is not None:
+        named.append((RULES, rules))
+    named += [(ROUTER, router) for router in routers]
+    baseline = table.baseline()
+    pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
+    money = monies(pairs, table.clusters, options)
+    return [
+        _Tried(rung, played.name, played, pair, paid)
+        for (rung, played), pair, paid in zip(named, pairs, money, strict=True)
+    ]
+
+
+def _conditions(
+    goal: Goal,
+    option: _Tried,
+    table: ScoredTable,
+    reference: int | None,
+    today_fits: bool,
+    options: AnswerOptions,
+) -> list[Condition]:
+    found = []
+    if goal.quality is not None:
+        found.append(_quality(goal.quality, option, table, reference))
+    if goal.budget_per_month is not None:
+        found.append(_budget(goal, option))
+        if today_fits and option.rung != KEEP:
+            sample = option.pair.quality(table.clusters).widened(option.factor)
+            p_value = sample.p_value_above(-options.tolerance)
+            found.append(Condition("tolerance", sample.mean, -options.tolerance, p_value))
+    if goal.latency is not None:
+        found.append(_latency(goal, option, table))
+    if goal.value_per_right_answer:
+        found.append(_value(goal.value_per_right_answer, option, table, options))
+    return found
+
+
+def _quality(share: float, option: _Tried, table: ScoredTable, reference: int | None) -> Condition:
+    if reference is None:
+        weight, score = option.pair.weight, option.pair.score
+        sample = PairedSample.of(score - share, weight, table.clusters, worst=max(share, 1.0))
+        found = sample.mean + share
+    else:
+        pair = Pair.of(table, option.played.weights, table.single(reference))
+        gap = pair.score - share * pair.other_score
+        sample = PairedSample.of(gap, pair.weight, table.clusters, worst=max(share, 1.0))
+        other = pair.mean(pair.other_score)
+        found = pair.mean(pair.score) / other if other > 0 else math.nan
+    return Condition("quality", found, share, sample.widened(option.factor).p_value_above(0.0))
+
+
+def _budget(goal: Goal, option: _Tried) -> Condition:
+    if goal.budget_per_month is None or goal.requests_per_month is None:
+        return Condition("budget", math.nan, math.nan, 1.0)
+    allowed = goal.budget_per_month / goal.requests_per_month
+    p_value = 1.0
+    if option.money.known:
+        p_value = (1.0 + float((option.money.draws > allowed).sum())) / (1.0 + len(option.money.draws))
+    return Condition("budget", option.money.cost * goal.requests_per_month, goal.budget_per_month, p_value)
+
+
+def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
+    assert table.latencies is not None
+    assert goal.latency is not None
+    known = table.answered & ~np.isnan(table.latencies)
+    weights = np.where(known, np.nan_to_num(option.played.weights), 0.0)
+    share = weights.sum(axis=1)
+    quick = np.where(known & (table.latencies <= goal.latency), weights, 0.0).sum(axis=1)
+    values = np.divide(quick, share, out=np.zeros_like(share), where=share > 0) - goal.share
+    sample = PairedSample.of(values, share, table.clusters)
+    return Condition("latency", sample.mean + goal.share, goal.share, sample.p_value_above(0.0))
+
+
+def _value(value: float, option: _Tried, table: ScoredTable, options: AnswerOptions) -> Condition:
+    """Is the option worth at least what today's is: value times quality, less cost?"""
+    pair, money = option.pair, option.money
+    gain = value * pair.mean(pair.score - pair.other_score) - (money.cost - money.other_cost)
+    if option.rung == KEEP:
+        return Condition("value", 0.0, 0.0, 1.0)
+    # worth as a cost: the same draws of clusters decide on score and price together
+    worth = Pair(
+        pair.weight,
+        pair.score,
+        pair.other_score,
+        value * (1.0 - pair.score) + pair.cost,
+        value * (1.0 - pair.other_score) + pair.other_cost,
+    )
+    (lost,) = monies([worth], table.clusters, options)
+    differences = (lost.other_draws - lost.draws - gain) * option.factor + gain
+    p_value = (1.0 + float((differences <= 0.0).sum())) / (1.0 + len(differences))
+    return Condition("value", gain, 0.0, p_value if money.known else 1.0)
+
+
+def _worth(goal: Goal, option: _Tried) -> float:
+    quality = option.pair.mean(option.pair.score)
+    if goal.value_per_right_answer:
+        return goal.value_per_right_answer * quality - option.money.cost
+    return -option.money.cost if goal.quality is not None else quality

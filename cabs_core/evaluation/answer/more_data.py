@@ -1,0 +1,62 @@
+"""What more scored prompts would do: the chance that "cannot tell" is replaced by another word."""
+
+import math
+from dataclasses import dataclass
+
+from scipy import special
+
+from cabs_core.evaluation.answer.ladder import ROUTER, RULES, Rung
+from cabs_core.evaluation.answer.rule import SHARES_OF_FITTED, SHARES_OF_MODELS, Word
+from cabs_core.evaluation.answer.table import AnswerOptions
+
+#: numbers of further prompts that the report speaks of
+MORE = (200, 1000, 5000)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """The chance that so many more prompts replace "cannot tell".
+
+    Attributes:
+        prompts: number of further prompts, drawn and scored like those in the table.
+        chance: probability, from 0 to 1.
+    """
+
+    prompts: int
+    chance: float
+
+
+def more_data(rung: Rung, options: AnswerOptions | None = None, *, compared: int = 1) -> tuple[Outlook, ...]:
+    """Return the chance that "cannot tell" of a rung is replaced, for each of `MORE`.
+
+    The true difference is taken to lie about the one that was found, as its interval says. With m more
+    prompts beside n, what will be found then has the variance m / (n + m) of the present one. Options that
+    learn are taken to stay as good as they are.
+
+    Args:
+        compared: number of options that share the error of this one.
+
+    Returns:
+        nothing if the word of the rung is another one, or if no interval is known.
+    """
+    options = options or AnswerOptions()
+    if rung.word != Word.UNKNOWN or rung.independent < 2 or not math.isfinite(rung.high - rung.low):
+        return ()
+    error = (rung.high - rung.low) / 2 / -float(special.ndtri(options.level / 2))
+    if error <= 0:
+        return ()
+    shares = SHARES_OF_FITTED if rung.rung in (RULES, ROUTER) else SHARES_OF_MODELS
+    tail = options.level / 2 / compared
+    found = []
+    for prompts in MORE:
+        more = prompts * rung.share * rung.independent / max(rung.prompts, 1)
+        kept = rung.independent / (rung.independent + more)
+        later = error * math.sqrt(kept)
+        spread = error * math.sqrt(1.0 - kept)
+        limits = [-float(special.ndtri(tail * shares.better)) * later]
+        if rung.cost_high is not None:
+            limits.append(-options.tolerance - float(special.ndtri(tail)) * later)
+        above = special.ndtr((rung.difference - min(limits)) / spread)
+        below = special.ndtr((float(special.ndtri(tail * shares.worse)) * later - rung.difference) / spread)
+        found.append(Outlook(prompts, min(float(above + below), 1.0)))
+    return tuple(found)
