@@ -19,8 +19,8 @@ help:
 	@echo "make demo   set up, run the whole chain on the built-in synthetic pool, print the report's path"
 	@echo "make test   set up, run the quick tests; test-slow: those of real processes, a browser, Ray, PostgreSQL; test-all: both"
 	@echo "make kernels set up, compile what the policies play (a first run does it by itself)"
-	@echo "make probes set up, run the probes of SECURITY.md in full (seeds and counts are printed)"
-	@echo "make gauntlet set up, play clients, attackers and failures against servers that run"
+	@echo "make probes set up, run the gauntlet's probes of SECURITY.md in full (seeds and counts are printed)"
+	@echo "make gauntlet set up, play clients, attackers, failures and kills against servers and runs"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, measure speed beside them"
 	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
@@ -66,7 +66,7 @@ kernels: venv
 		start_compiling(all_policies()); finish_compiling()"
 
 probes: venv
-	@$(BIN)/python -m tests.probes --workers 2 $(PROBES_ARGS)
+	@$(BIN)/python -m tests.gauntlet --workers 2 $(PROBES_ARGS)
 
 # Anthropic's package goes into build/gauntlet, not beside the project's; OpenAI's comes with LiteLLM.
 gauntlet: EXTRAS := $(if $(EXTRAS),$(EXTRAS)$(comma))postgres,litellm

@@ -1,5 +1,5 @@
 """A pool file changes while `dagster dev` runs: sensors run its chain, a backfill computes what is missing,
-and a browser shows it. One server for all of it; test_killed_dagster_dev.py drops a new file.
+and a browser shows it. One server for all of it; tests/gauntlet/test_killed_runs.py drops a new file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 from e2e_support import Dev, cabs, drop_pool, fingerprints, records, sensor_selector, wait_for
-from probes.homes import POOL
 
 from cabs_core.base.atomic import write_text
 from cabs_core.router.bundle import read_manifest
+from tests.gauntlet.homes import POOL
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 

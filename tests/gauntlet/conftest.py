@@ -1,4 +1,4 @@
-"""A stage for each module, with bundles of the small router."""
+"""Fixtures of the gauntlet: a stage for each module, with bundles of the small router; finished homes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from finished_homes import *  # noqa: F403
 from small_router import *  # noqa: F403  (pytest finds fixtures by their names)
 
 from .stage import ROOT, Server, Stage

@@ -13,7 +13,7 @@ from ..homes import MINE
 from ..runner import Nonsense, pick
 from .kills import MOMENTS, ORDER
 
-COUNT, QUICK, WHOLE_RUNS = 40, 0, True  # tests/e2e/test_interrupted.py sends some
+COUNT, QUICK, WHOLE_RUNS = 40, 0, True  # tests/gauntlet/test_interrupted_runs.py sends some
 LIMIT = 1800.0
 WITHIN = 2.0
 

@@ -71,9 +71,9 @@ def test_every_kind_of_failure_is_found():
 
 
 def played(folder: Path, *arguments: str, seconds: float) -> str:
-    """What `python -m tests.probes --quick` prints, in a process of its own; no probe may fail."""
+    """What `python -m tests.gauntlet --quick` prints, in a process of its own; no probe may fail."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.probes", "--quick", *arguments],
+        [sys.executable, "-m", "tests.gauntlet", "--quick", *arguments],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(folder)},
         capture_output=True,

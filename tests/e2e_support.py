@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from probes import homes
-
 from tests.dev_server import DevServer
+from tests.gauntlet import homes
 from tests.postgres import Postgres
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 #: environment of a process with its own CABS_HOME; one thread, no network
 environment = homes.anew

@@ -207,7 +207,7 @@ def _quiet() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The program; 0 where no probe failed."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.probes", description="Probes of what SECURITY.md promises."
+        prog="python -m tests.gauntlet", description="Probes of what SECURITY.md promises."
     )
     parser.add_argument("families", nargs="*", help=f"which ones (default: all): {', '.join(names())}")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""`python -m tests.probes`: see the package."""
+"""`python -m tests.gauntlet` runs the probes; the package says how."""
 
 import os
 
