@@ -356,13 +356,15 @@ def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
             seen.money += 1
             seen.money_covered += rung.cost_low <= ratio <= rung.cost_high
     seen.false += wrong
+    router_rung = found.rung("router")
+    seen.better_router += router_rung is not None and router_rung.word == Word.BETTER
+    if len(np.unique(table.clusters)) < len(table.clusters):
+        return found  # Student's test of rows is wrong of clusters
     by_t = t_settles(table, options)
     told = {Word.BETTER, Word.CHEAPER, Word.WORSE}
     settled = {rung.use: rung.word in told for rung in found.models}
     seen.settled_by_t += any(by_t.values())
     seen.settled_of_these += any(by_t[m] for m in by_t) and any(settled[m] for m in by_t)
-    router_rung = found.rung("router")
-    seen.better_router += router_rung is not None and router_rung.word == Word.BETTER
     return found
 
 

@@ -187,3 +187,43 @@ class PairedSample:
         elif mean(low) > 0:
             low = float(brentq(mean, low, high, xtol=_EXACT))
         return float((shares * values**2 / (1.0 + low * values)).sum())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean difference with a standard error, of which no more is known than that.
+
+    Attributes:
+        mean: what was found.
+        standard_error: of the mean; NaN if it is not known.
+        freedom: degrees of freedom of the standard error.
+    """
+
+    mean: float
+    standard_error: float
+    freedom: float
+
+    def p_value_above(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis "the true mean is `limit` or less"; 1 if nothing is known."""
+        if math.isnan(self.standard_error):
+            return 1.0
+        if self.standard_error <= 0:
+            return 0.0 if self.mean > limit else 1.0
+        return float(special.stdtr(self.freedom, (limit - self.mean) / self.standard_error))
+
+    def p_value_below(self, limit: float) -> float:
+        """One-sided p-value of the hypothesis "the true mean is `limit` or more"; 1 if nothing is known."""
+        return self.mirrored().p_value_above(-limit)
+
+    def interval(self, tail: float) -> tuple[float, float]:
+        """Two-sided interval of the true mean, each end of error `tail`."""
+        half = float(special.stdtrit(self.freedom, 1.0 - tail)) * self.standard_error
+        return self.mean - half, self.mean + half
+
+    def mirrored(self) -> Self:
+        """Return the estimate with the sign changed."""
+        return replace(self, mean=-self.mean)
+
+    def widened(self, factor: float) -> Self:
+        """Return the estimate with a standard error that is `factor` times as large."""
+        return replace(self, standard_error=self.standard_error * factor)

@@ -8,6 +8,7 @@ compare   an option beside today's model: quality and money with their intervals
 ladder    the answer: keep, switch, rules, router
 rules     one model for each task, fitted from other folds than the one that it is judged on
 goals     the option that fulfils a goal, by the same rows
+neighbours  what an option gains on prompts unlike those that it was made from
 more_data the chance that more prompts replace "cannot tell"
 choice    which policy and cost sensitivity a router gets, from other prompts than it is judged on
 """
@@ -16,6 +17,7 @@ from cabs_core.evaluation.answer.choice import RouterCandidate, choose_router
 from cabs_core.evaluation.answer.goals import Condition, GoalFound, goal_answer
 from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
 from cabs_core.evaluation.answer.more_data import MORE, Outlook, more_data
+from cabs_core.evaluation.answer.neighbours import Unlike, near_neighbours, unlike_prompts
 from cabs_core.evaluation.answer.rule import TOLERANCE, Word
 from cabs_core.evaluation.answer.rules import fit_rules, rule_for_all
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
@@ -34,6 +36,7 @@ __all__ = [
     "Rung",
     "ScoredTable",
     "TaskRow",
+    "Unlike",
     "Word",
     "answer",
     "choose_router",
@@ -41,5 +44,7 @@ __all__ = [
     "goal_answer",
     "losses",
     "more_data",
+    "near_neighbours",
     "rule_for_all",
+    "unlike_prompts",
 ]

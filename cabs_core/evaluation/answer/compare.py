@@ -2,14 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
+from scipy import special
 
 from cabs_core.base.statistics.bootstrap import resampled_sums
 from cabs_core.base.statistics.clusters import cluster_sums
-from cabs_core.base.statistics.paired import PairedSample
-from cabs_core.evaluation.answer.rule import DEAREST, MOST_OF_THE_MONEY
+from cabs_core.base.statistics.paired import Estimate, PairedSample
+from cabs_core.base.statistics.people import corrected_sum
+from cabs_core.evaluation.answer.rule import DEAREST, LEVEL, MOST_OF_THE_MONEY
 from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, ScoredTable
 
 
@@ -28,6 +30,12 @@ class Difference(Protocol):
 
     def interval(self, tail: float) -> tuple[float, float]:
         """Two-sided interval, each end of error `tail`."""
+
+    def mirrored(self) -> Self:
+        """The difference with its sign changed."""
+
+    def widened(self, factor: float) -> Self:
+        """The same difference with a standard error `factor` times as large."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,34 @@ class Pair:
     def quality(self, clusters: np.ndarray) -> PairedSample:
         """Sample of the differences in score."""
         return PairedSample.of(self.score - self.other_score, self.weight, clusters)
+
+
+def quality_of(table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.ndarray) -> Difference:
+    """Difference in score of two options on the prompts of a pair.
+
+    If a judge gave the scores and people some of them, it is the difference that people would see
+    (`statistics.people`).
+
+    Args:
+        weights, other: `[N, K]` what the two options play.
+    """
+    if table.people is None or np.isnan(table.people).all():
+        return pair.quality(table.clusters)
+    rows = pair.weight > 0
+    if not rows.any():
+        return Estimate(math.nan, math.nan, 1.0)
+    judged = np.nan_to_num(table.scores[rows])
+    people = np.where(table.answered, table.people, np.nan)[rows]
+    labelled = np.maximum((~np.isnan(people)).sum(axis=1), 1)
+    found = corrected_sum(
+        np.nan_to_num(weights[rows]) - np.nan_to_num(other[rows]),
+        judged,
+        people,
+        table.clusters[rows],
+        np.tile(judged.shape[1] / labelled[:, None], (1, judged.shape[1])),
+    )
+    half = -float(special.ndtri(LEVEL / 2))
+    return Estimate(found.value, (found.high - found.low) / (2.0 * half), max(found.n - 1.0, 1.0))
 
 
 def _played(table: ScoredTable, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.statistics.paired import PairedSample
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.base.units import percentage
-from cabs_core.evaluation.answer.compare import Difference, Money, Pair, monies
+from cabs_core.evaluation.answer.compare import Difference, Money, Pair, monies, quality_of
 from cabs_core.evaluation.answer.rule import (
     DEAREST,
     MOST_OF_THE_MONEY,
@@ -228,7 +227,7 @@ def _judged(
     options_found = []
     for (rung, played), pair, costs in zip(named, pairs, money, strict=True):
         use = played.name if played.use is None else played.use
-        quality = pair.quality(table.clusters)
+        quality = quality_of(table, pair, played.weights, baseline)
         if rung in (RULES, ROUTER):
             quality = quality.widened(CROSS_FITTED)
         options_found.append(_Option(rung, use, played, pair, quality, costs))
@@ -287,8 +286,9 @@ def _p_better(option: _Option, single: Sequence[_Option], table: ScoredTable) ->
     above = option.quality.p_value_above(0.0)
     if option.rung == SWITCH:
         return above
-    sample = Pair.of(table, option.played.weights, table.single(table.best)).quality(table.clusters)
-    beyond_best = sample.p_value_above(0.0)
+    best = table.single(table.best)
+    pair = Pair.of(table, option.played.weights, best)
+    beyond_best = quality_of(table, pair, option.played.weights, best).p_value_above(0.0)
     shown = min((other.tests.better for other in single), default=1.0)
     return max(above, min(beyond_best, shown))
 
@@ -298,7 +298,7 @@ def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -
     tail = options.level / 2
     pair = Pair.of(table, a.played.weights, b.played.weights)
     (money,) = monies([Pair.of(table, _paid(a.played), _paid(b.played))], table.clusters, options)
-    quality = pair.quality(table.clusters)
+    quality = quality_of(table, pair, a.played.weights, b.played.weights)
     if max(quality.p_value_above(-options.tolerance), money.p_cheaper) <= tail:
         return True
     if quality.p_value_above(0.0) > tail or a.money.p_dearer <= tail:
@@ -412,7 +412,7 @@ def _by_task(option: _Option, table: ScoredTable, options: AnswerOptions) -> lis
         prompts = int((pair.weight > 0).sum())
         if not prompts:
             continue
-        sample: PairedSample = pair.quality(table.clusters)
+        sample = quality_of(table, pair, option.played.weights, table.baseline())
         low, high = sample.interval(options.level / 2)
         played = (pair.weight[:, None] * np.nan_to_num(option.played.weights)).sum(axis=0)
         rows.append(

@@ -2,6 +2,7 @@
 
 import csv
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from cabs_core.evaluation.answer import (
     choose_router,
     fit_rules,
     losses,
+    near_neighbours,
+    unlike_prompts,
 )
 
 CASE = Path(__file__).parents[5] / "shared" / "cases" / "answer_case.py"
@@ -196,3 +199,32 @@ def test_small_tasks_are_put_together() -> None:
     rows = answer(ScoredTable(MODELS, table.scores, table.costs, tasks, table.clusters, 0)).by_task
     assert rows[-1].task == "other"
     assert rows[-1].prompts == 15
+
+
+def test_labels_of_people_correct_a_judge_that_flatters_a_model() -> None:
+    table = made(600)
+    flattered = table.scores.copy()
+    flattered[:, 2] = 1.0
+    assert answer(replace(table, scores=flattered)).models[0].use == "cheap"
+    labelled = np.random.default_rng(0).random((600, 3)) < 0.3
+    people = np.where(labelled, table.scores, np.nan)
+    found = answer(replace(table, scores=flattered, people=people))
+    cheap = next(rung for rung in found.models if rung.use == "cheap")
+    truth = (table.scores[:, 2] - table.scores[:, 0]).mean()
+    assert cheap.word == Word.WORSE
+    assert cheap.low < truth < cheap.high
+
+
+def test_a_gain_that_copies_make_is_not_there_on_other_prompts() -> None:
+    rng = np.random.default_rng(1)
+    table = made(400)
+    points = rng.normal(size=(400, 16))
+    points[:200] = points[np.arange(200) // 2 * 2]
+    folds = np.arange(400) % 5
+    near = near_neighbours(points, folds)
+    assert near[:200].all()
+    assert not near[200:].any()
+    best = np.eye(3)[table.scores.argmax(axis=1)]
+    weights = np.where(near[:, None], best, table.single(0))
+    found = unlike_prompts(table, Decisions("memory", weights), near)
+    assert (found.share, found.prompts, found.difference) == (0.5, 200, 0.0)
