@@ -1,12 +1,18 @@
 """`cabs pool add | list | show | retire | restore`."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cabs_core.base.command import HelpGroup
 from cabs_core.data.pools.completion import complete_pool
+
+if TYPE_CHECKING:
+    from cabs_core.data.pool_files import PoolFile
 
 
 @click.group(cls=HelpGroup)
@@ -16,11 +22,15 @@ def pool() -> None:
 
 @pool.command("add")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-def add(file: Path) -> None:
+@click.option(
+    "--trust-commands", is_flag=True, help="Approve the commands of collect.scores without being asked."
+)
+def add(file: Path, trust_commands: bool) -> None:
     """Validate a pool file, read its table, copy it to the pool folder and register its partitions.
 
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not
-    read.
+    read. Commands that score answers are printed, and run only if you approve them: asked for once, and again
+    after each change of the command or of its file.
     """
     from cabs_core.base.catalog.sources import sources
     from cabs_core.data.pools.find import load_pool_file
@@ -34,6 +44,7 @@ def add(file: Path) -> None:
         from cabs_core.data.collect.plan import plan_in_words
 
         click.echo("\n".join(plan_in_words(given)))
+        _approve_commands(given, trust_commands)
     elif not sources()[given.pool.source.kind].remote:
         from cabs_core.data.validation.overview import overview
 
@@ -46,6 +57,34 @@ def add(file: Path) -> None:
         click.echo(f"  {change}")
     verb = "collect" if given.pool.collected else "run"
     click.echo(f"next: cabs {verb} --pool {added.pool_file.pool.name}")
+
+
+def _approve_commands(given: PoolFile, trust_commands: bool) -> None:
+    """Ask for the commands of a pool file that were not approved on this machine as they are now.
+
+    Raises:
+        UntrustedCommand: they were not approved now, either.
+    """
+    from cabs_core.data.collect.trust import UntrustedCommand, trust, untrusted
+
+    programs = untrusted(given)
+    if not programs:
+        return
+    click.echo("collect.scores names commands that run on this machine with your rights, for every answer:")
+    for program in programs:
+        click.echo(f"  {program.in_words}")
+    approved = trust_commands
+    if not approved:
+        try:
+            approved = click.confirm("Approve them?")
+        except click.Abort:  # nobody is there to answer
+            approved = False
+    if not approved:
+        raise UntrustedCommand(
+            f"{given.path}: its commands were not approved, so the pool was not added. In a script, "
+            "--trust-commands approves them"
+        )
+    trust(programs)
 
 
 @pool.command("list")

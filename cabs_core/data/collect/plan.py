@@ -11,7 +11,6 @@ from cabs_core.base.units import money
 from cabs_core.data.collect.calls import AskedModel, Question, question, targets
 from cabs_core.data.collect.prompts import Prompts, read_prompts
 from cabs_core.data.collect.scorers import judge as judging
-from cabs_core.data.collect.scorers.box import kind_of_box
 from cabs_core.data.collect.store import WORTHLESS, AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.data.endpoints.upstreams import Upstream, load_upstreams
@@ -258,8 +257,6 @@ def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) 
         *(f"{money(j.max_usd)} for {j.called}" for j in collect.judges),
     ]
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
-    if any(scorer.kind == "tests" for scorer in collect.scores):
-        text.append(f"code in answers runs {kind_of_box().in_words}")
     prices = [sentence for x in lines if (sentence := repriced(x.model, x.paid, x.today))]
     return text + [f"note: {note}" for note in (*prices, *doubts(collection))]
 

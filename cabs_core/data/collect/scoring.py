@@ -1,27 +1,37 @@
 """Scores of collected answers: every scorer on the answers that it applies to, and their weighted mean."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from cabs_core.base.errors import DataError
+from cabs_core.base.errors import DataError, counted
 from cabs_core.base.units import money
 from cabs_core.data.collect.answers import CollectError, described
 from cabs_core.data.collect.asking import ModelRun, Purse, Tally, ask
 from cabs_core.data.collect.calls import AskedModel, Question
 from cabs_core.data.collect.plan import Collection, check_keys
 from cabs_core.data.collect.scorers import judge as judging
+from cabs_core.data.collect.scorers.command import ScoreFault, command_score
 from cabs_core.data.collect.scorers.labels import read_labels
 from cabs_core.data.collect.scorers.text import text_score
 from cabs_core.data.collect.store import WORTHLESS, AnswerStore
-from cabs_core.data.pool_files.collect import Judge, Labels, Scorer
+from cabs_core.data.collect.trust import trusted_program
+from cabs_core.data.pool_files.collect import Command, Judge, Labels, Scorer
+
+#: answers without a score that a note names
+_SHOWN_FAULTS = 3
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One answer to score: query, prompt, the row's columns, model (no scorer sees it), state and text."""
+    """One answer to score: query, prompt, the row's columns, model, state and text.
+
+    No scorer but a program of the user sees the model.
+    """
 
     query: str
     prompt: str
@@ -40,6 +50,7 @@ class Scored:
         score: `[N]` in [0, 1], nan where none is. parts: {scorer: `[N]`, nan where it does not apply}.
         preferences: of judges that compare: (place of the cell, share of wins when first, when second).
         spent, paid: USD of judging in this run, and in all. unread: {judge: replies that hold no grade}.
+        faults: sentences about answers that a program of the user gave no score.
     """
 
     score: np.ndarray
@@ -48,6 +59,7 @@ class Scored:
     spent: float = 0.0
     paid: float = 0.0
     unread: dict[str, int] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
 
 
 def score_cells(
@@ -87,6 +99,8 @@ def score_cells(
             labels = read_labels(path, scorer.score_range)
             for i in places:
                 values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
+        elif isinstance(scorer, Command):
+            _run_command(scorer, collection, cells, places, values, scored)
         else:
             score = text_score(scorer, collection.pool_file.beside)
             for i in places:
@@ -97,6 +111,57 @@ def score_cells(
         weight[there] += scorer.weight
     scored.score[weight > 0] = total[weight > 0] / weight[weight > 0]
     return scored
+
+
+def _run_command(
+    scorer: Command,
+    collection: Collection,
+    cells: Sequence[Cell],
+    places: Sequence[int],
+    values: np.ndarray,
+    scored: Scored,
+) -> None:
+    """Fill in the scores that the user's program gives; an answer that it fails on stays without a score.
+
+    Raises:
+        UntrustedCommand: nobody approved the program as it is now. DataError: it fails on every answer.
+    """
+    program = trusted_program(collection.pool_file, scorer)
+
+    def attempt(place: int) -> float | ScoreFault:
+        cell = cells[place]
+        answer = {
+            "query_id": cell.query,
+            "task": cell.task,
+            "model": cell.model,
+            "prompt": cell.prompt,
+            "answer": cell.text or "",
+            "reference": None if scorer.column is None else cell.row[scorer.column],
+        }
+        try:
+            return command_score(program.words, answer, scorer.seconds)
+        except ScoreFault as fault:
+            return fault
+
+    faults: list[str] = []
+    workers = ThreadPoolExecutor(max_workers=os.cpu_count() or 1)
+    try:
+        for place, result in zip(places, workers.map(attempt, places), strict=True):
+            if isinstance(result, ScoreFault):
+                faults.append(f"query {cells[place].query}, model {cells[place].model}: {result}")
+            else:
+                values[place] = result
+    finally:
+        workers.shutdown(cancel_futures=True)  # an interruption starts no further program
+    if not faults:
+        return
+    text = f"{scorer.called}: {counted(len(faults), 'answer')} of {len(places):,} without a score"
+    if len(faults) == len(places):
+        raise DataError(
+            f"pool {collection.pool_file.pool.name}: {text}; the first: {faults[0]}. The answers are kept: "
+            "mend the program, approve it (cabs pool add) and run it again"
+        )
+    scored.faults.append(f"{text}, such as {'; '.join(faults[:_SHOWN_FAULTS])}")
 
 
 def _judge(

@@ -94,33 +94,19 @@ class JsonSchema(_Scorer):
     file: Text  #: JSON schema, relative to the pool file
 
 
-class Function(_Scorer):
-    """A function of yours: `score(prompt: str, answer: str, row: dict[str, str]) -> float` in [0, 1]."""
+class Command(_Scorer):
+    """What a program of the user prints: it gets one answer as a line of JSON on standard input.
 
-    kind: Literal["python"]
-    function: str = Field(pattern=r"[\w.]+:\w+", max_length=200)  #: module:function
-
-
-class UnitTests(_Scorer):
-    """1 where the code in the answer passes the tests of the prompt's row, run in a process of its own.
-
-    The process has limits on time, memory, files and processes and no environment, and, where the machine has
-    bubblewrap or lets this user make namespaces, no network, no other files and no sight of other processes.
+    It runs only after `cabs pool add` showed it and somebody on this machine approved it.
     """
 
-    kind: Literal["tests"]
-    column: Text  #: column of the prompts with Python code that raises where the answer is wrong
-    run_code: bool = False  #: must be true: code written by models is then run on this machine
-    seconds: float = Field(10.0, gt=0, le=600)
-    megabytes: int = Field(512, ge=64, le=65536)
-
-    @model_validator(mode="after")
-    def _asked(self) -> UnitTests:
-        if not self.run_code:
-            raise ValueError(
-                "tests runs code that models wrote on this machine: say run_code: true to have it"
-            )
-        return self
+    kind: Literal["command"]
+    #: the program and its arguments; a word that is a file beside the pool file means that file
+    command: tuple[Annotated[str, Field(min_length=1, max_length=4000)], ...] = Field(
+        min_length=1, max_length=200
+    )
+    column: Text | None = None  #: column of the prompts with the reference that the program is given
+    seconds: float = Field(10.0, gt=0, le=600)  #: most time for one answer
 
 
 class Labels(_Scorer):
@@ -156,7 +142,7 @@ class Judge(_Scorer):
 
 
 Scorer = Annotated[
-    Exact | Number | MultipleChoice | Regex | Contains | JsonSchema | Function | UnitTests | Labels | Judge,
+    Exact | Number | MultipleChoice | Regex | Contains | JsonSchema | Command | Labels | Judge,
     Field(discriminator="kind"),
 ]
 
@@ -237,11 +223,6 @@ class Collect(Strict):
     def max_tokens(self) -> int:
         """Most output tokens of a call."""
         return most_output(self.params)
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """The user's modules that score."""
-        return tuple(s.function.partition(":")[0] for s in self.scores if isinstance(s, Function))
 
     @property
     def judges(self) -> tuple[Judge, ...]:

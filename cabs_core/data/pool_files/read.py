@@ -4,6 +4,7 @@ import difflib
 import glob
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from cabs_core.data.pool_files.config import ModelPool, kind_of_source, pool_cla
 from cabs_core.data.pool_files.log import LogSource
 from cabs_core.data.pool_files.policy_names import policy_names
 from cabs_core.data.pool_files.prompts import PromptSource, PromptsPool
-from cabs_core.data.pool_files.removed import replacement
+from cabs_core.data.pool_files.removed import replaced_scorer, replacement
 from cabs_core.data.pool_files.sections import LogFile
 from cabs_core.data.pool_files.strict import Strict
 from cabs_core.data.pool_files.table import FileSource, OpenLlmSource, PluginSource, PublishedSource
@@ -123,10 +124,18 @@ class PoolFile:
         collect = self.pool.collect
         files: dict[tuple[str | int, ...], str] = {("collect", "upstreams"): collect.upstreams}
         for number, scorer in enumerate(collect.scores):
+            place = ("collect", "scores", number)
             for name in ("path", "file", "labels"):
                 if isinstance(value := getattr(scorer, name, None), str):
-                    files["collect", "scores", number, name] = value
+                    files[*place, name] = value
+            for position, word in enumerate(getattr(scorer, "command", ())):
+                if os.path.isfile(self._beside(word)):
+                    files[*place, "command", position] = word
         return files
+
+    def command_words(self, words: Sequence[str]) -> list[str]:
+        """Return a command with absolute paths in place of the words that are files beside the pool file."""
+        return [str(path) if os.path.isfile(path := self._beside(word)) else word for word in words]
 
     def source(self) -> Strict:
         """Return the pool's source with absolute paths of its mirror and of its table.
@@ -326,6 +335,9 @@ def _explain(path: Path, document: plain_yaml.Document, error: ValidationError) 
             shown = ""
         if item["type"] == "missing" and place in _WANTED:
             message = f"{message}: {_WANTED[place]}"
+        if item["type"] == "union_tag_invalid" and (advice := replaced_scorer(item.get("input"))):
+            message = advice
+            shown = ""
         if item["type"] == "extra_forbidden":
             message = _unknown(place, kind)
             shown = ""

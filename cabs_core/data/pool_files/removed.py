@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 _REMOVED = {
     "collect.strategy": (
         "was removed: to ask some of the prompts write their number, such as sample: 200; without sample all "
         "are asked"
     ),
 }
+
+_OWN_PROGRAM = (
+    "kind {kind} was removed: write a program that reads a line of JSON and prints the score, and name it as "
+    "{{kind: command, command: [python3, score.py]}}"
+)
+
+
+def replaced_scorer(given: Any) -> str:
+    """Return what to write in the place of a removed kind of `collect.scores`, or ''."""
+    kind = given.get("kind") if isinstance(given, dict) else None
+    return _OWN_PROGRAM.format(kind=kind) if kind in ("python", "tests") else ""
 
 
 def replacement(place: tuple[str | int, ...]) -> str:

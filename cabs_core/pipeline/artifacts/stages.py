@@ -132,7 +132,6 @@ POOL_STAGES: dict[str, Stage] = {
             only="collect",
             pays=True,
             shown="always",
-            code_of=lambda pool: pool.collect.modules if pool.collected else (),
             files=lambda pool_file: pool_file.named_files("scores"),
         ),
         Stage(

@@ -10,6 +10,7 @@ from cabs_core.base.units import money
 from cabs_core.data.collect.answers import affordable, collect_answers, described, write_answers
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.store import AnswerStore
+from cabs_core.data.collect.trust import require_trusted
 from cabs_core.pipeline.artifacts.results import Summary
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> AnswersSummary:
     """Ask what has no answer yet, and write the table of answers."""
+    require_trusted(chain.pool_file)  # before anything is paid for that could not be scored
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:
         answers = collect_answers(collection, store, options.notify)

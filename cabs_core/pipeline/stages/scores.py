@@ -23,6 +23,7 @@ from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
 from cabs_core.data.collect.scoring import Cell, Scored, instruments, score_cells
 from cabs_core.data.collect.source import SCORES, cells_of
 from cabs_core.data.collect.store import WORTHLESS, AnswerStore
+from cabs_core.data.collect.trust import require_trusted
 from cabs_core.pipeline.artifacts.results import Summary
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ScoresSummary:
     """Score every answer, measure every judge that has labels, and write both."""
+    require_trusted(chain.pool_file)
     collection = collection_of(chain.pool_file)
     cells = cells_of(inputs["answers"])
     with AnswerStore() as store:
@@ -108,6 +110,7 @@ def build(
         for text in instrument.warnings(data)
     ]
     sentences += shown["refusals"]
+    sentences += scored.faults
     return ScoresSummary(
         rows=len(cells),
         unscored=int(np.isnan(scored.score).sum()),

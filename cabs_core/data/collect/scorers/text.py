@@ -1,6 +1,5 @@
-"""Scores by a reference: exact, number, choice, regex, contains, JSON schema, unit tests; your function."""
+"""Scores by a reference: exact, number, choice, regex, contains, JSON schema."""
 
-import importlib
 import json
 import math
 import re
@@ -9,17 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from cabs_core.base.errors import DataError
-from cabs_core.data.collect.scorers.box import kind_of_box, run_in
 from cabs_core.data.pool_files.collect import (
     Contains,
     Exact,
-    Function,
     JsonSchema,
     MultipleChoice,
     Number,
     Regex,
     Scorer,
-    UnitTests,
 )
 
 #: (prompt, answer, the row's columns) -> score in [0, 1]
@@ -80,12 +76,6 @@ def json_value(text: str) -> Any:
     return json.loads(fenced.group(1) if fenced else text)
 
 
-def code_of(text: str) -> str:
-    """The code of an answer: its fenced blocks, or all of it."""
-    blocks = _FENCE.findall(text)
-    return "\n\n".join(blocks) if blocks else text
-
-
 def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
     """The function that scores an answer.
 
@@ -112,12 +102,6 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
         return lambda _, answer, row: _contains(answer, row[scorer.column], scorer.ignore_case)
     if isinstance(scorer, JsonSchema):
         return _by_schema(read(scorer.file, "collect.scores.file"))
-    if isinstance(scorer, UnitTests):
-        return lambda _, answer, row: float(
-            run_in(kind_of_box(), code_of(answer), row[scorer.column], scorer.seconds, scorer.megabytes)
-        )
-    if isinstance(scorer, Function):
-        return _own(scorer.function)
     raise TypeError(f"{scorer.kind} is not scored by its text")
 
 
@@ -158,31 +142,5 @@ def _by_schema(path: Path) -> Score:
             return float(validator.is_valid(json_value(answer)))
         except (ValueError, RecursionError):
             return 0.0
-
-    return score
-
-
-def _own(name: str) -> Score:
-    module, _, function = name.partition(":")
-    try:
-        own_score = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise DataError(
-            f"collect.scores: function {name!r} cannot be imported ({error}); expected module:function, the "
-            "module installed or on PYTHONPATH"
-        ) from None
-
-    def score(prompt: str, answer: str, row: Mapping[str, str]) -> float:
-        try:
-            value = float(own_score(prompt, answer, dict(row)))
-        except Exception as error:
-            raise DataError(
-                f"function {name} failed on an answer to {prompt!r:.80}: {type(error).__name__}: {error}"
-            ) from error
-        if not 0 <= value <= 1:
-            raise DataError(
-                f"function {name} gave {value} for an answer to {prompt!r:.80}; expected a number in [0, 1]"
-            )
-        return value
 
     return score

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from collect_support import write_pool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.base.errors import DataError, PoolError
+from cabs_core.base.errors import DataError
 from cabs_core.data.collect.calls import AskedModel, Question, read_reply
 from cabs_core.data.collect.scorers.judge import grade_of, preference_of, questions
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
@@ -19,7 +18,6 @@ from cabs_core.data.pool_files.collect import (
     Collect,
     Contains,
     Exact,
-    Function,
     JsonSchema,
     Judge,
     Number,
@@ -95,24 +93,6 @@ def test_json_by_a_schema(tmp_path):
     with pytest.raises(DataError, match="is no JSON schema"):
         text_score(JsonSchema(kind="json_schema", file="schema.json"), lambda *_: path)
     assert json_value("[1]") == [1]
-
-
-def test_a_function_of_the_users(tmp_path, monkeypatch):
-    (tmp_path / "my_scores.py").write_text(
-        "def half(prompt, answer, row):\n    return 0.5 if row['answer'] in answer else 0\n\n"
-        "def wrong(prompt, answer, row):\n    return 2\n\n"
-        "def fails(prompt, answer, row):\n    return row['x']\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert score(Function(kind="python", function="my_scores:half"), "it is 42") == 0.5
-    for name, text in (("wrong", r"in \[0, 1\]"), ("fails", "KeyError"), ("absent", "cannot be imported")):
-        with pytest.raises(DataError, match=text):
-            score(Function(kind="python", function=f"my_scores:{name}"), "it")
-
-
-def test_code_runs_only_when_asked(tmp_path):
-    with pytest.raises(PoolError, match="run_code: true"):
-        write_pool(tmp_path, 1, scores=[{"kind": "tests", "column": "answer"}])
 
 
 JUDGE = Judge(kind="judge", model="secret-name", rubric="Be right, please.", max_usd=1)

@@ -213,6 +213,11 @@ BAD_POOLS = {
         "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: exact, column: c}], strategy: sample}\n",
         "line 3: collect.strategy: was removed: .* write their number, such as sample: 200",
     ),
+    "a function as scorer": (
+        "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n"
+        "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: python, function: shutil:rmtree}]}\n",
+        "line 3: collect.scores.0: kind python was removed: write a program",
+    ),
     "free table": (FINE + "table_cost: 0\n", "table_cost"),
     "shift without tasks": (FINE + "replay: {condition: severe_shift}\n", "needs split.test_tasks"),
 }
