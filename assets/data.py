@@ -12,7 +12,7 @@ from cabs_core.pipeline.artifacts import Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import checked, data_results, instrument_result
 from cabs_dagster.columns import declared, lineage
-from cabs_dagster.metadata import RETRY, guarded, left_out, of_job, pool_of, stage_result
+from cabs_dagster.metadata import guarded, left_out, of_job, pool_of, stage_result
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
@@ -120,7 +120,6 @@ def _paid(
     "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
     metadata=declared("outcomes", OUTCOMES),
     freshness_policy=MONTHLY,
-    retry_policy=RETRY,
 )
 def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
@@ -165,7 +164,6 @@ def _checked_stage(
 @dg.asset(
     required_resource_keys={CABS},
     **specs.stage("prompt_embeddings", "data", "python", "numpy", "pytorch", after=["splits"]),
-    retry_policy=RETRY,
     pool="gpu",
     op_tags=specs.ray_tags(),
     description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt text, "

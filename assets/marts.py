@@ -9,11 +9,11 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.pipeline.artifacts import POOL_STAGES, Made
+from cabs_core.pipeline.chain_order import SOURCE_FILES
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.columns import lineage, schema
-from cabs_dagster.due import SOURCE_FILES
-from cabs_dagster.metadata import RETRY, figures, guarded
+from cabs_dagster.metadata import figures, guarded
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
@@ -88,7 +88,7 @@ shown_by_reports = _page_spec(
 
 
 def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
-    versions = partitions.due_in(context.instance, cabs.store()).versions()
+    versions = partitions.planner_in(context.instance, cabs.store()).versions()
     for (path, partition), version in versions.items():
         asset = key_of(path)
         if not partition and asset in context.selected_asset_keys:
@@ -121,13 +121,23 @@ with specs.preview("observable sources"):
 
 def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: bool) -> None:
     """Tell the instance the data versions of the sources, for the steps that follow."""
-    partitions.observe(context.instance, partitions.due_in(context.instance, cabs.store()), pending=pending)
+    partitions.observe(
+        context.instance, partitions.planner_in(context.instance, cabs.store()), pending=pending
+    )
 
 
 @dg.asset(
     required_resource_keys={CABS},
     **specs.common("marts", "marts", "python", path=SOURCE_FILES),
-    deps=list(dict.fromkeys(writer for s in used_sources() for writer in _writers(s.path))),
+    # a backfill waits for every dependency, and would wait for ever for one that is skipped (`off_policy`)
+    deps=list(
+        dict.fromkeys(
+            writer
+            for source in used_sources()
+            for writer in _writers(source.path)
+            if writer != key_of("off_policy")
+        )
+    ),
     code_version="1",
     description="The files of all pools that the SQL models read, looked at before the models run: Dagster "
     "is told their data versions, as assets `sources/...`. It holds nothing itself.",
@@ -174,7 +184,6 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     check_specs=[spec for key, model in MODELS.items() for spec in sql_check_specs(key, model)],
     can_subset=True,
     pool="duckdb",
-    retry_policy=RETRY,
     description="Staging and mart models over the replays of all pools; cabs.duckdb is rebuilt at the end.",
 )
 def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:

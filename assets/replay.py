@@ -24,7 +24,7 @@ from cabs_dagster.checks import (
     trace_result,
 )
 from cabs_dagster.columns import declared, written
-from cabs_dagster.metadata import RETRY, guarded, image, nothing_to_do, pool_of, table
+from cabs_dagster.metadata import guarded, image, nothing_to_do, pool_of, table
 from cabs_dagster.names import key
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
@@ -71,7 +71,6 @@ class ReplayConfig(PoliciesConfig):
     description="Every policy of a pool routed online over the test split, at one cost sensitivity "
     "rho (1/rho is the dollar value of one right answer), in several random orders of the queries.",
     metadata=declared("replay", ROUNDS),
-    retry_policy=RETRY,
 )
 def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[Any]:
     """One step for all policies and both checks; the checks can also run alone, on the files."""

@@ -11,7 +11,7 @@ from cabs_core.pipeline.pages import PROFILE, make_leaderboard, make_report, pag
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import figures, guarded, pool_of, provenance
 from cabs_dagster.names import key
-from cabs_dagster.partitions import due_in, observe
+from cabs_dagster.partitions import observe, planner_in
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.freshness import Marts
@@ -39,7 +39,7 @@ def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Materia
         shown = page_metadata(made, chain.store, parts)
         if PROFILE in made.record.files:
             shown["profile of the data"] = _link(made, parts, PROFILE)
-        observe(context.instance, due_in(context.instance, chain.store), pending=False)
+        observe(context.instance, planner_in(context.instance, chain.store), pending=False)
         context.log.info(f"report: {made.folder / 'index.html'}")
         return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
@@ -57,7 +57,7 @@ def leaderboard(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Ma
         store = cabs.store()
         made = make_leaderboard(store, Marts(store).database.parent, cabs.options(context, config.force))
         shown = page_metadata(made, store, page_parts(None))
-        observe(context.instance, due_in(context.instance, store))
+        observe(context.instance, planner_in(context.instance, store))
         return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 

@@ -13,7 +13,7 @@ from cabs_core.pipeline.artifacts.stages import JOINED_BY, stage_code_version
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import checked, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY, JOIN
-from cabs_dagster.metadata import figures, guarded, nothing_to_do, of_job, pool_of, stage_result
+from cabs_dagster.metadata import figures, guarded, observe_nothing, of_job, pool_of, stage_result
 from cabs_dagster.names import key
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
@@ -66,8 +66,10 @@ class DeployConfig(dg.Config):
     "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
     "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. In job "
     f"{JOIN} models that the pool gained join it, where the pool says `add_models`, as soon as the "
-    "table has their answers. Any other run only says what would be done.",
+    "table has their answers. Its materialisations are promotions and joins; any other run observes what "
+    "would be done.",
     partitions_def=partitions.pools,
+    skippable=True,
 )
 def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks alone compare and promote nothing."""
@@ -77,41 +79,50 @@ def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> 
 
         if of_job(context, JOINS):
             joined = take_in(cabs.chain(pool_of(context)))
-            rest = "; figures and report are of the models of before until they are made again"
-            context.log.info(f"joined: {', '.join(joined)}{rest}" if joined else "joined: none")
-            found = {"joined, with so many scored prompts": joined} if joined else {}
+            if not joined:
+                observe_nothing(context, "deployed_router", "no model joined: it chooses all of the pool's")
+                return
+            rest = "figures and report are of the models of before until they are made again"
+            context.log.info(f"joined: {', '.join(joined)}; {rest}")
+            found = {"joined, with so many scored prompts": joined}
             yield dg.MaterializeResult(asset_key=key("deployed_router"), metadata=figures(found))
             return
         names = {check.name for check in context.selected_asset_check_keys}
         promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
         deployment = deploy(cabs.chain(pool_of(context)), only_compare=not promotes)
         results = [result for result in deployment_results(deployment) if result.check_name in names]
-        if promotes:
+        if promotes and deployment["promoted"]:
             context.log.info(deployment["reason"])
             yield dg.MaterializeResult(
-                asset_key=key("deployed_router"), metadata=figures(deployment), check_results=results
+                asset_key=key("deployed_router"),
+                data_version=dg.DataVersion(deployment["challenger"]),
+                metadata=figures(deployment),
+                check_results=results,
             )
-        elif context.selected_asset_keys:
-            why = f"nothing is promoted but in the job {DEPLOY}. Of the new router: {deployment['reason']}"
-            yield nothing_to_do(context, "deployed_router", why)._replace(check_results=results)
-        else:
-            yield from results
+            return
+        if context.selected_asset_keys:
+            why = deployment["reason"]
+            if not promotes:
+                why = f"only the job {DEPLOY} promotes a router. Of the new one: {why}"
+            observe_nothing(context, "deployed_router", why, figures(deployment))
+        yield from results
 
 
 @dg.asset(
     required_resource_keys={CABS},
-    **specs.stage("off_policy", "deployment", "python", "parquet", after=["deployed_router"]),
+    **specs.stage("off_policy", "deployment", "python", "parquet"),
+    output_required=False,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % "
     "intervals: doubly robust, SNIPS and others, from the log that is the pool's source or that it names, "
-    "or the deployed router's. A refusal gives its reason.",
+    "or the deployed router's. Where there is none to estimate from, it observes the reason.",
 )
-def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
+def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     with guarded():
         cabs = cabs_of(context)
         try:
-            return stage_result(context, cabs, "off_policy", config.force)[2]
+            yield stage_result(context, cabs, "off_policy", config.force)[2]
         except dg.Failure as failure:
             logged = cabs.chain(pool_of(context)).pool.logged
             if logged or of_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
                 raise
-            return nothing_to_do(context, "off_policy", str(failure.__cause__))
+            observe_nothing(context, "off_policy", str(failure.__cause__))

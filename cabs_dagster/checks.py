@@ -85,9 +85,7 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
         ]
 
 
-def checked(
-    asset: str, *, retry_policy: dg.RetryPolicy | None = None, **spec: Any
-) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+def checked(asset: str, **spec: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Decorator of the step that makes one asset of this `AssetSpec`; its checks can also run alone."""
     return dg.multi_asset(
         required_resource_keys={CABS},
@@ -95,7 +93,6 @@ def checked(
         specs=[dg.AssetSpec(**spec)],
         check_specs=check_specs(asset),
         can_subset=True,
-        retry_policy=retry_policy,
     )
 
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cabs_core.base.errors import listed
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES
+from cabs_core.pipeline.chain_order import MARTS_AROUND, Kind
 from cabs_core.pipeline.retention import prunable, prune
-from cabs_dagster.due import MARTS_AROUND, Kind
 from cabs_dagster.instance.recover import recover
 from cabs_dagster.metadata import guarded
 from cabs_dagster.names import PREFIX, key, named

@@ -11,25 +11,39 @@ import dagster as dg
 from cabs_core.base.errors import explained, is_transient, listed
 from cabs_core.pipeline.artifacts import Chain, Made, make_artifact
 from cabs_dagster.columns import written
+from cabs_dagster.instance.recover import cancel
 from cabs_dagster.names import POOLS, key
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
-RETRY = dg.RetryPolicy(max_retries=2, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+#: how often a step is tried again after a transient error, and the seconds before the first time
+RETRIES, RETRY_SECONDS = 2, 5
+#: metadata of an observation that says why a step made nothing
+NOTHING_MADE = "nothing was made"
 _LARGEST_TEXT, _LARGEST_JSON = 4_000, 20_000
 _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Turn errors into Dagster failures: transient ones may be retried, all others may not."""
+    """Turn the errors of a step into what Dagster does next.
+
+    A transient error (network, store, lock) is tried again. Any other error fails the step. An interrupt
+    cancels the run: a `RetryPolicy` would turn the interrupt into a retry, which is why no asset has one.
+    """
     try:
         yield
-    except dg.Failure:
+    except (dg.Failure, dg.RetryRequested):
+        raise
+    except dg.DagsterExecutionInterruptedError:
+        context = dg.OpExecutionContext.get()
+        cancel(context.instance, context.run_id)
         raise
     except Exception as error:
         if is_transient(error):
-            raise
+            tried = dg.OpExecutionContext.get().retry_number
+            wait = RETRY_SECONDS * 2**tried
+            raise dg.RetryRequested(max_retries=RETRIES, seconds_to_wait=wait) from error
         raise dg.Failure(description=explained(error), allow_retries=False) from error
 
 
@@ -149,15 +163,16 @@ def stage_result(
 def left_out(
     context: dg.AssetExecutionContext, cabs: CabsResource, name: str
 ) -> dg.MaterializeResult[Any] | None:
-    """The result for a pool without this stage, for its partition's run to go on; None: make it."""
+    """Return the result of a stage that the pool does not have, or None if the pool has it.
+
+    The stage cannot be skipped: in Dagster 1.13 a step without an output skips all that is behind it in the
+    same run, which is the rest of the pool's stages.
+    """
     with guarded():
         chain = cabs.chain(pool_of(context))
     if name in chain.stages:
         return None
-    kind = chain.pool.source.kind
-    return nothing_to_do(
-        context, name, f"{name} is no part of the chain of pool {chain.pool.name} (source kind {kind})"
-    )
+    return nothing_to_do(context, name, "this pool collects nothing")
 
 
 def of_job(context: dg.AssetExecutionContext, stage: str) -> bool:
@@ -166,8 +181,23 @@ def of_job(context: dg.AssetExecutionContext, stage: str) -> bool:
 
 
 def nothing_to_do(context: dg.AssetExecutionContext, name: str, why: str) -> dg.MaterializeResult[Any]:
-    """A materialization of nothing, with the reason."""
-    context.log.info(f"{why}: nothing to do")
+    """Return a materialization of nothing, with the reason: for assets that cannot be skipped."""
+    context.log.info(f"{name}: {why}")
     return dg.MaterializeResult(
         asset_key=key(name), data_version=dg.DataVersion("nothing"), metadata={"nothing to do": why}
+    )
+
+
+def observe_nothing(
+    context: dg.AssetExecutionContext, name: str, why: str, metadata: Mapping[str, Any] | None = None
+) -> None:
+    """Record that a step made nothing, and why, as an observation of an asset that may be skipped."""
+    context.log.info(f"{name}: {why}")
+    context.log_event(
+        dg.AssetObservation(
+            key(name),
+            partition=context.partition_key,
+            description=why[:500],
+            metadata={NOTHING_MADE: why, **(metadata or {})},
+        )
     )

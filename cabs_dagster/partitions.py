@@ -15,7 +15,8 @@ from cabs_core.data.pool_files import ModelPool, PoolFile, parse_rho_key, rho_ke
 from cabs_core.data.pools.registry import active_pools, differences
 from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain
 from cabs_core.pipeline.artifacts.stages import REPLAY, pick
-from cabs_dagster.due import Due
+from cabs_core.pipeline.chain_order import Planner
+from cabs_dagster.due import planner_of
 from cabs_dagster.names import POOLS, RHOS, key
 
 pools = dg.DynamicPartitionsDefinition(name=POOLS)
@@ -45,9 +46,9 @@ def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable
     return [member for member in members if not member.shipped or member.pool.name in names]
 
 
-def due_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Due:
-    """What is due over the pools that are partitions of an instance."""
-    return Due(store, chosen(instance, store, active_pools()[0]))
+def planner_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Planner:
+    """Return the planner over the pools that are partitions of an instance."""
+    return planner_of(store, chosen(instance, store, active_pools()[0]))
 
 
 def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
@@ -115,35 +116,35 @@ def settings_of(pool_file: PoolFile) -> dict[str, Any]:
 
 
 def observe(
-    instance: dg.DagsterInstance, due: Due, *, sources: bool = True, pending: bool = True
+    instance: dg.DagsterInstance, planner: Planner, *, sources: bool = True, pending: bool = True
 ) -> dict[str, list[str]]:
     """Tell the instance what pool files say and what the sources of marts and pages hold now.
 
     Args:
         sources: False where they are about to change: the pool files alone.
-        pending: see `Due.versions`.
+        pending: see `Planner.versions`.
 
     Returns:
         {pool: what changed in its settings since it was told last, in words}.
     """
-    events, changed = observations(instance, due, sources=sources, pending=pending)
+    events, changed = observations(instance, planner, sources=sources, pending=pending)
     for event in events:
         instance.report_runless_asset_event(event)
     return changed
 
 
 def observations(
-    instance: dg.DagsterInstance, due: Due, *, sources: bool = True, pending: bool = True
+    instance: dg.DagsterInstance, planner: Planner, *, sources: bool = True, pending: bool = True
 ) -> tuple[list[dg.AssetObservation], dict[str, list[str]]]:
     """Observations that an instance does not know yet, and {pool: changed settings, in words}."""
     events, settings = list[dg.AssetObservation](), dict[str, list[str]]()
-    for chain in due.chains.values():
-        event, changed = _of_pool(instance, due, chain)
+    for chain in planner.chains.values():
+        event, changed = _of_pool(instance, planner, chain)
         if event is not None:
             events.append(event)
         if changed:
             settings[chain.pool.name] = changed
-    versions = due.versions(pending=pending) if sources else {}
+    versions = planner.versions(pending=pending) if sources else {}
     for (path, partition), version in versions.items():
         asset = key(path)
         known = _last(instance, asset, partition or None)
@@ -154,12 +155,12 @@ def observations(
 
 
 def _of_pool(
-    instance: dg.DagsterInstance, due: Due, chain: Chain
+    instance: dg.DagsterInstance, planner: Planner, chain: Chain
 ) -> tuple[dg.AssetObservation | None, list[str]]:
     """An observation of `pool_file`, None where the instance knows it as it is, and what changed."""
     pool = chain.pool
     try:
-        settings, waits = settings_of(chain.pool_file), due.in_words(pool.name)
+        settings, waits = settings_of(chain.pool_file), planner.in_words(pool.name)
     except CabsError:  # a missing table, say: planning the chain reports it
         return None, []
     known = _last(instance, key("pool_file"), pool.name)

@@ -14,6 +14,7 @@ from pydantic import Field
 from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options
 from cabs_dagster.instance.recover import hold_run
+from cabs_dagster.instance.terminate import end_if_it_does_not_react
 from cabs_dagster.names import named
 
 WEBHOOK = "CABS_WEBHOOK_URL"
@@ -34,9 +35,10 @@ class CabsResource(dg.ConfigurableResource[Any]):
     )
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """A run's worker is known to be alive from here on."""
+        """Make the worker of a run known as alive, and let Terminate end it."""
         if context.run is not None and context.instance is not None:
-            hold_run(context.instance, context.run.run_id)
+            if hold_run(context.instance, context.run.run_id):
+                end_if_it_does_not_react(context.instance, context.run.run_id)
 
     def store(self) -> ArtifactStore:
         """The artifact store."""

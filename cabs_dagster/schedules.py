@@ -10,10 +10,10 @@ from cabs_core.base.errors import CabsError
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
-from cabs_dagster.due import Due
+from cabs_core.pipeline.chain_order import Planner
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
 from cabs_dagster.names import TIMEZONE, named, step
-from cabs_dagster.partitions import due_in, run_here
+from cabs_dagster.partitions import planner_in, run_here
 from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
 
 
@@ -30,8 +30,8 @@ def weekly_rerun(
     context: dg.ScheduleEvaluationContext,
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     week = context.scheduled_execution_time.strftime("%G-W%V")
-    due = due_in(context.instance, ArtifactStore())
-    names = [name for name in sorted(due.chains) if _anything(due, name)]
+    planner = planner_in(context.instance, ArtifactStore())
+    names = [name for name in sorted(planner.chains) if _anything(planner, name)]
     for name in names:
         key = f"weekly:{name}:{week}"
         yield dg.RunRequest(run_key=key, partition_key=name, tags={POOL_TAG: name, CHAIN_TAG: key})
@@ -39,10 +39,13 @@ def weekly_rerun(
         yield dg.SkipReason("nothing is due of the pools that were run or added")
 
 
-def _anything(due: Due, pool: str) -> bool:
-    """Whether something is due; a pool that cannot be examined is asked for, so that its run says why."""
+def _anything(planner: Planner, pool: str) -> bool:
+    """Return whether something is due of a pool.
+
+    A pool that cannot be examined counts: its run says why.
+    """
     try:
-        return bool(due.next_parts(pool))
+        return bool(planner.next_parts(pool))
     except CabsError:
         return True
 

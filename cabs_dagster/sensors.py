@@ -11,6 +11,7 @@ run keys keep each part of it from being run twice.
 import json
 import time
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,8 +23,9 @@ from cabs_core.base.paths import pools_dir
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_core.pipeline.chain_order import JOINING, KINDS, Kind, Part, Planner
 from cabs_dagster import partitions
-from cabs_dagster.due import JOINING, KINDS, Due, Part
+from cabs_dagster.due import planner_of
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
 from cabs_dagster.jobs import JOB_OF, JOBS, JOIN, PREPARE, REPLAY, RESULTS
@@ -34,6 +36,7 @@ from cabs_dagster.resources import AlertResource, CabsResource
 POOL_TAG, CHAIN_TAG = tag("pool"), tag("chain")
 #: seconds after which `pool_files` asks again for what is still due, such as what failed
 ASK_AGAIN = 3600.0
+_RESULTS: tuple[Kind, ...] = ("results",)
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
 
@@ -44,13 +47,13 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
     changed = partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
-    events = _observed(context, Due(store, members))
+    events = _observed(context, planner_of(store, members))
     return dg.SensorResult(asset_events=events, skip_reason=None if changed or events else "all is known")
 
 
-def _observed(context: dg.SensorEvaluationContext, due: Due) -> list[dg.AssetObservation]:
+def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.AssetObservation]:
     """What the instance does not know yet; changed settings go to the log."""
-    events, changed = partitions.observations(context.instance, due)
+    events, changed = partitions.observations(context.instance, planner)
     for pool, changes in changed.items():
         for change in changes:
             context.log.info(f"pool {pool}: {change}")
@@ -58,54 +61,69 @@ def _observed(context: dg.SensorEvaluationContext, due: Due) -> list[dg.AssetObs
 
 
 def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
-    """What the sensor `pool_files` does at a tick: ask the planner what is due.
+    """Request what the planner says is due: the work of the sensor `pool_files` at a tick.
 
-    The cursor holds the problems that were reported, and for each pool what was due when it was asked for,
-    when, and how often, so that the same is not asked for at every tick.
+    Results are requested when no chain is under way. The cursor holds the problems that were reported, and
+    for each pool (empty: results) the content that was requested, when, and how often, so that nothing is
+    requested at every tick.
     """
     memory = json.loads(context.cursor) if context.cursor else {}
-    reported, asked = memory.get("reported", []), memory.get("asked", {})
+    reported = memory.get("reported", [])
+    asked = memory.get("asked", {})
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
     partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
-    due, busy = Due(store, members), under_way(context.instance)
+    planner = planner_of(store, members)
+    busy = under_way(context.instance)
     problems = [f"invalid pool file left out: {error}" for error in errors]
     requests: list[dg.RunRequest] = []
     for pool_file in (p for p in members if p.path.parent == pools_dir()):
         name = pool_file.pool.name
         try:
-            parts = due.next_parts(name)
+            parts = planner.next_parts(name, _RESULTS)
             content = stable_hash(partitions.settings_of(pool_file))
         except CabsError as error:  # a missing table, say: it concerns this pool alone
             problems.append(f"pool {name}: {error}")
             continue
-        known, at, count = asked.get(name, ["", 0.0, 0])
-        if parts and name not in busy and (content != known or time.time() - at >= ASK_AGAIN):
-            asked[name] = [content, time.time(), count + 1]
-            requests += chain_requests(name, parts, f"{name}:{content}:{count + 1}")
+        if parts and name not in busy and (began := _newly_asked(asked, name, content)):
+            requests += chain_requests(parts, began)
+    if not requests and not busy:
+        results = planner.next_results()
+        if results and (began := _newly_asked(asked, "", stable_hash([p.state for p in results]))):
+            requests += chain_requests(results, began)
     for text in problems:
         if text not in reported:
             context.log.error(text)
     return dg.SensorResult(
         run_requests=requests,
-        asset_events=_observed(context, due),
+        asset_events=_observed(context, planner),
         cursor=json.dumps({"reported": problems, "asked": asked}),
         skip_reason=None if requests else "; ".join(["nothing new", *problems])[:1500],
     )
 
 
-def chain_requests(pool: str, parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]:
-    """Ask for parts of a pool's chain; `next_part` goes on from there.
+def _newly_asked(asked: dict[str, list[Any]], name: str, content: str) -> str:
+    """Return the run key of a request, or an empty text if the same was requested within an hour."""
+    known, at, count = asked.get(name, ["", 0.0, 0])
+    if content == known and time.time() - at < ASK_AGAIN:
+        return ""
+    asked[name] = [content, time.time(), count + 1]
+    return f"{name}:{content}:{count + 1}"
+
+
+def chain_requests(parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]:
+    """Request parts of a chain; `next_part` goes on from there.
 
     Args:
-        began: run key of what began the chain.
+        began: run key of the request that began the chain.
     """
     for part in parts:
+        pool = part.pool
         key = pool if part.rho is None else partitions.grid_key(pool, part.rho)
         yield dg.RunRequest(
             run_key=f"{began}:{key}:{part.state}",
             job_name=JOB_OF[part.kind],
-            partition_key=key,
+            partition_key=key or None,
             asset_selection=[key_of(asset) for asset in part.assets] if part.kind == "results" else None,
             tags={POOL_TAG: pool, CHAIN_TAG: began},
         )
@@ -123,22 +141,25 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
 
 
 def follow_up(
-    due: Due, pool: str, done: str, began: str, busy: Collection[str]
+    planner: Planner, pool: str, done: str, began: str, busy: Collection[str]
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """What to ask for after a part of a pool's chain.
+    """Request what follows a part of a pool's chain.
 
     Replays come after the stages. Marts and reports are made once for all pools, when no other chain is under
     way.
 
     Args:
-        done: the job that ended; empty where it failed, so that nothing more comes of this chain.
+        done: the job that ended; empty where it failed or was cancelled, so that this chain ends.
         began: run key of the request that began the chain; each part of a chain is asked for once.
         busy: pools with a part of a chain under way.
     """
-    parts = due.next_parts(pool, JOINING) if pool in due.chains and done else []
-    if parts and parts[0].kind != "results":
+    parts: list[Part] = []
+    if pool in planner.chains and done:
+        with suppress(CabsError):  # its table is gone, say: the chain ends, and the report says so
+            parts = planner.next_parts(pool, (*JOINING, *_RESULTS))
+    if parts:
         if KINDS.index(parts[0].kind) > [JOB_OF[kind] for kind in KINDS].index(done):
-            yield from chain_requests(pool, parts, began)
+            yield from chain_requests(parts, began)
         else:
             why = "; ".join(dict.fromkeys(part.why for part in parts))
             yield dg.SkipReason(f"{parts[0].kind} of pool {pool} come first: {why}")
@@ -146,11 +167,11 @@ def follow_up(
     if busy:  # a tick asks for runs or says why not, never both
         yield dg.SkipReason(f"marts and reports are made after the chains of {', '.join(sorted(busy))}")
         return
-    results = due.next_results(pool)
+    first = pool if pool in planner.begun and planner.is_complete(pool) else ""
+    results = planner.next_results(first)
     if not results:
         yield dg.SkipReason("nothing is due")
-    for name, parts in results.items():
-        yield from chain_requests(name, parts, began)
+    yield from chain_requests(results, began)
 
 
 def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
@@ -247,11 +268,11 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
             if CHAIN_TAG not in run.tags:
                 yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
                 return
-            due = partitions.due_in(context.instance, store())
+            planner = partitions.planner_in(context.instance, store())
             goes_on = status == dg.DagsterRunStatus.SUCCESS or run.job_name == JOIN
             done = run.job_name if goes_on else ""
             others = under_way(context.instance, chains=True)
-            yield from follow_up(due, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
+            yield from follow_up(planner, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
 
         return sensor
 
@@ -267,7 +288,13 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         next_part(
             dg.DagsterRunStatus.FAILURE,
             "results_after_failure",
-            "Asks for marts and reports of the other pools when the last chain that they waited for failed.",
+            "Asks for marts and reports when the last chain that they waited for failed; the report of the "
+            "pool that failed is made again where it gives figures of older data as current.",
+        ),
+        next_part(
+            dg.DagsterRunStatus.CANCELED,
+            "results_after_cancel",
+            "Does the same when the last chain that marts and reports waited for was cancelled.",
         ),
         alerts_sensor,
     ]

@@ -1,13 +1,12 @@
-"""Marts over an artifact store: run a model only when its SQL or what it reads changed, and never on damaged
-files.
+"""The SQL models over an artifact store as artifacts of the planner, and how they are run and recorded.
 
-A mart's record lies in `marts/records/<model>.json`; recipe, record and rule of freshness are those of all
-artifacts.
+The record of a model lies in `marts/records/<model>.json`. Recipe, record and rule of freshness are those of
+all artifacts. No model is run on damaged files.
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import PolicyError, ProvenanceError
 from cabs_core.base.hashing import hash_file, stable_hash
 from cabs_core.pipeline.artifacts.materialize import Made
+from cabs_core.pipeline.artifacts.planner import Artifact, Finding, examine
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe, Record
 from cabs_core.pipeline.artifacts.store import ArtifactStore
 from dbt_like_sql.packaged import packaged_table
@@ -41,9 +41,19 @@ def sources_behind() -> dict[str, list[SourceTable]]:
     return {name: list(sources.values()) for name, sources in behind.items()}
 
 
+def _stage(source: SourceTable) -> str:
+    """Return the stage that writes the files of a source table; empty for a table of the package."""
+    return source.path.split("/")[0]
+
+
 def _stages() -> list[str]:
-    """The stages whose files the models read."""
-    return sorted({source.path.split("/")[0] for source in used_sources() if source.path})
+    """Return the stages whose files the models read."""
+    return sorted({_stage(source) for source in used_sources() if source.path})
+
+
+def key_of(model: SqlModel) -> str:
+    """Return the asset key of a model, such as `marts/mart_aiq`."""
+    return f"{model.layer}/{model.name}"
 
 
 class Marts:
@@ -67,58 +77,82 @@ class Marts:
     @property
     def database(self) -> Path:
         """The DuckDB file with all marts."""
-        return self.folder / MARTS / "cabs.duckdb"
+        return self.marts / "cabs.duckdb"
+
+    @property
+    def marts(self) -> Path:
+        """Folder of the models' parquet files and of the DuckDB file."""
+        return self.folder / MARTS
 
     @property
     def _stamp(self) -> Path:
-        return self.folder / MARTS / "records" / f"{self.database.name}.sha256"
+        return self.marts / "records" / f"{self.database.name}.sha256"
 
-    def database_whole(self) -> bool:
-        """Whether the DuckDB file is there as it was built."""
+    @cached_property
+    def database_fault(self) -> str:
+        """What is wrong with the DuckDB file; empty if it is there as it was built."""
         try:
-            return hash_file(self.database) == self._stamp.read_text(encoding="ascii")
+            whole = hash_file(self.database) == self._stamp.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError):
-            return False
+            whole = False
+        if whole:
+            return ""
+        state = "not as it was built" if self.database.is_file() else "not there"
+        return f"{self.database.name} is {state}"
 
-    def recipe(self, model: SqlModel) -> Recipe:
-        """What a model would be made from now.
+    def artifacts(self, *, database: bool = True) -> Sequence[Artifact]:
+        """Return every model as an artifact, each after those that it reads.
+
+        Args:
+            database: every model is to be made again where the DuckDB file is not as it was built.
+        """
+        fault = self.database_fault if database else ""
+        models: dict[str, _Model] = {}
+        for model in list_models():
+            models[model.name] = _Model(self, model, tuple(models[name] for name in model.depends_on), fault)
+        return list(models.values())
+
+    def stages_behind(self, model: str) -> Collection[str]:
+        """Return the stages whose files a model (as an asset key) reads, itself or through other models."""
+        behind = sources_behind()[model.partition("/")[2]]
+        return {_stage(source) for source in behind if source.path}
+
+    def source_tables(self) -> Mapping[str, str]:
+        """Return {asset of a source table: the stage that writes its files; empty for the package's own}."""
+        return {f"sources/{source.source}/{source.name}": _stage(source) for source in self._sources}
+
+    def source_version(self, source: str) -> str:
+        """Return a hash of what a source table, named by its asset, holds now.
+
+        Raises:
+            ProvenanceError: see `recipe`.
+        """
+        named = {f"sources/{table.source}/{table.name}": table for table in self._sources}
+        return self.source_hash(named[source])
+
+    def recipe(self, model: SqlModel, records: Mapping[str, Record]) -> Recipe:
+        """Return what a model would be made from now.
+
+        Args:
+            records: {asset key: record} of the models that it reads.
 
         Raises:
             ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see
                 `_problem`.
         """
         inputs = {s.relation: self.source_hash(s) for s in self._sources if s.relation in model.sources}
-        for name in model.depends_on:
-            record = self.record(name)
-            inputs[name] = record.content if record else "missing"
+        inputs |= {name.partition("/")[2]: record.content for name, record in records.items()}
         return Recipe(f"{MARTS}/{model.name}", "", model_code_version(model), {}, inputs)
 
     def record(self, name: str) -> Record | None:
-        """The record of a model; None where there is none that can be read."""
+        """Return the record of a model, or None if there is none that can be read."""
         try:
-            return Record.parse((self.folder / MARTS / "records" / f"{name}.json").read_bytes())
+            return Record.parse((self.marts / "records" / f"{name}.json").read_bytes())
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             return None
 
-    def problems(self, model: SqlModel) -> list[str]:
-        """Why a model is to be run; empty when nothing changed, its file is whole and its tests passed.
-
-        Raises:
-            ProvenanceError: see `recipe`.
-        """
-        record = self.record(model.name)
-        if record is None:
-            return ["not made yet"]
-        problems = self.recipe(model).outdated(record)
-        problems += [f"{test} failed" for test in failed_tests(record)]
-        for name, entry in record.files.items():
-            path = self.folder / MARTS / name
-            if not path.is_file() or hash_file(path) != entry["sha256"]:
-                problems.append(f"{name} is missing or was altered")
-        return problems
-
     def left_out(self) -> list[str]:
-        """A line for each pool and policy whose replays the marts leave out: it is not installed here."""
+        """Return a line for each pool and policy that is not installed, whose replays the marts leave out."""
         replays = {
             (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"
         }
@@ -134,31 +168,22 @@ class Marts:
                 )
         return lines
 
-    def outdated(self) -> dict[str, list[str]]:
-        """{model: why it is run}, in order; all of them where the database is not as it was built."""
-        if not self.database_whole():
-            state = "not as it was built" if self.database.is_file() else "not there"
-            return {model.name: [f"{self.database.name} is {state}"] for model in list_models()}
-        outdated: dict[str, list[str]] = {}
-        for model in list_models():
-            before = [name for name in model.depends_on if name in outdated]
-            try:
-                reasons = [f"{name} has to be made first" for name in before] or self.problems(model)
-            except ProvenanceError as error:  # a file that it reads was altered: running it says so, too
-                reasons = [str(error)]
-            if reasons:
-                outdated[model.name] = reasons
-        return outdated
-
     def run(self, model: SqlModel, *, force: bool = False, run_id: str = "") -> Made:
-        """Run a model and its tests unless it is fresh."""
+        """Run a model and its tests unless it is fresh. The models that it reads were made before.
+
+        Raises:
+            ProvenanceError: a file that it reads is missing or was altered.
+        """
         from dbt_like_sql.execute import run_model
 
-        record = None if force else self.record(model.name)
-        if record is not None and not self.problems(model):
-            return Made(record, self.folder / MARTS, True)
+        artifact = next(a for a in self.artifacts(database=False) if a.name == key_of(model))
+        found = examine(
+            artifact, lambda source: Finding("fresh", record=source.record() or Record("", "", ""))
+        )
+        if found.state == "fresh" and found.record is not None and not force:
+            return Made(found.record, self.marts, True)
+        recipe = found.recipe or self.recipe(model, {})  # which says what is wrong with its files
         started = time.perf_counter()
-        recipe = self.recipe(model)
         ran = run_model(model.name, self.folder)
         files = {}
         if ran.path is not None:
@@ -174,9 +199,18 @@ class Marts:
         seconds = time.perf_counter() - started
         content = ran.content_hash if ran.path else recipe.key  # a view has no file of its own
         record = recipe.record(files, summary, content=content, seconds=seconds, run_id=run_id)
-        write_bytes(self.folder / MARTS / "records" / f"{model.name}.json", record.to_bytes())
+        write_bytes(self.marts / "records" / f"{model.name}.json", record.to_bytes())
         self.changed = True
-        return Made(record, self.folder / MARTS, False)
+        return Made(record, self.marts, False)
+
+    def file_faults(self, record: Record) -> list[str]:
+        """Return the tests that a model failed, and what is wrong with its file."""
+        faults = [f"{test} failed" for test in failed_tests(record)]
+        for name, entry in record.files.items():
+            path = self.marts / name
+            if not path.is_file() or hash_file(path) != entry["sha256"]:
+                faults.append(f"{name} is missing or was altered")
+        return faults
 
     def tests(self, model: SqlModel) -> list[dict[str, Any]]:
         """Run the tests of a model that is there; plain values, as they are kept in its record."""
@@ -188,11 +222,11 @@ class Marts:
         """Rebuild the database when a model was run or it is not as it was built; publish both remotely."""
         from dbt_like_sql.execute import rebuild_database
 
-        if self.changed or not self.database_whole():
+        if self.changed or self.database_fault:
             rebuild_database(self.folder)
             write_bytes(self._stamp, hash_file(self.database).encode())
             if self.store.remote:
-                self.store.upload(self.folder / MARTS, (MARTS,))
+                self.store.upload(self.marts, (MARTS,))
 
     def source_hash(self, source: SourceTable) -> str:
         """Hash of the files (or rows) of a source table.
@@ -266,6 +300,29 @@ class Marts:
                 if record is not None:
                     records.append((parts, record))
         return records
+
+
+@dataclass(frozen=True)
+class _Model:
+    """An SQL model as an artifact. It is made from other models and from the files of all pools."""
+
+    store: Marts
+    model: SqlModel
+    inputs: tuple[Artifact, ...]
+    database_fault: str
+
+    @property
+    def name(self) -> str:
+        return key_of(self.model)
+
+    def record(self) -> Record | None:
+        return self.store.record(self.model.name)
+
+    def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
+        return self.store.recipe(self.model, inputs)
+
+    def faults(self, record: Record) -> list[str]:
+        return [self.database_fault] if self.database_fault else self.store.file_faults(record)
 
 
 def failed_tests(record: Record) -> list[str]:

@@ -1,10 +1,10 @@
-"""Report and leaderboard as artifacts: made from the marts, and again only when those changed."""
+"""Report and leaderboard as artifacts of the planner, and how they are made from the marts."""
 
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,19 @@ from cabs_core.base.errors import DataError, PolicyError, ProvenanceError
 from cabs_core.base.hashing import hash_file, stable_hash
 from cabs_core.pipeline.artifacts.code_versions import code_version, module_file
 from cabs_core.pipeline.artifacts.materialize import Made, Options, produce
-from cabs_core.pipeline.artifacts.planner import Chain
+from cabs_core.pipeline.artifacts.planner import Artifact, Chain, Findings
 from cabs_core.pipeline.artifacts.provenance import Recipe, Record
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES
 from cabs_core.pipeline.artifacts.store import ArtifactStore
-from cabs_core.pipeline.standing import older_data, verdicts
+from cabs_core.pipeline.standing import verdicts
 from cabs_core.pipeline.warnings import data_warnings
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
 _LARGEST_IMAGE = 100_000
+#: the setting of a report's recipe that says why its figures are of older data; empty where they are current
+OLDER_DATA = "older data"
 
 
 def page_parts(pool: str | None) -> tuple[str, ...]:
@@ -41,70 +43,132 @@ def page_code_version() -> str:
     return code_version(rooms, files=files)
 
 
-def page_recipe(
-    store: ArtifactStore, marts: Path, chain: Chain | None, chains: Mapping[str, Chain] | None = None
-) -> Recipe:
-    """What the report of a pool (or, without one, the leaderboard) would be made from now.
+@dataclass(frozen=True)
+class _Page:
+    """What report and leaderboard have in common as artifacts of the planner.
 
-    Args:
-        marts: folder of the marts' parquet. chains: as in `page_problems`.
-
-    Raises:
-        ProvenanceError: there are no marts yet.
+    Attributes:
+        marts: folder of the marts' parquet files.
     """
-    pool = chain.pool.name if chain else None
-    files = sorted(marts.glob("mart_*.parquet"))
-    if not files:
-        raise ProvenanceError(f"there are no marts in {marts}: materialise the marts first")
-    inputs = {path.stem: _rows_hash(path, pool) for path in files}
-    estimated = bool(pool and store.record(("off_policy", pool)))
-    names = [s.name for s in POOL_STAGES.values() if s.shown == "always" or (estimated and s.shown)]
-    shown = [(name, store.record((name, pool))) for name in names] if pool else []
-    inputs |= {name: record.content for name, record in shown if record}
-    if chain:
-        goal, older = chain.pool.goal, older_data(chain)
-        settings: dict[str, Any] = {
-            "goal": goal.text if goal else "",
-            "labels": [chain.pool.table_cost, chain.pool.monthly_requests],
-            "warnings": data_warnings(store, chain.pool.name),
-            "older data": str(older or ""),
+
+    store: ArtifactStore
+    marts: Path
+
+    @property
+    def inputs(self) -> Sequence[Artifact]:
+        """No artifact: a page shows the marts that are there, and says so where they are of older data."""
+        return ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Where the page lies in the store."""
+        raise NotImplementedError
+
+    def record(self) -> Record | None:
+        """Return the record of the page that is there, or None if there is none."""
+        return self.store.record(self.parts)
+
+    def faults(self, record: Record) -> list[str]:
+        """Return what is wrong with the files of the page."""
+        return self.store.damage(self.parts, record)
+
+    def sound_record(self) -> Record | None:
+        """Return the record of the page, or None if there is none or if it or a file of it was altered."""
+        try:
+            record = self.record()
+        except ProvenanceError:
+            return None
+        return None if record is None or self.store.damage(self.parts, record) else record
+
+    def _mart_hashes(self, pool: str | None) -> dict[str, str]:
+        files = sorted(self.marts.glob("mart_*.parquet"))
+        if not files:
+            raise ProvenanceError(f"there are no marts in {self.marts}: materialise the marts first")
+        return {path.stem: _rows_hash(path, pool) for path in files}
+
+
+@dataclass(frozen=True)
+class Report(_Page):
+    """The report of one pool."""
+
+    chain: Chain
+    name = "report"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return page_parts(self.chain.pool.name)
+
+    def recipe(self, inputs: Mapping[str, Record] | None = None) -> Recipe:
+        """Return what the report would be made from now.
+
+        Raises:
+            ProvenanceError: there are no marts yet.
+        """
+        pool = self.chain.pool
+        hashes = self._mart_hashes(pool.name)
+        estimated = self.store.record(("off_policy", pool.name)) is not None
+        for stage in POOL_STAGES.values():
+            if stage.shown == "always" or (estimated and stage.shown):
+                record = self.store.record((stage.name, pool.name))
+                if record is not None:
+                    hashes[stage.name] = record.content
+        settings = {
+            "goal": pool.goal.text if pool.goal else "",
+            "labels": [pool.table_cost, pool.monthly_requests],
+            "warnings": data_warnings(self.store, pool.name),
+            OLDER_DATA: str(self.chain.older_figures() or ""),
         }
-    else:
-        settings = {"verdicts": verdicts(store, chains)}
-    return Recipe("report" if pool else "leaderboard", pool or "", page_code_version(), settings, inputs)
+        return Recipe(self.name, pool.name, page_code_version(), settings, hashes)
+
+    def misleads(self) -> bool:
+        """Whether the page that is there gives figures as current which are of older data now.
+
+        A page whose record cannot be read counts: nobody knows what it says.
+        """
+        older = str(self.chain.older_figures() or "")
+        try:
+            record = self.record()
+        except ProvenanceError:
+            return bool(older)
+        return record is not None and bool(older) and record.config.get(OLDER_DATA) != older
 
 
-def page_problems(
-    store: ArtifactStore, marts: Path, chain: Chain | None, chains: Mapping[str, Chain] | None = None
-) -> list[str]:
-    """Why a page, the leaderboard without a chain, is to be made; empty where it shows what there is and is
-    whole.
+@dataclass(frozen=True)
+class Leaderboard(_Page):
+    """The page with all pools.
 
-    Args:
-        chains: of all active pools, which the leaderboard shows; None: they are read from their files.
+    Attributes:
+        verdicts: {pool: verdict of its report, or why there is none now}.
     """
-    record = _sound_record(store, chain.pool.name if chain else None)
-    if record is None:
-        return ["not made yet, or damaged"]
-    reasons = page_recipe(store, marts, chain, chains).outdated(record)
-    if not reasons and chain is None:
-        reasons = [f"{name} is not in {REPORTS}" for name in _not_public(marts, record)]
-    return reasons
 
+    verdicts: Mapping[str, str]
+    name = "leaderboard"
 
-def _sound_record(store: ArtifactStore, pool: str | None) -> Record | None:
-    """The record of a page; None where there is none or where it, or a file of the page, was altered."""
-    parts = page_parts(pool)
-    try:
-        record = store.record(parts)
-    except ProvenanceError:
-        return None
-    return None if record is None or store.damage(parts, record) else record
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return LEADERBOARD
+
+    def recipe(self, inputs: Mapping[str, Record] | None = None) -> Recipe:
+        """Return what the leaderboard would be made from now.
+
+        Raises:
+            ProvenanceError: there are no marts yet.
+        """
+        settings = {"verdicts": dict(self.verdicts)}
+        return Recipe(self.name, "", page_code_version(), settings, self._mart_hashes(None))
+
+    def faults(self, record: Record) -> list[str]:
+        """Return what is wrong with its files, in the store and where the pools' reports link to them."""
+        damage = super().faults(record)
+        return damage or [f"{name} is not in {REPORTS}" for name in _not_public(self.marts, record)]
 
 
 def make_report(chain: Chain, marts: Path, options: Options) -> Made:
-    """The report of one pool unless it is fresh."""
-    store, pool = chain.store, chain.pool
+    """Make the report of one pool unless it is fresh."""
+    store = chain.store
+    pool = chain.pool
+    report = Report(store, marts, chain)
+    older = str(chain.older_figures() or "")
 
     def estimated(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
@@ -122,7 +186,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             rho=router.rho,
             bundle=router.bundle,
             outcomes=chain.verified(chain.stage("outcomes")),
-            older_data=str(older_data(chain) or ""),
+            older_data=older,
         )
         return _page_figures(page)
 
@@ -130,18 +194,18 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (a quick code location)
 
-        older, old = older_data(chain), _sound_record(store, pool.name)
+        old = report.sound_record()
         folders = {} if older else _data_folders(chain)  # of the data at hand, which the figures are not of
         page = build_report(
             pool.name,
             marts.parent,
             folder,
             profile_link=PROFILE if folders else "",
-            previous=store.folder(page_parts(pool.name)) / VERDICT if old is not None else None,
+            previous=store.folder(report.parts) / VERDICT if old is not None else None,
             problem=folders.get("replay_problem"),
             outcomes=folders.get("outcomes"),
             collection=None if older else _collection(chain),
-            older_data=str(older or ""),
+            older_data=older,
             warnings=data_warnings(store, pool.name),
             answer=_answer(chain) if folders else None,
             paid=pool.table_cost,
@@ -152,37 +216,34 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             _profile(chain, folders, folder / PROFILE)
         return _page_figures(page)
 
-    return _make(store, marts, chain, estimated if pool.logged else work, options)
+    return _make(report, estimated if pool.logged else work, options)
 
 
 def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:
-    """The page with all pools; its files also in `reports`, beside the pools' folders that it links to."""
+    """Make the page with all pools unless it is fresh.
+
+    Its files are also put into `reports`, beside the pools' folders that it links to.
+    """
+    board = Leaderboard(store, marts, verdicts(store))
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.report import build_leaderboard  # noqa: PLC0415  (a quick code location)
 
-        return _page_figures(build_leaderboard(marts.parent, folder, verdicts(store)))
+        return _page_figures(build_leaderboard(marts.parent, folder, dict(board.verdicts)))
 
-    made = _make(store, marts, None, work, options)
+    made = _make(board, work, options)
     for name in _not_public(marts, made.record):
         write_bytes(marts.parent / REPORTS / name, (made.folder / name).read_bytes())
     return made
 
 
-def _make(
-    store: ArtifactStore,
-    marts: Path,
-    chain: Chain | None,
-    work: Callable[[Path], dict[str, Any]],
-    options: Options,
-) -> Made:
-    parts = page_parts(chain.pool.name if chain else None)
-    if not options.force and not page_problems(store, marts, chain):
-        record = store.record(parts)
-        assert record is not None
-        return Made(record, store.folder(parts), True)
-    record = produce(store, parts, page_recipe(store, marts, chain), work, options.run_id)
-    return Made(record, store.produced(parts, record), False)
+def _make(page: Report | Leaderboard, work: Callable[[Path], dict[str, Any]], options: Options) -> Made:
+    """Make a page by `work`, which fills a folder and returns figures, unless it is fresh."""
+    found = Findings().of(page)
+    if found.state == "fresh" and found.record is not None and not options.force:
+        return Made(found.record, page.store.folder(page.parts), True)
+    record = produce(page.store, page.parts, page.recipe(), work, options.run_id)
+    return Made(record, page.store.produced(page.parts, record), False, found.reasons)
 
 
 def _not_public(marts: Path, record: Record) -> list[str]:

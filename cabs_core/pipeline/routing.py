@@ -4,7 +4,6 @@ from cabs_core.base.errors import ProvenanceError, ResultError
 from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.pipeline.artifacts import Chain
 from cabs_core.pipeline.stages.replay import trace_again
-from cabs_core.pipeline.standing import older_data
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.routing_table import RoutingTable, routing_table
@@ -49,7 +48,7 @@ def table_of(
         raise ResultError(
             f"pool {pool.name} is a log, which has one model's answer to a prompt: a routing table needs all"
         )
-    if not anyway and (older := older_data(chain)):
+    if not anyway and (older := chain.older_figures()):
         raise ProvenanceError(f"{older} Run it again, or say --anyway to export the table all the same.")
     rho = pool.router_rho if rho is None else float(rho)
     data, evidence = _evidence_of(chain)

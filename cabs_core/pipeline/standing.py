@@ -1,7 +1,7 @@
-"""What a pool's report says on held-out prompts, and whether that is of the data, settings and code at hand:
-else it yields no verdict.
+"""The verdict that a pool's report gives on held-out prompts, for the leaderboard and for deploying.
 
-rho is in score units per USD.
+A report yields no verdict where `Chain.older_figures` says that its figures are of older data. rho is in
+score units per USD.
 """
 
 import json
@@ -12,26 +12,15 @@ from typing import Any
 from cabs_core.base.errors import ProvenanceError, held_out_queries
 from cabs_core.base.paths import VERDICT
 from cabs_core.data.pools.registry import active_pools
-from cabs_core.pipeline.artifacts import Chain, OlderData
+from cabs_core.pipeline.artifacts import Chain
 from cabs_core.pipeline.artifacts.store import ArtifactStore
 
 #: begins what is said of a pool whose report yields no verdict now
 WITHHELD = "No verdict: "
 
 
-def older_data(chain: Chain) -> OlderData | None:
-    """Why the figures in a pool's marts and report are of older data; None where they are up to date.
-
-    Policies and rhos that were not played yet are not missed here: a report of a part says that it is one.
-    """
-    if chain.pool.logged:
-        return chain.older_data([chain.stage("off_policy")])
-    played = chain.over(chain.tuned)
-    return played.older_data([played.stage("replay_problem"), played.stage("tuning"), *played.replays()])
-
-
 def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) -> dict[str, str]:
-    """{pool: verdict of its report, or why it has none now}, of all that have outcomes.
+    """Return {pool: verdict of its report, or why there is none now} of all pools that have outcomes.
 
     Args:
         chains: of all active pools; None: they are read from their files.
@@ -42,8 +31,8 @@ def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) ->
     for pool in store.children(("outcomes",)):
         if pool not in chains:
             verdicts[pool] = f"{WITHHELD}there is no pool file of this name"
-        elif older_data(chains[pool]):
-            verdicts[pool] = f"{WITHHELD}its figures are of older data"
+        elif older := chains[pool].older_figures():
+            verdicts[pool] = f"{WITHHELD}{older}"
         elif verdict := _of_report(store, pool):
             verdicts[pool] = verdict
     return verdicts
@@ -76,7 +65,7 @@ def held_out(chain: Chain, rho: float, policy: str | None = None) -> HeldOut:
         policy: of the router that is asked about, which may be another than the report's.
     """
     pool, parts = chain.pool.name, ("reports", chain.pool.name)
-    if older := older_data(chain):
+    if older := chain.older_figures():
         return HeldOut("", f"no verdict on held-out prompts: {older}")
     if not _of_report(chain.store, pool):
         return HeldOut("", f"no verdict on held-out prompts yet: `cabs run --pool {pool}` makes one")

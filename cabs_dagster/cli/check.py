@@ -44,12 +44,12 @@ def check(
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_core.report.verdicts import Case, as_junit, as_markdown
     from cabs_dagster.cli.gate import run_checks
-    from cabs_dagster.due import Due
+    from cabs_dagster.due import planner_of
     from cabs_dagster.instance import open_instance
 
     pools, errors = ([active_pool(pool)], []) if pool else active_pools()
     broken: list[tuple[str, CabsError]] = [(e.path.stem if e.path else "", e) for e in errors]
-    begun, cases = Due(ArtifactStore(), pools).begun, list[Case]()
+    begun, cases = planner_of(ArtifactStore(), pools).begun, list[Case]()
     with open_instance() as instance:
         for pool_file in (p for p in pools if p.pool.name in begun):
             chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()

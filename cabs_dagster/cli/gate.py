@@ -11,11 +11,12 @@ from cabs_core.base.errors import counted
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
+from cabs_core.pipeline.chain_order import JOINING, KINDS, Planner, Wanted
 from cabs_core.report.verdicts import Case, CheckOutcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, jobs, names
 from cabs_dagster.cli.runner import QUIET, job
-from cabs_dagster.due import JOINING, KINDS, Due, Wanted
+from cabs_dagster.due import planner_of
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
@@ -37,11 +38,12 @@ def run_checks(
         audit: play one trial of a sample of the replays again, too.
     """
     pool, store = pool_file.pool, ArtifactStore()
-    due, cases = Due(store, [pool_file]), list[Case]()
-    chain = due.chains[pool.name]
+    planner = planner_of(store, [pool_file])
+    cases: list[Case] = []
+    chain = planner.chains[pool.name]
     wanted = Wanted(tuple(r for r in tuple(rhos) or pool.replay.rhos if _replayed(chain, r)), alone=True)
     there = [asset for asset in checks.OF_POOLS if _there(chain, asset)]
-    fault, waiting = _first_fault(due, pool.name, [*there, *(["replay"] if wanted.rhos else [])])
+    fault, waiting = _first_fault(planner, pool.name, [*there, *(["replay"] if wanted.rhos else [])])
     there = [asset for asset in there if asset not in waiting]
     if fault:
         late = sum(len(checks.check_specs(a)) * (len(wanted.rhos) if a == "replay" else 1) for a in waiting)
@@ -61,7 +63,7 @@ def run_checks(
     if "replay" in waiting:
         return cases
     others = [kind for kind in KINDS if kind != "replay"]
-    old_of = {part.rho: part.due for part in due.next_parts(pool.name, others, wanted)}
+    old_of = {part.rho: part.due for part in planner.next_parts(pool.name, others, wanted)}
     for rho in wanted.rhos:
         partition = str(grid_key(pool.name, rho))
         if old := [f"{s.target.policy}: {s}" for s in old_of.get(rho, ())]:
@@ -93,12 +95,12 @@ def _there(chain: Chain, asset: str) -> bool:
     return chain.store.record((asset, chain.pool.name)) is not None
 
 
-def _first_fault(due: Due, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
+def _first_fault(planner: Planner, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
     """The first stage that is there and out of date, or None; and what is there and made from it."""
-    parts = due.next_parts(pool, (*JOINING, "replay", "results"), Wanted(pays=True, alone=True))
+    parts = planner.next_parts(pool, (*JOINING, "replay", "results"), Wanted(pays=True, alone=True))
     for status in (status for part in parts for status in part.due):
         name = status.target.stage
-        behind = set(due.behind(pool, {name: []}))
+        behind = set(planner.behind(pool, {name: []}))
         if "router" in behind:
             behind.add("deployed_router")
         waiting = [asset for asset in there if asset in behind - {name}]

@@ -16,12 +16,12 @@ def plan(pool: str, as_json: bool) -> None:
     """Show what `cabs run` would make and why, without making it: stages, replays, marts, pages."""
     from cabs_core.data.pools.registry import active_pool, active_pools
     from cabs_core.pipeline.artifacts import ArtifactStore
-    from cabs_dagster.due import Due
+    from cabs_dagster.due import planner_of
 
-    due = Due(ArtifactStore(), active_pools()[0])
-    if pool not in due.chains:
+    planner = planner_of(ArtifactStore(), active_pools()[0])
+    if pool not in planner.chains:
         active_pool(pool)  # says why there is none
-    entries = due.plan(pool)
+    entries = planner.plan(pool)
     if as_json:
         click.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
         return
@@ -36,7 +36,7 @@ def plan(pool: str, as_json: bool) -> None:
             f"{count} {state}" if "replay of" in name else state for state, count in states.items()
         )
         click.echo(f"{name:36s} {text:10s} {'; '.join(reasons)}")
-    if due.chains[pool].pool.collected:
+    if planner.chains[pool].pool.collected:
         from cabs_core.data.collect.plan import plan_in_words
 
-        click.echo("\n".join(["", *plan_in_words(due.chains[pool].pool_file)]))
+        click.echo("\n".join(["", *plan_in_words(planner.chains[pool].pool_file)]))

@@ -153,30 +153,41 @@ def show(name: str) -> None:
 @click.argument("name", shell_complete=complete_pool)
 @click.option("--delete", is_flag=True, help="Delete its artifacts instead of setting them aside.")
 def retire(name: str, delete: bool) -> None:
-    """Take a pool out of runs, marts and reports. Its artifacts are set aside; `restore` brings them back."""
+    """Take a pool out of runs, marts, reports and the leaderboard.
+
+    Its artifacts are set aside; `restore` brings them back.
+    """
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_core.pipeline.retention import retire_pool
-    from cabs_dagster.instance import open_instance
-    from cabs_dagster.partitions import register
 
-    store = ArtifactStore()
-    retire_pool(name, store, delete=delete)
-    with open_instance() as instance:
-        register(instance, store)
+    retire_pool(name, ArtifactStore(), delete=delete)
+    _make_results()
     click.echo(f"pool {name} is retired; `cabs pool restore {name}` takes it back")
 
 
 @pool.command("restore")
 @click.argument("name", shell_complete=complete_pool)
 def restore(name: str) -> None:
-    """Take a retired pool back."""
+    """Take a retired pool back, with its artifacts."""
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_core.pipeline.retention import restore_pool
-    from cabs_dagster.instance import open_instance
+
+    restore_pool(name, ArtifactStore())
+    _make_results(name)
+    click.echo(f"pool {name} is active again")
+
+
+def _make_results(name: str = "") -> None:
+    """Register the partitions of the active pools, and make marts and leaderboard of what is there now.
+
+    Args:
+        name: a pool that becomes active.
+    """
+    from cabs_dagster.cli.runner import Runner, run_until_interrupted
     from cabs_dagster.partitions import register
 
-    store = ArtifactStore()
-    restore_pool(name, store)
-    with open_instance() as instance:
-        register(instance, store, name)
-    click.echo(f"pool {name} is active again")
+    def work(runner: Runner) -> None:
+        register(runner.instance, runner.store, name)
+        runner.make_results()
+
+    run_until_interrupted(work)

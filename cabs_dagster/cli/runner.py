@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,21 +15,22 @@ from cabs_core.base.errors import CabsError
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.evaluation.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore
-from cabs_core.pipeline.pages import page_parts
+from cabs_core.pipeline.chain_order import KINDS, SOURCE_FILES, Kind, Part, Wanted
 from cabs_dagster import jobs
 from cabs_dagster.cli.interrupt import until_interrupted
-from cabs_dagster.due import KINDS, SOURCE_FILES, Kind, Part, Wanted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
+from cabs_dagster.metadata import NOTHING_MADE
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import step
-from cabs_dagster.partitions import due_in, grid_key, observe, register
-from cabs_dagster.sensors import POOL_TAG
+from cabs_dagster.partitions import grid_key, observe, planner_in, register
+from cabs_dagster.sensors import POOL_TAG, under_way
 
-#: what is made of one pool, and what is made of all
-MADE, RESULTS = KINDS[:-1], KINDS[-1:]
-_NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays", "results": "marts, report, leaderboard"}
+#: the kinds of parts that belong to one pool alone
+MADE: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "results")
+_NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays"}
+_MATERIALIZED, _OBSERVED = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
 
@@ -101,19 +103,45 @@ class Runner:
         register(self.instance, self.store, name)
         for change in self._observe(sources=False).get(name, ()):
             self.notify(f"changed since the last run: {change}")
-        wanted = Wanted(tuple(rhos), tuple(policies), force, self.pays, True, self._known)
-        results = Wanted(alone=True, known=self._known)
+        wanted = Wanted(tuple(rhos), tuple(policies), force, self.pays, alone=True, known=self._known)
         try:
             self._make(pool_file, wanted, MADE)
-        except RunFailed:
+        except CabsError:
             self._observe()  # what is made from a part that failed waits for it
-            # a report that is there says that its figures are of older data now, and gives no verdict
-            if report and self.store.record(page_parts(name)) is not None:
-                with suppress(RunFailed):  # what failed first is told
-                    self._make(pool_file, results, RESULTS)
+            if report:
+                with suppress(CabsError):  # the first failure is reported
+                    self.make_results()
             raise
         if report:
-            self._make(pool_file, results, RESULTS)
+            self.make_results(name)
+
+    def make_results(self, first: str = "") -> None:
+        """Make the SQL models, reports and the leaderboard that can be made now.
+
+        Args:
+            first: the pool whose parts were made before; see `Planner.next_results`.
+
+        Raises:
+            RunFailed: a run failed.
+        """
+        wanted = Wanted(alone=True, known=self._known)
+        requested: set[tuple[str, str]] = set()
+        while True:
+            planner = planner_in(self.instance, self.store)
+            busy = under_way(self.instance, chains=True) - {first}
+            parts = planner.next_results(first, wanted, busy)
+            parts = [part for part in parts if (part.pool, part.state) not in requested]
+            if not any(SOURCE_FILES in part.assets for part in parts):
+                observe(self.instance, planner, pending=False)
+            if not parts:
+                break
+            requested |= {(part.pool, part.state) for part in parts}
+            if failures := [text for part in parts if (text := self._made(part, None, wanted, ""))]:
+                raise RunFailed("\n".join(failures))
+        if not requested:
+            for text in planner.sql.left_out():
+                self.notify(text)
+            self.notify("marts, report, leaderboard: nothing changed")
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
         """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
@@ -123,13 +151,13 @@ class Runner:
         """
         name = pool_file.pool.name
         register(self.instance, self.store, name)
-        self._make(pool_file, Wanted(pays=self.pays, alone=True, known=self._known), ("collect", "stages"))
-        self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
-        made = dg.AssetRecordsFilter(key_of("deployed_router"), asset_partitions=[name])
-        (record,) = self.instance.fetch_materializations(made, limit=1).records
-        event = record.asset_materialization
-        assert event is not None
-        return {key: value.value for key, value in event.metadata.items()}
+        wanted = Wanted(pays=self.pays, alone=True, known=self._known)
+        self._make(pool_file, wanted, ("collect", "stages"))
+        events = self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
+        (event,) = (event for event in events if event.event_type in (_MATERIALIZED, _OBSERVED))
+        data: Any = event.event_specific_data  # of the one of the two types
+        made = data.materialization if event.event_type == _MATERIALIZED else data.asset_observation
+        return {key: value.value for key, value in made.metadata.items() if key != NOTHING_MADE}
 
     def _make(self, pool_file: PoolFile, wanted: Wanted, kinds: Sequence[Kind]) -> None:
         """Make what is due of these kinds, in their order.
@@ -137,8 +165,11 @@ class Runner:
         Raises:
             RunFailed: a run failed, or calls would have to be paid for.
         """
-        name, done = pool_file.pool.name, {kind for kind in KINDS if kind not in kinds}
-        unpaid = due_in(self.instance, self.store).unpaid(name) if MADE == kinds and not self.pays else []
+        name = pool_file.pool.name
+        done = {kind for kind in KINDS if kind not in kinds}
+        unpaid: list[str] = []
+        if not self.pays and kinds == MADE:
+            unpaid = planner_in(self.instance, self.store).unpaid(name)
         if unpaid:
             raise RunFailed(
                 f"{', '.join(unpaid)} of pool {name} are due, and calls cost money: the job "
@@ -146,15 +177,10 @@ class Runner:
             )
         not_joined = ""
         while len(done) < len(KINDS):
-            due = due_in(self.instance, self.store)
-            parts = due.next_parts(name, done, wanted)
-            if kinds == RESULTS and not any(SOURCE_FILES in part.assets for part in parts):
-                observe(self.instance, due, pending=False)
+            parts = planner_in(self.instance, self.store).next_parts(name, done, wanted)
             next_kind = KINDS.index(parts[0].kind) if parts else len(KINDS)
             idle = [kind for kind in KINDS[:next_kind] if kind not in done]
             done |= {*idle, *KINDS[next_kind : next_kind + 1]}
-            for text in due.marts.left_out() if "results" in idle else ():
-                self.notify(text)
             if names := [_NAMES[kind] for kind in idle if kind in _NAMES]:
                 self.notify(f"{', '.join(names)}: nothing changed")
             of = {part: f"{number}/{len(parts)} " for number, part in enumerate(parts, 1)}
@@ -172,15 +198,20 @@ class Runner:
             raise RunFailed(not_joined)
 
     def _observe(self, *, sources: bool = True) -> dict[str, list[str]]:
-        return observe(self.instance, due_in(self.instance, self.store), sources=sources)
+        return observe(self.instance, planner_in(self.instance, self.store), sources=sources)
 
-    def _made(self, part: Part, pool_file: PoolFile, wanted: Wanted, number: str) -> str:
-        """Run a part of a pool's chain; empty, or what failed. number: such as `1/3 `, of replays."""
-        pool, config = pool_file.pool, dict[str, dict[str, Any]]()
-        partition: str | dg.MultiPartitionKey = pool.name
+    def _made(self, part: Part, pool_file: PoolFile | None, wanted: Wanted, number: str) -> str:
+        """Run a part of a chain and return what failed; empty if it succeeded.
+
+        Args:
+            pool_file: the pool of the part; None for results, which are of all pools.
+            number: such as `1/3 `, of replays.
+        """
+        config: dict[str, dict[str, Any]] = {}
+        partition: str | dg.MultiPartitionKey = part.pool
         what = part.why
         if part.rho is not None:
-            partition = grid_key(pool.name, part.rho)
+            partition = grid_key(part.pool, part.rho)
             config["replay"] = {"policies": list(wanted.policies), "force": wanted.force}
             what = f"{number}rho {part.rho:g}: {part.why}"
         elif part.due:
@@ -189,7 +220,9 @@ class Runner:
             stages = [status.target.stage for status in part.due]
             config = {stage: {"force": True} for stage in stages if wanted.force}
             if by_policy := [stage for stage in stages if POOL_STAGES[stage].by_policy]:
-                start_compiling(wanted.policies or pool.policies, len(pool.arm_names() or ()), self.notify)
+                assert pool_file is not None  # results have no stages
+                models = len(pool_file.pool.arm_names() or ())
+                start_compiling(wanted.policies or pool_file.pool.policies, models, self.notify)
             for stage in by_policy if wanted.policies else ():
                 config.setdefault(stage, {})["policies"] = list(wanted.policies)
         self.notify(what)
@@ -213,8 +246,11 @@ class Runner:
         partition: str | dg.MultiPartitionKey,
         assets: Iterable[str],
         config: Mapping[str, Any],
-    ) -> None:
-        """One run of a job, cut to some of its assets.
+    ) -> Sequence[dg.DagsterEvent]:
+        """Run a job, cut to some of its assets, and return its events.
+
+        Args:
+            partition: empty where all of the assets are unpartitioned.
 
         Raises:
             RunFailed: with what the failing steps said.
@@ -226,6 +262,7 @@ class Runner:
         if not result.success:
             texts = [f"  {text}\n" for text in run_texts(result.all_events)]
             raise RunFailed("".join(texts) + f"  (run {result.run_id} of {name} [{partition}])")
+        return result.all_events
 
     def _executed(
         self,
@@ -243,11 +280,13 @@ class Runner:
         )
         definition = job(name).partitions_def
         assert definition is not None
+        # results of all pools have no partition where no pool is left
+        of_partition = definition.get_tags_for_partition_key(partition) if partition else {}
         return dg.execute_job(
             recipe,
             instance=self.instance,
             asset_selection=assets,
-            tags={**tags, **definition.get_tags_for_partition_key(partition)},
+            tags={**tags, **of_partition},
             run_config=QUIET | dict(config),
         )
 
@@ -259,7 +298,8 @@ class InRun(Runner):
 
     def __init__(self, context: dg.OpExecutionContext, store: ArtifactStore):
         super().__init__(context.instance, notify=context.log.info, store=store)
-        self._within = {"cabs/within": context.run_id}
+        # nothing runs a part again by itself: the run that it is within does
+        self._within = {"cabs/within": context.run_id, "dagster/max_retries": "0"}
 
     def _executed(
         self,
@@ -269,11 +309,18 @@ class InRun(Runner):
         config: Mapping[str, Any],
         tags: Mapping[str, str],
     ) -> dg.JobExecutionResult | dg.ExecuteInProcessResult:
-        return job(name).execute_in_process(
+        run_id = str(uuid.uuid4())
+        result = job(name).execute_in_process(
             instance=self.instance,
-            partition_key=partition,
+            partition_key=partition or None,
             asset_selection=assets,
             run_config=dict(config),
             tags={**tags, **self._within},
             raise_on_error=False,
+            run_id=run_id,
         )
+        run = self.instance.get_run_by_id(run_id)
+        if run is not None and run.status == dg.DagsterRunStatus.CANCELED:
+            # Dagster ended the part and goes on; the interrupt was for the whole chain
+            raise dg.DagsterExecutionInterruptedError
+        return result

@@ -22,7 +22,7 @@ def ui(port: int) -> None:
     from cabs_dagster.instance import open_instance, workspace
     from cabs_dagster.instance.recover import recover
     from cabs_dagster.instance.serve import require_free, serve
-    from cabs_dagster.partitions import due_in, observe, register
+    from cabs_dagster.partitions import observe, planner_in, register
 
     require_free(port)
     store = ArtifactStore()
@@ -32,7 +32,7 @@ def ui(port: int) -> None:
         if not store.remote:
             remove_leftovers(store.root)
         register(instance, store)
-        observe(instance, due_in(instance, store))
+        observe(instance, planner_in(instance, store))
     for error in active_pools()[1]:
         click.echo(f"left out: {error}", err=True)
     # `dg dev`, its successor, is in a package of its own, for developers

@@ -45,12 +45,18 @@ def _of_runs() -> str:
     return f"@{socket.gethostname()}.lock"
 
 
-def hold_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Let `recover` see when this process dies, if it is a run's worker: no step of another executor is."""
+def hold_run(instance: dg.DagsterInstance, run_id: str) -> bool:
+    """Let `recover` see when this process dies, if it is the worker of a run.
+
+    Returns:
+        Whether it is one. A process that executes a step for another executor is none.
+    """
     events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     pids = [event.get_dagster_event().engine_event_data.metadata.get("pid") for event in events]
-    if dg.MetadataValue.text(str(os.getpid())) in pids:
+    is_worker = dg.MetadataValue.text(str(os.getpid())) in pids
+    if is_worker:
         _hold(cabs_home() / "processes" / f"{run_id}{_of_runs()}")
+    return is_worker
 
 
 def process_tag() -> str:
@@ -106,6 +112,17 @@ def _is_locked(path: Path) -> bool:
             return False
     except Timeout:
         return True
+
+
+def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Mark a run whose process was interrupted as being cancelled, so that it ends as CANCELED.
+
+    Without the mark Dagster takes an interrupt that nobody requested for a failure. That is so for a run
+    within a run, such as the parts of `pool_chain`, and for a run whose `cabs ui` ends.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is not None and run.status in (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED):
+        instance.report_run_canceling(run)
 
 
 def end_own_runs(instance: dg.DagsterInstance) -> None:

@@ -25,7 +25,7 @@ from cabs_core.pipeline.artifacts import Options, Target, make_artifact
 from cabs_core.pipeline.stages.replay import ReplaySummary
 from cabs_dagster import partitions
 from cabs_dagster.checks import data_results
-from cabs_dagster.metadata import table
+from cabs_dagster.metadata import NOTHING_MADE, table
 from cabs_dagster.resources import CabsResource
 from dbt_like_sql.freshness import Marts
 from dbt_like_sql.project import get_model
@@ -98,11 +98,18 @@ def test_only_changed_cells_of_a_partition_are_computed(world) -> None:
 def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     _, instance = world
     only_made = make(instance, [router, deployed_router], "tiny")
-    (event,) = only_made.asset_materializations_for_node("deployed_router")
-    assert only_made.success and "nothing is promoted" in event.metadata["nothing to do"].value
+    assert only_made.success and not only_made.asset_materializations_for_node("deployed_router")
+    (observed,) = only_made.get_asset_observation_events()
+    assert observed.asset_observation_data.asset_observation.partition == "tiny"
+    assert "deploy_pool" in observed.asset_observation_data.asset_observation.metadata[NOTHING_MADE].value
+    assert {"not_worse", "comparable"} <= {e.check_name for e in only_made.get_asset_check_evaluations()}
     assert not deployed_folder("tiny").exists()
     deploying = {"ops": {"deployed_router": {"config": {"deploy": True}}}}
     made = make(instance, [router, deployed_router], "tiny", **deploying)
+    (promotion,) = made.asset_materializations_for_node("deployed_router")
+    assert promotion.metadata["promoted"].value is True and promotion.metadata["challenger"].value
+    again = make(instance, [router, deployed_router], "tiny", **deploying)  # it is deployed already
+    assert again.success and not again.asset_materializations_for_node("deployed_router")
     (event,) = made.asset_materializations_for_node("router")
     metadata = event.metadata
     assert {r.data["policy"] for r in metadata["table"].records} == set(chain_of().pool.policies)
@@ -308,7 +315,7 @@ def test_what_dagster_knows_of_a_pool_file(tiny_pool: Path) -> None:
     with dg.DagsterInstance.ephemeral() as instance:
 
         def due():
-            return partitions.due_in(instance, chain_of().store)
+            return partitions.planner_in(instance, chain_of().store)
 
         assert partitions.observe(instance, due()) == {}
         assert partitions.observations(instance, due())[0] == []

@@ -3,6 +3,7 @@ neither."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -102,6 +103,9 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     def verdict() -> dict:
         return json.loads((reports / "mine" / "verdict.json").read_text(encoding="utf-8"))
 
+    def board() -> str:
+        return html.unescape((reports / "index.html").read_text(encoding="utf-8"))
+
     reports, good = cabs_home / "artifacts" / "reports", table().replace({"cost": {0.0: 1e-4}})
     write(cabs_home, good)
     path = cabs_home / "pools" / "mine.yaml"
@@ -129,8 +133,7 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     assert after["headline"] == "No verdict" and after["overall"] is None and after["export_command"] is None
     assert 'id="verdict"' not in page and "The figures are of older data" in page
     assert "costs_in_range, stops a run" in page and "does not stop a run)" in page
-    board = (reports / "index.html").read_text(encoding="utf-8")
-    assert "No verdict: its figures are of older data" in board and before["headline"] not in board
+    assert after["older_data"] in board() and before["headline"] not in board()
     assert "older data" in output_of("report", "mine", "--goal", "value_per_right_answer: 0.01", code=2)
     output_of(*export, code=2)
     output_of(*export, "--anyway")
@@ -138,3 +141,11 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     good.to_csv(cabs_home / "pools" / "table.csv", index=False)
     output_of("run", "mine")
     assert {**verdict(), "previous": None} == {**before, "previous": None}
+
+    (cabs_home / "pools" / "table.csv").unlink()
+    assert cabs("run", "mine").exit_code
+    gone = verdict()["older_data"]
+    assert "table.csv" in gone and gone in board()
+    output_of("pool", "retire", "mine", "--delete")
+    boards = pd.read_parquet(cabs_home / "artifacts" / "marts" / "mart_policy_leaderboard.parquet")
+    assert boards.empty and "mine" not in board()

@@ -25,7 +25,7 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.compare_on_log import compare_on_log
 from cabs_core.router.policies_on_log import held_out, probabilities
 from cabs_core.router.router import Router
-from cabs_dagster.due import Due
+from cabs_dagster.due import planner_of
 from cabs_dagster.instance import open_instance
 from cabs_dagster.jobs import PREPARE, RESULTS
 from cabs_dagster.sensors import follow_up
@@ -223,6 +223,6 @@ def test_a_longer_log_is_noticed_and_old_rows_stay_where_they_were(world) -> Non
 
 def test_estimates_are_of_the_first_part_and_results_follow(world) -> None:
     chain_of().store.delete(("reports", "tiny"))
-    due = Due(chain_of().store, [chain_of().pool_file])
+    due = planner_of(chain_of().store, [chain_of().pool_file])
     (following,) = follow_up(due, "tiny", PREPARE, "c", set())
     assert (following.job_name, following.partition_key) == (RESULTS, "tiny")

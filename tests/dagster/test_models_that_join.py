@@ -14,12 +14,13 @@ from tests_support import TINY, chain_of, home_with, made_stages, output_of
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.data.inputs import split_of
 from cabs_core.pipeline.artifacts import make_artifact
+from cabs_core.pipeline.chain_order import Part
 from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
 from cabs_core.router.promotion import roll_back
 from cabs_core.router.router import Router
 from cabs_dagster.cli.runner import RunFailed, Runner
-from cabs_dagster.due import Due, Part
+from cabs_dagster.due import planner_of
 from cabs_dagster.instance import open_instance
 from cabs_dagster.jobs import JOIN, PREPARE
 from cabs_dagster.partitions import register
@@ -48,7 +49,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
         first = output_of("plan", "tiny").splitlines()[0].split()
         assert first[:2] == ["deployed_router", "waiting"] and f"does not choose {NEW} yet" in " ".join(first)
         assert joins()[0].assets == ("outcomes", "splits", "deployed_router")
-        (request,) = chain_requests("tiny", joins(), "c")
+        (request,) = chain_requests(joins(), "c")
         assert (request.job_name, request.partition_key) == (JOIN, "tiny")
         before = chain_of().store.record(("oracles", "tiny"))
 
@@ -61,7 +62,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
             runner = Runner(instance)
             runner.execute(JOIN, "tiny", joins()[0].assets, {})
         assert chain_of().store.record(("oracles", "tiny")).created == before.created  # it waited for none
-        (request,) = follow_up(Due(chain_of().store, [chain_of().pool_file]), "tiny", JOIN, "c", set())
+        (request,) = follow_up(planner_of(chain_of().store, [chain_of().pool_file]), "tiny", JOIN, "c", set())
         assert request.job_name == PREPARE
         line = output_of("plan", "tiny").splitlines()[0]
         assert "fresh" in line and "figures and report are not of its models" in line
@@ -90,5 +91,5 @@ class CannotJoin(Runner):
 
 def joins() -> list[Part]:
     """What the planner would have join."""
-    parts = Due(chain_of().store, [chain_of().pool_file]).next_parts("tiny")
+    parts = planner_of(chain_of().store, [chain_of().pool_file]).next_parts("tiny")
     return [part for part in parts if part.kind == "join"]

@@ -18,8 +18,9 @@ from cabs_core.data.pools.registry import active_pools, edit_retired
 from cabs_core.pipeline.artifacts import ArtifactStore, Options, make_artifact
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
-from cabs_core.pipeline.pages import page_parts
-from cabs_dagster.due import Due
+from cabs_core.pipeline.chain_order import Planner
+from cabs_core.pipeline.pages import OLDER_DATA, page_parts
+from cabs_dagster.due import planner_of
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
 from cabs_dagster.schedules import nightly_audit, weekly_rerun
@@ -103,8 +104,8 @@ def test_an_invalid_file_and_a_lost_table_are_told_once_and_concern_no_other_poo
     assert "broken.yaml" in (second.skip_reason.skip_message or "")
 
 
-def due() -> Due:
-    return Due(ArtifactStore(), active_pools()[0])
+def due() -> Planner:
+    return planner_of(ArtifactStore(), active_pools()[0])
 
 
 def test_after_the_first_part_come_the_replays_then_the_results_once_for_all_pools(tiny_pool: Path) -> None:
@@ -147,6 +148,37 @@ def test_a_pool_that_a_check_stopped_has_no_results_to_ask_for_unless_a_report_i
     produce(ArtifactStore(), page_parts("tiny"), recipe, lambda folder: {}, "")
     (request,) = follow_up(due(), "tiny", "", "c", set())  # it is to say that its figures are of older data
     assert isinstance(request, dg.RunRequest) and request.job_name == RESULTS
+
+
+def test_a_stage_that_failed_leaves_no_report_with_figures_of_older_data(tiny_pool: Path, instance) -> None:
+    """A run that a sensor began failed, so that the stage stays due. No other pool asks for results."""
+    finished_stages()
+    for policy in chain_of().pool.policies:
+        for rho in (0.0, 500.0):
+            finished_replay(rho, policy)
+    recipe = Recipe("report", "tiny", "", {OLDER_DATA: ""}, {})
+    produce(ArtifactStore(), page_parts("tiny"), recipe, lambda folder: {}, "")
+    tiny_pool.write_text(tiny_pool.read_text().replace("queries: 240", "queries: 260"))
+    assert due().pending("tiny")
+    for ended in (PREPARE, ""):  # it goes on with the stages, or it failed or was cancelled
+        requests = [r for r in follow_up(due(), "tiny", ended, "c", set()) if isinstance(r, dg.RunRequest)]
+        assert [r.job_name for r in requests] == ([] if ended else [RESULTS])
+    assert dg.AssetKey("report") in (requests[0].asset_selection or [])
+    (skipped,) = follow_up(due(), "tiny", "", "c", {"another"})
+    assert isinstance(skipped, dg.SkipReason)
+
+
+def test_results_are_asked_for_when_no_chain_is_under_way(tiny_pool: Path, instance) -> None:
+    finished_stages()
+    for policy in chain_of().pool.policies:
+        for rho in (0.0, 500.0):
+            finished_replay(rho, policy)
+    (request,) = tick(instance).run_requests or []
+    assert request.job_name == RESULTS
+    instance.create_run_for_job(
+        broken_job, status=dg.DagsterRunStatus.STARTED, tags={"cabs/pool": "another", "cabs/chain": "c"}
+    )
+    assert not tick(instance).run_requests
 
 
 def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(

@@ -150,7 +150,13 @@ def test_everything_that_acts_by_itself_is_off_by_default(defs) -> None:
     status = {s.name: s.default_status for s in defs.sensors}
     # the one that is on registers partitions and asks for no run
     assert status.pop("partitions_of_pools") == dg.DefaultSensorStatus.RUNNING
-    assert set(status) == {"pool_files", "next_part", "results_after_failure", "alerts"}
+    assert set(status) == {
+        "pool_files",
+        "next_part",
+        "results_after_failure",
+        "results_after_cancel",
+        "alerts",
+    }
     assert {s.name for s in defs.schedules} == {"weekly_rerun", "nightly_audit", "nightly_deploy"}
     assert set(status.values()) == {dg.DefaultSensorStatus.STOPPED}
     assert all(s.default_status == dg.DefaultScheduleStatus.STOPPED for s in defs.schedules)

@@ -353,11 +353,11 @@ def test_what_another_run_makes_in_the_meantime_is_not_called_damaged(cabs_home)
 
     make(b"one")
     marts = Marts(store)
-    marts.recipe(others[0])  # reads the records
+    marts.recipe(others[0], {})  # reads the records
     make(b"two")
-    found = marts.recipe(readers[0])
-    assert found.inputs[source.relation] == Marts(store).recipe(readers[0]).inputs[source.relation]
+    found = marts.recipe(readers[0], {})
+    assert found.inputs[source.relation] == Marts(store).recipe(readers[0], {}).inputs[source.relation]
 
     (store.folder(parts) / name).write_bytes(b"altered")
     with pytest.raises(ProvenanceError, match="is not what its record says"):
-        Marts(store).recipe(readers[0])
+        Marts(store).recipe(readers[0], {})

@@ -1,15 +1,16 @@
-"""Planning: what is there, what is out of date and why, and what can be made next.
+"""Planning: what is there, what is out of date and why.
 
-One planner serves the command line, the sensor and the consumers that verify their inputs, so that all of
-them agree. It reads records and hashes files; nothing is computed and nothing is launched here.
+`examine` is the only rule of freshness. It serves stages and replays, SQL models, pages and deployed routers,
+which all are given as an `Artifact`. `Chain` holds the artifacts of one pool and decides when figures made
+from them are of older data. The rule reads records and hashes files; it computes and launches nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from cabs_core.base.errors import PoolError, ProvenanceError
 from cabs_core.data.pool_files import PoolFile
@@ -21,8 +22,8 @@ State = Literal["fresh", "stale", "missing", "waiting", "blocked"]
 
 
 @dataclass(frozen=True)
-class Status:
-    """State of one target.
+class Finding:
+    """State of one artifact.
 
     Attributes:
         state: fresh: nothing to do; stale: there is one, made from something else, or damaged; missing: there
@@ -33,7 +34,6 @@ class Status:
         record: the record that is there, if any.
     """
 
-    target: Target
     state: State
     reasons: tuple[str, ...] = ()
     recipe: Recipe | None = None
@@ -45,6 +45,91 @@ class Status:
             return "not there"
         more = f"; and {len(self.reasons) - 3} more" if len(self.reasons) > 3 else ""
         return f"out of date ({'; '.join(self.reasons[:3])}{more})" if self.reasons else self.state
+
+
+class Artifact(Protocol):
+    """Something that can be made, as the rule of freshness sees it."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages and in records, such as `splits`, `marts/mart_aiq` or `report`."""
+
+    @property
+    def inputs(self) -> Sequence[Artifact]:
+        """The artifacts that have to be up to date before this one can be made."""
+
+    def record(self) -> Record | None:
+        """Return the record that is there, or None if nothing was made yet.
+
+        Raises:
+            ProvenanceError: there is one, and it cannot be read.
+        """
+
+    def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
+        """Return what the artifact would be made from now.
+
+        Args:
+            inputs: {name: record} of `inputs`, which are all up to date.
+
+        Raises:
+            ProvenanceError: a file that it is made from was altered.
+        """
+
+    def faults(self, record: Record) -> list[str]:
+        """Return why it is to be made again although its recipe did not change, such as a damaged file."""
+
+
+def examine(artifact: Artifact, finding_of: Callable[[Artifact], Finding]) -> Finding:
+    """Return the state of an artifact: the only rule of freshness.
+
+    Args:
+        finding_of: gives the state of an input. The caller may remember states.
+    """
+    try:
+        record = artifact.record()
+        unreadable = tuple[str, ...]()
+    except ProvenanceError as error:
+        record = None
+        unreadable = (str(error),)
+    inputs: dict[str, Record] = {}
+    for source in artifact.inputs:
+        found = finding_of(source)
+        if found.state == "blocked":
+            return Finding("blocked", found.reasons, record=record)
+        if found.state != "fresh" or found.record is None:
+            return Finding("waiting", (f"{source.name} has to be made first",), record=record)
+        if failed := found.record.summary.get("blocked"):
+            why = f"{source.name} failed a check ({'; '.join(failed)})"
+            return Finding("blocked", (why,), record=record)
+        inputs[source.name] = found.record
+    try:
+        recipe = artifact.recipe(inputs)
+    except ProvenanceError as error:  # making it would say so, too
+        return Finding("stale", (str(error),), record=record)
+    if record is None:
+        return Finding("stale" if unreadable else "missing", unreadable or ("not made yet",), recipe)
+    reasons = recipe.outdated(record) or artifact.faults(record)
+    return Finding("stale" if reasons else "fresh", tuple(reasons), recipe, record)
+
+
+class Findings:
+    """States of artifacts by name, each examined once. Make a new object to see changes on disk."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Finding] = {}
+
+    def of(self, artifact: Artifact) -> Finding:
+        """Return the state of an artifact, its inputs examined first."""
+        if artifact.name not in self._known:
+            self._known[artifact.name] = examine(artifact, self.of)
+        return self._known[artifact.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status(Finding):
+    """State of a stage or replay of a pool."""
+
+    target: Target
 
 
 @dataclass(frozen=True)
@@ -126,34 +211,11 @@ class Chain:
         self._known.clear() if target.policy is None else self._known.pop(target.parts, None)
 
     def _examine(self, target: Target) -> Status:
-        try:
-            record, unreadable = self.store.record(target.parts), tuple[str, ...]()
-        except ProvenanceError as error:
-            record, unreadable = None, (str(error),)
-        inputs = target.definition.files(self.pool_file)
-        for source in target.inputs:
-            status = self.status(source)
-            if status.state == "blocked":
-                return Status(target, "blocked", status.reasons, record=record)
-            if status.state != "fresh" or status.record is None:
-                return Status(target, "waiting", (f"{source.stage} has to be made first",), record=record)
-            if failed := status.record.summary.get("blocked"):
-                why = f"{source.stage} failed a check ({'; '.join(failed)})"
-                return Status(target, "blocked", (why,), record=record)
-            inputs[source.stage] = status.record.content
-            if target.policy is not None and source.definition.by_policy:  # its own policy's part only
-                inputs[source.stage] = str(status.record.summary.get("parts", {}).get(target.policy, "none"))
-        volatile = target.definition.volatile
-        recipe = Recipe(target.name, target.partition, target.code_version, target.config, inputs, volatile)
-        if record is None:
-            state: State = "stale" if unreadable else "missing"
-            return Status(target, state, unreadable or ("not made yet",), recipe)
-        reasons = recipe.outdated(record)
-        if not reasons and not self.store.remote:  # a remote one is looked at when it is read
-            reasons = self.store.damage(target.parts, record)
-        if not reasons and target.definition.goes_on:
-            reasons = target.definition.summary(record).outdated(self)
-        return Status(target, "stale" if reasons else "fresh", tuple(reasons), recipe, record)
+        return Status(target=target, **vars(examine(_OfPool(self, target), self._finding)))
+
+    def _finding(self, artifact: Artifact) -> Finding:
+        assert isinstance(artifact, _OfPool)  # a stage is made from stages alone
+        return self.status(artifact.target)
 
     def require(self, target: Target) -> dict[str, Path]:
         """{input stage: folder} of a target, every input verified down to the bytes of its files.
@@ -206,13 +268,26 @@ class Chain:
         problems = (self._first_problem(source) for source in target.inputs)
         return next((problem for problem in problems if problem is not None), status)
 
+    def older_figures(self) -> OlderData | None:
+        """Return why the figures in marts and report are of older data, or None if they are up to date.
+
+        A stage that failed, a failed check, a table that is gone and a change that nobody ran all count:
+        figures made before are not those of the data, settings and code at hand. Policies and rhos that were
+        not played yet do not count: a report of a part says that it is one.
+        """
+        if self.pool.logged:
+            return self.older_data([self.stage("off_policy")])
+        played = self.over(self.tuned)
+        return played.older_data([played.stage("replay_problem"), played.stage("tuning"), *played.replays()])
+
     def older_data(self, targets: Iterable[Target]) -> OlderData | None:
-        """Why figures made from these artifacts are of older data; None where all that are there are up to
-        date.
+        """Return why figures made from these artifacts are of older data, or None if all are up to date.
 
         An artifact that is not there has no figures, so it is passed over.
         """
-        reasons, made, since = dict[str, None](), "", ""
+        reasons: dict[str, None] = {}
+        made = ""
+        since = ""
         for target in targets:
             try:
                 if (record := self.store.record(target.parts)) is None:
@@ -243,3 +318,46 @@ class Chain:
         """Statuses of all stages and replays, in the order in which they are made."""
         stages = [self.status(self.stage(name)) for name in self.stages]
         return stages + [self.status(target) for target in self.replays(rhos, policies)]
+
+
+@dataclass(frozen=True)
+class _OfPool:
+    """A stage or replay of a pool as the rule of freshness sees it."""
+
+    chain: Chain
+    target: Target
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def inputs(self) -> Sequence[Artifact]:
+        return [_OfPool(self.chain, source) for source in self.target.inputs]
+
+    def record(self) -> Record | None:
+        return self.chain.store.record(self.target.parts)
+
+    def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
+        target = self.target
+        contents = target.definition.files(self.chain.pool_file)
+        for name, record in inputs.items():
+            contents[name] = record.content
+            if target.policy is not None and POOL_STAGES[name].by_policy:  # its own policy's part only
+                contents[name] = str(record.summary.get("parts", {}).get(target.policy, "none"))
+        return Recipe(
+            target.name,
+            target.partition,
+            target.code_version,
+            target.config,
+            contents,
+            target.definition.volatile,
+        )
+
+    def faults(self, record: Record) -> list[str]:
+        store = self.chain.store
+        # the files of a remote artifact are compared with its record when they are read
+        damage = [] if store.remote else store.damage(self.target.parts, record)
+        if damage or not self.target.definition.goes_on:
+            return damage
+        return self.target.definition.summary(record).outdated(self.chain)

@@ -38,7 +38,6 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     from cabs_core.data.pools.find import find_pool
     from cabs_core.pipeline.artifacts import ArtifactStore
     from cabs_core.pipeline.pages import REPORTS, page_parts
-    from cabs_core.pipeline.standing import older_data
 
     if goal is not None:
         _answer(pool, goal)
@@ -52,7 +51,7 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     folder = store.folder(parts)
     page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
-    if pool and (older := older_data(chain_of(pool))):
+    if pool and (older := chain_of(pool).older_figures()):
         click.secho(f"no verdict: {older} `cabs run --pool {pool}` makes them anew", fg="yellow", err=True)
     if open_it and not _opened(page):
         click.echo("no browser could be opened here: open the page above in one yourself", err=True)

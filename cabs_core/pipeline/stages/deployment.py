@@ -54,9 +54,9 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
             nothing.
 
     Returns:
-        passed: whether the challenger is (or would be) deployed; comparable: False where nobody can tell
-        which is better; reason: in words; champion, challenger: ids; and the figures of
-        the comparison where there was one.
+        passed: whether the challenger is (or would be) deployed; promoted: whether this call deployed it;
+        comparable: False where nobody can tell which is better; reason: in words; champion, challenger: ids
+        of the router before and of the new one; and the figures of the comparison if there was one.
 
     Raises:
         ProvenanceError: there is no router, or it or an input is out of date or altered.
@@ -68,7 +68,8 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
         raise ProvenanceError(f"{target.described} is {status}: materialise router first")
     challenger = chain.verified(target) / BUNDLE
     if not challenger.is_dir():
-        return {"passed": False, "reason": "there is no router to deploy, see the checks of the asset router"}
+        reason = "there is no router to deploy, see the checks of the asset router"
+        return {"passed": False, "promoted": False, "reason": reason}
     if only_compare or not chain.pool.router.learn_from_log:
         return _promote(chain, inputs, challenger, only_compare)
     with tempfile.TemporaryDirectory(prefix="cabs-challenger-") as name:
@@ -91,8 +92,9 @@ def _promote(
     if not (place / HEADER).is_file():
         if not only_compare:
             promote(challenger, place)
-        return {"passed": True, "reason": "nothing was deployed before", "challenger": new}
-    ids = {"champion": read_manifest(place).id, "challenger": new}
+        reason = "nothing was deployed before"
+        return {"passed": True, "promoted": not only_compare, "reason": reason, "challenger": new}
+    ids: dict[str, Any] = {"promoted": False, "champion": read_manifest(place).id, "challenger": new}
     if ids["champion"] == new:
         return {"passed": True, "reason": "it is deployed already", **ids}
     old = previous(place)
@@ -106,6 +108,7 @@ def _promote(
         return {"passed": False, "comparable": False, "reason": reason, **ids}
     if comparison.promote and not only_compare:
         promote(challenger, place)
+        ids["promoted"] = True
     figures = {k: v for k, v in asdict(comparison).items() if k not in ("promote", "reason")}
     return {"passed": comparison.promote, "reason": comparison.reason, **ids, "comparison": figures}
 

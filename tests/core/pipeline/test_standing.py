@@ -28,11 +28,12 @@ CASE = {
 @pytest.fixture
 def chain(tmp_path, monkeypatch):
     """A chain whose report lies in `tmp_path`."""
-    monkeypatch.setattr(standing, "older_data", lambda chain: None)
     monkeypatch.setattr(standing, "_of_report", lambda store, pool: "Keep model m0")
     (tmp_path / VERDICT).write_text(json.dumps({"by_value": [CASE]}), encoding="utf-8")
     return SimpleNamespace(
-        pool=SimpleNamespace(name="mine"), store=SimpleNamespace(folder=lambda parts: tmp_path)
+        pool=SimpleNamespace(name="mine"),
+        store=SimpleNamespace(folder=lambda parts: tmp_path),
+        older_figures=lambda: None,
     )
 
 
@@ -52,7 +53,7 @@ def test_the_verdict_is_of_held_out_prompts_and_of_the_rho_that_is_served(chain)
 def test_without_a_report_or_with_older_data_there_is_none(chain, monkeypatch):
     monkeypatch.setattr(standing, "_of_report", lambda store, pool: "")
     assert "cabs run --pool mine" in standing.held_out(chain, 100.0).text
-    monkeypatch.setattr(standing, "older_data", lambda chain: "outcomes failed a check.")
+    chain.older_figures = lambda: "outcomes failed a check."
     assert "outcomes failed a check" in standing.held_out(chain, 100.0).text
 
 
