@@ -38,10 +38,10 @@ def prompts(kind: str, count: int, seed: int = 0) -> list[str]:
     return [f"{i}: " + " ".join(rng.choice(_WORDS, size)) for i, size in enumerate(sizes)]
 
 
-def against_peer(kind: str, count: int, device: str, repeats: int) -> dict[str, Any]:
+def against_peer(kind: str, count: int, device: str, repeats: int, encoder: Encoder) -> dict[str, Any]:
     """Best time of `repeats` turns of ours (float32 and the default type) and of sentence-transformers."""
     texts = prompts(kind, count)
-    files = resolve(Encoder())
+    files = resolve(encoder)
     runs: dict[str, Any] = {}
     for dtype in dict.fromkeys(("float32", choose_dtype("auto", device))):
         model = TransformerEncoder(files, device=device, dtype=dtype)
@@ -89,13 +89,13 @@ def _peer(folder: str, device: str) -> SentenceTransformer | None:
     return model
 
 
-def through_the_store(count: int, device: str) -> dict[str, Any]:
+def through_the_store(count: int, device: str, encoder: Encoder) -> dict[str, Any]:
     """`embed_prompts` as pools use it: everything new, everything stored, and one tenth new."""
     texts = prompts("mixed", count, seed=1)
     with tempfile.TemporaryDirectory() as store:
-        _, first = embed_prompts(texts[: count * 9 // 10], Encoder(), store=store, device=device)
-        _, tenth = embed_prompts(texts, Encoder(), store=store, device=device)
-        _, stored = embed_prompts(texts, Encoder(), store=store, device=device)
+        _, first = embed_prompts(texts[: count * 9 // 10], encoder, store=store, device=device)
+        _, tenth = embed_prompts(texts, encoder, store=store, device=device)
+        _, stored = embed_prompts(texts, encoder, store=store, device=device)
     return {
         "count": count,
         "new": asdict(first),
@@ -109,9 +109,17 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
     """Run the benchmark, print it and return the figures."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--quick", action="store_true", help="Few prompts: to see that it runs")
+    parser.add_argument("--encoder", default=Encoder().name, help="Name, hub id or folder of a transformer")
+    parser.add_argument("--store", type=int, help="Only so many mixed prompts through the store")
     options = parser.parse_args(argv)
     quick = options.quick
     device = choose_device("auto")
+    encoder = Encoder(name=options.encoder)
+    if options.store:
+        stored = through_the_store(options.store, device, encoder)
+        new = stored["new"]
+        print(f"{device_name(device)}: {new['embedded']} new prompts in {new['seconds']:.2f} s")
+        return stored
     count, repeats = (12, 1) if quick else (192, 3)
     if device.startswith("cuda"):
         count *= 16
@@ -119,9 +127,9 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
         "device": device_name(device),
         "default_dtype": choose_dtype("auto", device),
         "against_sentence_transformers": [
-            against_peer(kind, count, device, repeats) for kind in ("short", "mixed", "long")
+            against_peer(kind, count, device, repeats, encoder) for kind in ("short", "mixed", "long")
         ],
-        "store": through_the_store(count, device),
+        "store": through_the_store(count, device, encoder),
     }
     print("\n".join(show(figures)))
     write_figures(figures, options.json)

@@ -105,6 +105,8 @@ class Oracle(Strict):
     hidden: int = Field(256, ge=8, le=4096)
     #: of the network's score heads; l1, which the paper also names, fits medians: on 0/1 scores it rounds
     loss: Literal["huber", "l1"] = "huber"
+    #: where the network is trained; None: the run's device, which is recorded and makes nothing stale
+    device: Literal["cpu", "cuda"] | None = None
 
 
 class Features(Strict):

@@ -27,16 +27,20 @@ class OraclesSummary(Summary):
 
     Attributes:
         chosen: settings of the kind that was kept. validation: its figures. training: the losses.
+        device: hardware that trained the network, empty if there is no network. Predictions of a processor
+            and a GPU differ at equal error, so the record names the hardware. Another device is no reason to
+            train again.
         folds: number of folds.
     """
 
     chosen: Any
     validation: Any
     training: Any
+    device: str = ""
     folds: int = 1
 
     def shown(self) -> dict[str, Any]:
-        training = {"training": self.training} if self.training else {}
+        training = {"training": self.training, "trained on": self.device} if self.training else {}
         return {"chosen": self.chosen, "validation": self.validation, **training}
 
 
@@ -46,6 +50,7 @@ def build(
     """Train all heads of every fold; of complete outcomes, diagnose the first fold's on its test split."""
     pool = chain.pool
     folds = FoldData.read(inputs)
+    device = pool.oracle.device or options.device
     summary: OraclesSummary | None = None
     for fold, split in enumerate(folds.splits):
         words = "training the oracle network" + (f", fold {fold + 1}" if len(folds.splits) > 1 else "")
@@ -55,7 +60,7 @@ def build(
             split,
             pool.oracle,
             features=pool.features,
-            device=options.device,
+            device=device,
             lists=neighbour_lists(folds.vectors, split),
             progress=Progress(options.notify, words, "epochs", may_end_early=True),
         )
@@ -71,7 +76,15 @@ def build(
             chosen=plain(oracle.chosen),
             validation=plain(oracle.metrics.get("validation", {})),
             training=plain(oracle.metrics.get("training")),
+            device="" if oracle.network is None else _hardware(device),
             folds=len(folds.splits),
         )
     assert summary is not None  # there is a fold
     return summary
+
+
+def _hardware(device: str) -> str:
+    """Return the name of the hardware behind `auto`, `cpu` or `cuda`."""
+    from cabs_core.data.encoders.transformer import choose_device, device_name  # noqa: PLC0415  (torch: seconds)
+
+    return device_name(choose_device(device))

@@ -44,7 +44,7 @@ class NeuralOptions(PolicyOptions):
     batch: int = Field(32, ge=1, le=4096)
     updates: int = Field(1, ge=1, le=100)
     output: float = Field(0.0, ge=0, le=1)
-    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    device: Literal["cpu", "cuda", "auto"] = "auto"
     target: Literal["utility", "score"] = "utility"
 
 
