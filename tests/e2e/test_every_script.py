@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -57,6 +58,13 @@ def scripts() -> set[str]:
 def test_no_script_is_left_out() -> None:
     assert SCRIPTS.keys() | ELSEWHERE.keys() == scripts()
     assert all((Path(__file__).parent / file).is_file() for file in ELSEWHERE.values())
+
+
+def test_tests_import_no_script() -> None:
+    """Whatever both need lies in `tests`: a study can then be removed without a test."""
+    imports = re.compile(r"^\s*(?:from|import) benchmarks\b", re.MULTILINE)
+    files = BENCHMARKS.with_name("tests").rglob("*.py")
+    assert not [file for file in files if imports.search(file.read_text(encoding="utf-8"))]
 
 
 @pytest.fixture(scope="module")

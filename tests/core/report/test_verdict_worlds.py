@@ -10,8 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.money_worlds import INTERVALS, promised, saved_interval
-from benchmarks.verdict_worlds import (
+from cabs_core.report.forecast import prompts_needed
+from cabs_core.report.gap import SAVES, Gap
+from tests.money_worlds import INTERVALS, promised, saved_interval
+from tests.verdict_worlds import (
     GOALS,
     LOGS,
     PROMOTIONS,
@@ -25,8 +27,6 @@ from benchmarks.verdict_worlds import (
     repeated,
     verdict,
 )
-from cabs_core.report.forecast import prompts_needed
-from cabs_core.report.gap import SAVES, Gap
 
 
 @pytest.mark.parametrize("name", WORLDS)
