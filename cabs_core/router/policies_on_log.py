@@ -81,7 +81,13 @@ def read_decisions(
             log.close()
     written = written or LogFile(path=str(place))
     calls = read_log(
-        place, written.format, written.columns.chosen(), written.score_range, scores=written.scores
+        place,
+        written.format,
+        written.columns.chosen(),
+        written.score_range,
+        rows=written.rows,
+        score_words=written.score_words,
+        scores=written.scores,
     )
     unique, index = np.unique(calls.frame["prompt"].to_numpy(dtype=object), return_inverse=True)
     encoder = TextEncoder(manifest.encoder, manifest.identity, bundle)

@@ -59,7 +59,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
     path = pool_file.table_path()
     if pool.source.format != "table" or path.suffix.lower() in EVENT_LOGS:
         return _of_a_log(path, pool_file)
-    columns, table = pool.source.columns, open_table(path)
+    columns, table = pool.source.columns, open_table(path, pool.source.rows)
     needed = {"prompt": columns.prompt}
     for field in ("query_id", "task", "split"):
         column = getattr(columns, field)

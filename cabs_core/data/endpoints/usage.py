@@ -359,7 +359,7 @@ def _is_search(item: Any) -> bool:
     """Whether an item of OpenAI's output is a search: opening a page it found is not billed."""
     if not isinstance(item, Mapping) or item.get("type") != "web_search_call":
         return False
-    return _part(item, ("action",)).get("type", "search") == "search"
+    return bool(_part(item, ("action",)).get("type", "search") == "search")
 
 
 def _searches(usage: Mapping[str, Any]) -> float:
@@ -412,7 +412,7 @@ def _of_modality(usage: Mapping[str, Any], names: Iterable[str], modality: str =
 
 def _list(usage: Mapping[str, Any], names: Iterable[str]) -> list[Mapping[str, Any]]:
     """Return the objects of the first of these fields that holds a list."""
-    found = next((usage[name] for name in names if isinstance(usage.get(name), list)), [])
+    found: list[Any] = next((usage[name] for name in names if isinstance(usage.get(name), list)), [])
     return [item for item in found[:_MOST_STEPS] if isinstance(item, Mapping)]
 
 
@@ -472,7 +472,7 @@ def _own_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
             break
     else:
         ticks = usage.get(_TICKS)
-        usd = ticks * 1e-10 if count_in(ticks, MOST_USD * 1e10) else None
+        usd = float(ticks) * 1e-10 if ticks is not None and count_in(ticks, MOST_USD * 1e10) else None
     if usd is not None and usage.get("is_byok") is True:
         # the fee alone: the provider behind it bills by itself
         behind, _ = _dollars(_part(usage, ("cost_details",)).get("upstream_inference_cost"), "")

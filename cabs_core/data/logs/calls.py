@@ -4,8 +4,8 @@ A format (`Format`) says where its writer puts what the rules ask for, as dotted
 order; the rules say what it means. So a new format is a table of paths, and a rule holds for all of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -106,6 +106,24 @@ class Format:
     propensity: Paths = ("propensity", "metadata.propensity")
     also: Paths = ()
 
+    def with_chosen(self, chosen: Mapping[str, str | None]) -> "Format":
+        """Return the format with the places of rules that `columns` names; null switches a rule off."""
+
+        def places(what: str, otherwise: Paths) -> Paths:
+            path = chosen.get(what)
+            if path is not None:
+                return (path,)
+            return () if what in chosen else otherwise
+
+        return replace(
+            self,
+            kind=places("kind", self.kind),
+            status=places("status", self.status),
+            errors=places("error", self.errors),
+            cached=places("cached", self.cached),
+            usage=places("usage", self.usage),
+        )
+
     def paths(self) -> Iterable[str]:
         """Every path that the rules look at."""
         for value in vars(self).values():
@@ -116,12 +134,20 @@ class Format:
 
 
 _FAILED = frozenset(
-    "failure failed fail error errored cancelled canceled expired aborted timeout rejected blocked".split()
+    (
+        "failure failed fail error errored cancelled canceled expired aborted timeout timed_out rejected "
+        "blocked status_code_error statuscode.error internal_error exception"
+    ).split()
 )
-_UNFINISHED = frozenset({"in_progress", "queued", "pending", "validating"})
+_UNFINISHED = frozenset(
+    {"in_progress", "queued", "pending", "validating", "running", "started", "created", "unfinished"}
+)
 _NO = frozenset(
-    {"", "false", "0", "no", "none", "null", "nan", "miss", "off", "00000000-0000-0000-0000-000000000000"}
-)
+    (
+        "false 0 0.0 f n no none null nan miss semantic_miss disabled bypass refresh expired off [] {} "
+        "00000000_0000_0000_0000_000000000000"
+    ).split()
+) | {""}
 #: what writers put where a prompt was, once they were told to keep none
 _REDACTED = frozenset({"redacted-by-litellm", "[redacted]", "redacted", "<redacted>"})
 
@@ -129,51 +155,58 @@ _REDACTED = frozenset({"redacted-by-litellm", "[redacted]", "redacted", "<redact
 def is_yes(value: Any) -> bool:
     """Whether a flag, a word or an id says yes."""
     if isinstance(value, str):
-        return value.strip().casefold() not in _NO
+        return word_of(value) not in _NO
     return bool(value)
 
 
-def _word(value: Any) -> str:
+def word_of(value: Any) -> str:
+    """Return a word in lower case, with `_` for blanks and hyphens."""
     return str(value).strip().casefold().replace("-", "_").replace(" ", "_")
 
 
 def not_a_chat(call: LoggedCall, form: Format) -> str:
     """Embeddings, agents, tools and whatever else does not answer a prompt."""
     kind = call.first(form.kind)
-    word = "" if kind is None else _word(kind)
+    word = "" if kind is None else word_of(kind)
     return f"not a chat call ({word:.40})" if word and word not in form.chats else ""
 
 
 def health_check(call: LoggedCall, form: Format) -> str:
     """Calls that a gateway makes to see whether a model is there."""
     marks = (call.at(path) for path in form.health)
-    there = any("health_check" in _word(mark) or "healthcheck" in _word(mark) for mark in marks if mark)
+    there = any("health_check" in word_of(mark) or "healthcheck" in word_of(mark) for mark in marks if mark)
     return "health check" if there else ""
 
 
 def no_answer(call: LoggedCall, form: Format) -> str:
     """Calls that failed, or that had not ended when the log was written."""
-    if any(_says_something(call.at(path)) for path in form.errors):
+    if any(says_something(call.at(path)) for path in form.errors):
         return "failed"
-    for path in form.status:
-        value = call.at(path)
-        if isinstance(value, bool) or value is None or value == "":
-            continue
-        word = _word(value)
-        try:
-            answered = 200 <= float(str(value)) < 300
-        except ValueError:
-            answered = word not in _FAILED
-            if word in _UNFINISHED:
-                return "not finished"
-        if not answered:
-            return "failed"
-    return ""
+    return next((why for path in form.status if (why := failed_by_status(call.at(path)))), "")
 
 
-def _says_something(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(_says_something(inner) for inner in value.values())
+def failed_by_status(value: Any) -> str:
+    """Return why a status says that there is no answer, or '' if it does not say so.
+
+    A status is a word, an HTTP status, or such a status as text.
+    """
+    if isinstance(value, bool) or value is None or value == "":
+        return ""
+    word = word_of(value)
+    if word in _UNFINISHED:
+        return "not finished"
+    try:
+        answered = 200 <= float(str(value)) < 300
+    except ValueError:
+        answered = word not in _FAILED
+    return "" if answered else "failed"
+
+
+def says_something(value: Any) -> bool:
+    """Whether an error is more than an empty text, object or list."""
+    if isinstance(value, Mapping | list):
+        inner = value.values() if isinstance(value, Mapping) else value
+        return any(says_something(item) for item in inner)
     return is_yes(value)
 
 
@@ -290,7 +323,7 @@ def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, .
     return tuple(chain | dict.fromkeys(rest))
 
 
-def joined(calls: list[LoggedCall], loose: list[Score], form: Format) -> int:
+def joined(calls: list[LoggedCall], loose: Sequence[Score], form: Format | None = None) -> int:
     """Give loose scores to the calls that they are about, and say how many are about none.
 
     A score of a trace, a session or another span belongs to the last call within it by time; a call's own
@@ -301,7 +334,7 @@ def joined(calls: list[LoggedCall], loose: list[Score], form: Format) -> int:
     for place, call in enumerate(calls):
         for name in call.names:
             by_name.setdefault(name, []).append(call)
-        time = moment(call.first(form.time))
+        time = moment(call.first(("time",) if form is None else form.time))
         order = (time is not None, time if time is not None else pd.Timestamp(0, tz="UTC"), place)
         for name in call.within:
             if name not in last or order >= last[name][0]:

@@ -1,21 +1,27 @@
-"""OpenAI: batches with their requests, stored completions and responses, and pairs `{request, response}`."""
+"""OpenAI: batches with their requests, stored completions and responses, and pairs `{request, response}`.
+
+Batches of Anthropic, Gemini, Vertex and Bedrock have the same form under other names.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback, ids
-from cabs_core.data.tables.dotted import at, parsed
+from cabs_core.data.tables.dotted import at, first, parsed
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Lines of a batch's input belong to the lines of its output that bear their `custom_id`."""
-    names = {id(r): next(iter(ids(r.get("custom_id"))), None) for _, r in records}
+    keys = ("custom_id", "recordId", "key")
+    names = {id(r): next(iter(ids(*(r.get(key) for key in keys))), None) for _, r in records}
     asked = {
         names[id(r)]: r
         for _, r in records
-        if "body" in r and "response" not in r and names[id(r)] is not None
+        if any(name in r for name in ("body", "params"))
+        and not any(name in r for name in _ANSWERS)
+        and names[id(r)] is not None
     }
-    answered = {names[id(r)] for _, r in records if "response" in r or "error" in r}
+    answered = {names[id(r)] for _, r in records if any(name in r for name in (*_ANSWERS, "error"))}
     calls = []
     for number, r in records:
         request = asked.get(names[id(r)])
@@ -31,14 +37,22 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 def _flat(record: Record) -> Record:
     """What was asked and what was answered, each under one name, whichever form the record has."""
-    request = _object(record, "request.body", "request", "body") or record
-    response = _object(record, "response.body", "response", "completion") or record
+    request = _object(record, "request.body", "request", "body", "params", "modelInput") or record
+    answers = ("response.body", "response", "completion", "result.message", "modelOutput")
+    response = _object(record, *answers) or record
+    status = at(record, "response.status_code")
+    # Anthropic's results say how they ended, Vertex' and Databricks' lines do so beside the answer
+    ended = first(record, "result.type", "status_code", "statusCode")
+    said = record.get("status")
+    errors = [record.get("error"), at(record, "result.error"), response.get("error_code")]
+    if isinstance(said, str) and said.casefold().startswith(("error", "bad request", "invalid", "internal")):
+        errors.append(said)
     return {
         "request": request,
         "response": response,
         "url": record.get("url") or at(record, "request.url"),
-        "status_code": at(record, "response.status_code"),
-        "error": record.get("error"),
+        "status_code": ended if status is None else status,
+        "error": next((error for error in errors if error), None),
     }
 
 
@@ -49,6 +63,9 @@ def _object(record: Record, *paths: str) -> Any:
             return value
     return None
 
+
+#: fields of a line that hold an answer
+_ANSWERS = ("response", "result", "modelOutput")
 
 FORMAT = Format(
     split,
@@ -62,10 +79,10 @@ FORMAT = Format(
     status=("status_code", "response.status", "response.status_code"),
     errors=("error", "response.error"),
     cached=("cached", "cache_hit"),
-    model=("response.model", "request.model"),
+    model=("response.model", "response.modelVersion", "response.model_version", "request.model", "model"),
     prompt=("request",),
     cost=("cost", "cost_usd", "metadata.cost"),
-    usage=("response.usage", "usage"),
+    usage=("response.usage", "response.usageMetadata", "response.usage_metadata", "usage"),
     session=("metadata.session_id", "session_id", "request.metadata.session_id", "response.conversation.id"),
     also=(*FEEDBACK, "custom_id", "body", "method"),
     time=("response.created", "response.created_at", "created", "created_at", "timestamp"),

@@ -8,12 +8,68 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabs_core.data.endpoints.usage import FIELDS
-from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, upwards
+from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, is_yes, upwards
 from cabs_core.data.tables.dotted import at, first, objects, parsed
 
 _RESULT = "gen_ai.evaluation.result"
-_MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name")
-_MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt", "llm.input_messages", "llm.prompts", "input.value")
+_MODELS = (
+    "gen_ai.response.model",
+    "ai.response.model",
+    "gen_ai.request.model",
+    "llm.model_name",
+    "ai.model.id",
+    "model_name",  # Pydantic AI's agents
+)
+_MESSAGES = (
+    "gen_ai.input.messages",
+    "gen_ai.prompt",
+    "llm.input_messages",
+    "llm.prompts",
+    "ai.prompt.messages",  # Vercel's AI SDK
+    "ai.prompt",
+    "request_data",  # Logfire
+    "pydantic_ai.all_messages",
+    "all_messages_events",
+    "input.value",
+)
+#: names of a span's fields in other stores -> OpenTelemetry's
+_IDS = ("spanId", "span_id", "spanID", "SpanId", "context.span_id", "id", "Id")
+_TRACES = ("traceId", "trace_id", "traceID", "TraceId", "context.trace_id", "operation_Id", "OperationId")
+_PARENTS = (
+    "parentSpanId",
+    "parent_span_id",
+    "parent_id",
+    "ParentSpanId",
+    "context.parent_id",
+    "operation_ParentId",
+    "ParentId",
+)
+_STATUSES = (
+    "status.code",
+    "status_code",
+    "status.status_code",
+    "StatusCode",
+    "statusCode",
+    "otel_status_code",
+    "status",
+)
+#: columns that hold the attributes: OTLP, ClickHouse, Application Insights and its workspace, Jaeger
+_HOLDERS = (
+    "attributes",
+    "SpanAttributes",
+    "span_attributes",
+    "customDimensions",
+    "custom_dimensions",
+    "Properties",
+    "tags",
+)
+#: operations of Vercel's AI SDK around the span of the call itself, and those of the call
+_VERCEL = {
+    "ai.generatetext": "chat",
+    "ai.streamtext": "chat",
+    "ai.generateobject": "chat",
+    "ai.streamobject": "chat",
+}
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
@@ -24,7 +80,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
     for number, record in records:
         for span, resource in _spans(record):
             values = _attributes(span)
-            span_id = first(span, "spanId", "span_id", "context.span_id")
+            span_id = first(span, *_IDS)
             named = first(span, "name", "eventName", "event_name") or values.get("event.name")
             events = [(_event_name(e), _attributes(e), e) for e in objects(span.get("events"))]
             if _is_event(span, str(named)):
@@ -53,16 +109,26 @@ def _is_event(span: Record, name: str) -> bool:
 
 
 def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> LoggedCall:
-    parent = first(span, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id")
-    trace = first(span, "traceId", "trace_id", "context.trace_id")
-    status = str(first(span, "status.code", "status_code", "status.status_code", "status") or "").casefold()
-    prefix = "gen_ai.usage."
+    parent = first(span, *_PARENTS) or next(
+        (
+            first(r, "spanID", "spanId")
+            for r in objects(span.get("references"))
+            if r.get("refType") != "FOLLOWS_FROM"
+        ),
+        None,
+    )
+    trace = first(span, *_TRACES)
+    status = str(first(span, *_STATUSES) or values.get("otel.status_code") or "").casefold()
+    succeeded = first(span, "success", "Success")
     mine = {
         "attributes": values,  # `columns` may say where a name stands in the file
-        "usage": {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)},
+        "usage": _usage(values),
         "kind": _kind(values, span),
         "session": first(values, "gen_ai.conversation.id", "session.id") or trace,
-        "failed": status in ("2", "error", "status_code_error", "statuscode.error"),
+        "failed": status in ("2", "error", "status_code_error", "statuscode.error")
+        or is_yes(values.get("error"))
+        or is_yes(span.get("is_exception"))
+        or (succeeded is not None and not is_yes(succeeded)),
     }
     response = values.get("gen_ai.response.id")
     names, within = ids(span_id, response), ids(parent, trace)
@@ -90,6 +156,10 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], s
 
 def _kind(values: dict[str, Any], span: Record) -> str:
     """What a span is: by operation, kind in OpenInference or OpenLLMetry, else whether a model is named."""
+    vercel = first(values, "ai.operationId", "operation.name")
+    if isinstance(vercel, str) and vercel.casefold().startswith("ai."):
+        name = vercel.split(" ")[0].casefold()
+        return "chat" if name.endswith((".dogenerate", ".dostream")) else _VERCEL.get(name, name)
     kind = first(
         values, "gen_ai.operation.name", "openinference.span.kind", "llm.request.type", "traceloop.span.kind"
     ) or span.get("span_kind")
@@ -100,6 +170,10 @@ def _kind(values: dict[str, Any], span: Record) -> str:
 
 def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
     """(span or log record, attributes of its resource) of OTLP JSON, or the record itself."""
+    if isinstance(record.get("spans"), list) and ("traceID" in record or "processes" in record):  # Jaeger
+        for span in objects(record["spans"]):
+            yield span, {}
+        return
     resources = [*objects(record.get("resourceSpans")), *objects(record.get("resourceLogs"))]
     if "scopeSpans" in record or "scopeLogs" in record:
         resources = [record]
@@ -114,15 +188,46 @@ def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
 
 def _attributes(span: Any) -> dict[str, Any]:
     """Attributes as a mapping; tables of spans have a column for each."""
-    entries = parsed(span.get("attributes")) if isinstance(span, Mapping) else None
+    holder = next((name for name in _HOLDERS if isinstance(span, Mapping) and span.get(name)), None)
+    entries = parsed(span[holder]) if holder is not None else None
+    if isinstance(entries, list) and all(
+        isinstance(item, list | tuple) and len(item) == 2 for item in entries
+    ):
+        entries = dict(entries)  # a map of parquet
     if isinstance(entries, Mapping):
-        return dict(entries)
+        return _flat(entries)
     if isinstance(entries, list):
         return {str(item.get("key")): _any_value(item.get("value")) for item in objects(entries)}
     if not isinstance(span, Mapping):
         return {}
     flat = {k.removeprefix("attributes."): v for k, v in span.items() if k.startswith("attributes.")}
-    return flat or {k: v for k, v in span.items() if k.startswith(("gen_ai.", "llm.", "openinference."))}
+    return flat or {
+        k: v for k, v in span.items() if k.startswith(("gen_ai.", "llm.", "openinference.", "ai."))
+    }
+
+
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested attributes, {gen_ai: {request: {model: m}}}, also under their dotted names."""
+    flat = dict(values)
+    for root in ("gen_ai", "llm", "ai", "openinference"):
+        waiting = [(root, values.get(root))]
+        while waiting:
+            name, value = waiting.pop()
+            if isinstance(value, Mapping):
+                waiting += [(f"{name}.{key}", inner) for key, inner in value.items()]
+            elif value is not None:
+                flat.setdefault(name, value)
+    return flat
+
+
+def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the counts in the attributes of a span by their last names, and Logfire's usage block."""
+    usage: dict[str, Any] = {}
+    block = at(values, "response_data.usage")
+    usage |= block if isinstance(block, Mapping) else {}
+    for prefix in ("ai.usage.", "gen_ai.usage."):
+        usage |= {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+    return usage
 
 
 def _any_value(value: Any) -> Any:
@@ -212,7 +317,7 @@ FORMAT = Format(
     cached=("cache_hit", "gen_ai.response.cached"),
     model=_MODELS,
     prompt=(),  # messages are put together from attributes and events
-    cost=("gen_ai.usage.cost", "llm.cost.total", "llm.usage.cost", "cost"),
+    cost=("gen_ai.usage.cost", "operation.cost", "llm.cost.total", "llm.usage.cost", "cost"),
     usage=("usage",),
     input_tokens=("llm.token_count.prompt",),
     output_tokens=("llm.token_count.completion",),
@@ -223,10 +328,21 @@ FORMAT = Format(
             "traceId trace_id spanId span_id context parentSpanId parent_span_id parent_id name "
             "attributes events status status_code span_kind gen_ai.operation.name openinference.span.kind "
             "llm.request.type traceloop.span.kind gen_ai.conversation.id session.id gen_ai.response.id "
-            "annotations evaluations"
+            "annotations evaluations traceID spanID references tags logs processID operationName "
+            "SpanAttributes SpanId TraceId ParentSpanId StatusCode customDimensions Properties operation_Id "
+            "operation_ParentId OperationId ParentId success Success id Id"
         ).split(),
         *_MESSAGES,
         *(f"gen_ai.usage.{name}" for name in FIELDS),
     ),
-    time=("startTimeUnixNano", "start_time", "startTime", "start_time_unix_nano"),
+    time=(
+        "startTimeUnixNano",
+        "Timestamp",
+        "timestamp",
+        "TimeGenerated",
+        "start_timestamp",
+        "start_time",
+        "startTime",
+        "start_time_unix_nano",
+    ),
 )

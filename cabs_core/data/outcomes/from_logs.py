@@ -79,6 +79,8 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
         source.format,
         columns if scored else columns | {"score": None},
         pool.score_range if "score_range" in pool.model_fields_set else None,
+        rows=source.rows,
+        score_words=source.score_words,
         scores=pool_file.scores_path(),
     )
 

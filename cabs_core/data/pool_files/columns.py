@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from cabs_core.base.amounts import COST_UNITS, unit_of
 from cabs_core.data.pool_files.strict import Strict
 
 Text = Annotated[str, Field(max_length=1000)]
@@ -20,7 +21,8 @@ class _Columns(Strict):
 
     def chosen(self) -> dict[str, Any]:
         """Return {field: column} of the fields that the pool file names."""
-        return {name: getattr(self, name) for name in self.model_fields_set}
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        return {k: v.model_dump() if isinstance(v, CostColumn) else v for k, v in values.items()}
 
 
 class PromptColumns(_Columns):
@@ -57,15 +59,44 @@ class TableColumns(_Columns):
         return self
 
 
+class CostColumn(Strict):
+    """A column of costs in another unit than USD."""
+
+    path: Text
+    unit: Text = "USD"  #: USD, cents, micros or nano
+
+    @field_validator("unit")
+    @classmethod
+    def _known_unit(cls, value: str) -> str:
+        unit = unit_of(value)
+        if unit in COST_UNITS:
+            return unit
+        reason = "costs are compared in USD: convert them first" if unit else "the word is no unit"
+        raise ValueError(f"{value!r:.60}: {reason}; expected one of {', '.join(COST_UNITS)}")
+
+
 class LogColumns(_Columns):
     """Columns of a log of calls, or dotted paths into its records such as `metadata.rating`."""
 
     model: Text = "model"
     score: Text = "score"
-    cost: Text | None = "cost"
+    cost: Text | CostColumn | None = "cost"  #: a column in USD, or {path, unit}
     input_tokens: Text | None = "n_input_tokens"
     output_tokens: Text | None = "n_output_tokens"
     #: probability with which the model was drawn; if there is no such column, it is estimated
     propensity: Text | None = "propensity"
     #: the conversation of a call, one independent observation; if absent or empty, the call stands alone
     session: Text | None = "session"
+    #: kind of an entry, such as llm or embedding. This and the following fields say where a rule of logs
+    #: looks; if they are absent it looks at the usual names, and null switches it off
+    kind: Text | None = None
+    status: Text | None = None  #: a word, or an HTTP status
+    success: Text | None = None  #: true if the call was answered
+    error: Text | None = None  #: what went wrong
+    cached: Text | None = None  #: true if a cache answered
+    usage: Text | None = None  #: usage block of the provider
+    currency: Text | None = None  #: currency of the cost
+    id: Text | None = None  #: id of the call
+    trace: Text | None = None  #: id of its trace
+    parent: Text | None = None  #: id of the call that it is a part of
+    time: Text | None = "time"  #: when the call was made

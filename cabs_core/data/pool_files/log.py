@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cabs_core.data.pool_files.columns import LogColumns, Text
 from cabs_core.data.pool_files.pool import CallCosts, Pool, Prices, faults_of_prices, faults_of_range
@@ -21,15 +21,12 @@ class LogSource(Strict):
     path: Text
     format: LogFormat = "table"  #: the tool that wrote the log
     columns: LogColumns = LogColumns()
-    scores: Text | None = None  #: format langfuse: a file of scores that stand apart from the calls
+    scores: Text | None = None  #: a file of scores that stand apart and name a span, a run or a trace
+    rows: Text | None = None  #: dotted path to the rows in a JSON document, such as results.results
+    #: {word: score in units of score_range}, such as {C: 1, I: 0, P: 0.5}
+    score_words: dict[Text, Score] | None = Field(None, max_length=1000)
     #: the policy that drew the models learnt, and rows are in order of time: intervals hold at any time
     adaptive: bool = False
-
-    @model_validator(mode="after")
-    def _scores_are_langfuses(self) -> LogSource:
-        if self.scores is not None and self.format != "langfuse":
-            raise ValueError(f"scores is for format langfuse; the format is {self.format!r}")
-        return self
 
 
 class LogPool(Pool):

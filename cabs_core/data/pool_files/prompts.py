@@ -21,8 +21,10 @@ class PromptSource(Strict):
     path: Text  #: a table of prompts, or a log; relative to CABS_DATA_DIR or the pool file
     format: LogFormat = "table"  #: the tool that wrote the log
     columns: PromptColumns = PromptColumns()
-    #: format langfuse: a file of scores that stand apart from the calls
+    rows: Text | None = None  #: dotted path to the rows in a JSON document, such as results.results
+    # prompts to collect have no scores yet
     scores: ClassVar[None] = None
+    score_words: ClassVar[None] = None
 
 
 class PromptsPool(ReplayedPool):

@@ -198,6 +198,8 @@ class LogFile(Strict):
     format: LogFormat = "table"
     columns: LogColumns = LogColumns()
     scores: Text | None = None
+    rows: Text | None = None
+    score_words: dict[Text, Score] | None = Field(None, max_length=1000)
     #: the worst and the best score that can be given; None: 0 and 1
     score_range: tuple[Score, Score] | None = None
 

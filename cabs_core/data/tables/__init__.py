@@ -18,12 +18,15 @@ from cabs_core.data.tables.samples import Samples, samples_in
 from cabs_core.data.tables.table import Shards, Table
 
 
-def open_table(path: str | Path) -> Table:
+def open_table(path: str | Path, rows: str | None = None) -> Table:
     """Open a table: a file, a folder of files with the same columns, or a pattern such as `part-*.parquet`.
 
     What each kind of file is: `.parquet`, `.csv`, `.tsv`, `.jsonl`,
     `.ndjson`, `.json`, each also as `.gz`, `.zst`, `.bz2` or `.lz4`;
     `samples_*.jsonl` of lm-evaluation-harness become one row per document and model (`Samples`).
+
+    Args:
+        rows: dotted path to the rows in JSON files (`read_records`); for no other files.
 
     Returns:
         a table: `names` (its columns, and dotted names within structs), `has(name)`,
@@ -38,13 +41,17 @@ def open_table(path: str | Path) -> Table:
     files = files_of(path)
     if all(is_samples(file) for file in files) and samples_in(files):
         return Samples(path, files)
-    tables = [_one(file) for file in files]
+    tables = [_one(file, rows) for file in files]
     return tables[0] if tables[0].path == path else Shards(path, tables)
 
 
-def _one(file: Path) -> Table:
+def _one(file: Path, rows: str | None) -> Table:
     with readable(file) as suffix:
+        if rows is not None and suffix in (".parquet", ".csv", ".tsv"):
+            raise DataError(
+                f"{file}: source.rows is {rows!r:.100}, and is for JSON files: each line is a row"
+            )
         if suffix == ".parquet":
             return Parquet(file)
-        return Delimited(file) if suffix in (".csv", ".tsv") else Records(file)
+        return Delimited(file) if suffix in (".csv", ".tsv") else Records(file, rows)
     raise DataError(f"{file} cannot be read")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from cabs_core.base.amounts import read_amount
 from cabs_core.base.errors import DataError, counted
 from cabs_core.data.endpoints.person_text import HARNESS_BLOCKS
 from cabs_core.data.endpoints.request import chat_text
@@ -51,11 +52,17 @@ _ROUNDING = 1e-9
 #: names of columns that say another unit: (the names, the unit, how much of ours it is)
 _UNITS = {
     "latency": (
-        re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])"),
-        "milliseconds",
-        1000.0,
+        (
+            re.compile(r"(?:^|[^a-z])(?:ms|msec|msecs|millis|milliseconds?)(?:$|[^a-z])"),
+            "milliseconds",
+            1000.0,
+        ),
     ),
-    "cost": (re.compile(r"(?:^|(?<!per)[^a-z])(?:us)?(?:cents?|cts?|¢)(?:$|[^a-z])"), "cents", 100.0),
+    "cost": (
+        (re.compile(r"(?:^|(?<!per)[^a-z])(?:us)?(?:cents?|cts?|¢)(?:$|[^a-z])"), "cents", 100.0),
+        (re.compile(r"(?:^|[^a-z])(?:micros?|micro_?usd|micro_?dollars)(?:$|[^a-z])"), "micros", 1e6),
+        (re.compile(r"(?:^|[^a-z])(?:nanos?|nano_?usd|nano_?dollars)(?:$|[^a-z])"), "nano", 1e9),
+    ),
 }
 #: names of columns that hold no cost of a call in USD -> what they say
 _NO_COSTS = {
@@ -87,8 +94,9 @@ class Place:
     def unit(self, column: str) -> tuple[str, float]:
         """(the unit that the column's name says, how many of it are one of ours): `latency_ms`, `cost_cents`;
         ('', 1.0) where it says none."""
-        name, unit, number = _UNITS.get(column, (None, "", 1.0))
-        return (unit, number) if name is not None and name.search(self.name.lower()) else ("", 1.0)
+        words = separated(self.name)
+        units = _UNITS.get(column, ())
+        return next(((unit, number) for name, unit, number in units if name.search(words)), ("", 1.0))
 
     def at(self, index: int) -> str:
         """`FILE, row N` of a row of the column."""
@@ -114,6 +122,16 @@ class Place:
             return column
         name = self.name.replace("{model}", self.models[index // self.rows]) if self.models else self.name
         return f"{column} (column {name!r:.100})"
+
+
+def separated(name: str) -> str:
+    """Return a name in lower case, with `_` where camel case begins a word.
+
+    Examples:
+        >>> separated("costInCents"), separated("costUSD")
+        ('cost_in_cents', 'cost_usd')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
 def prompt_column(values: pd.Series, place: Place) -> pd.Series:
@@ -244,7 +262,7 @@ def number_column(
     values = values.reset_index(drop=True)
     dtype, (low, high) = values.dtype, score_range
     for named, says in _NO_COSTS.items() if column == "cost" else ():
-        if named.search(place.name.lower()):
+        if named.search(separated(place.name)):
             raise DataError(
                 f"{place.origin}: {place.of(column)} is to hold the USD of a call, but its name says {says}; "
                 "or rename the column where it does hold them"
@@ -342,8 +360,8 @@ def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 
                 return high if word in GOOD else low
             if re.fullmatch(r"\d{1,3}(\.\d{1,12})? ?%", text):
                 return low + float(text[:-1]) / 100 * (high - low)
-        if column == "cost":
-            text = text.removeprefix("$").strip()
+        if column == "cost" and (amount := read_amount(text)) is not None:
+            return amount.usd
         value = text if text.isascii() and "_" not in text else ""
     elif not isinstance(value, int | float | Decimal | np.integer | np.floating):
         return None

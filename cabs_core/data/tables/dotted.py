@@ -1,17 +1,26 @@
-"""Values within values: `metadata.rating`, `calls.0.model`."""
+"""Values within values: `metadata.rating`, `calls.0.model`, `spans[type=llm].name`."""
 
+import ast
 import json
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from cabs_core.base.errors import shortened
 
+#: characters of a list that Python printed: a longer one is not read
+LONGEST_PRINTED = 1_000_000
+#: a part of a path that chooses an item of a list by a value in it
+_CHOICE = re.compile(r"\[(?P<path>[^\[\]=]+)=(?P<value>[^\[\]]*)\]")
+#: places where NumPy prints objects of an array without a comma between them
+_GAP = re.compile(r"(?<=[}\]])\s+(?=[{\[])")
+
 
 def at(record: Any, path: str) -> Any:
-    """The value at a dotted path of nested mappings and lists, and of JSON in a text;
-    None where there is none.
+    """Return the value at a dotted path of nested mappings and lists, and of JSON in a text.
 
-    A key may itself hold dots.
+    A key may itself hold dots. `[path=value]` chooses the last item of a list in which the path has the
+    value. None if the path leads nowhere.
     """
     if path == "" or record is None:
         return record
@@ -24,20 +33,33 @@ def at(record: Any, path: str) -> Any:
             if key in record:
                 return at(record[key], rest)
         return None
+    if not isinstance(record, list):
+        return None
+    choice = _CHOICE.match(path)
+    if choice is not None:
+        rest = path[choice.end() :].removeprefix(".")
+        values = [at(item, rest) for item in record if _has(item, choice["path"], choice["value"])]
+        return next((value for value in reversed(values) if value is not None), None)
     head, _, rest = path.partition(".")
-    if isinstance(record, list) and head.lstrip("-").isdigit() and -len(record) <= int(head) < len(record):
+    if head.lstrip("-").isdigit() and -len(record) <= int(head) < len(record):
         return at(record[int(head)], rest)
     return None
 
 
+def _has(item: Any, path: str, value: str) -> bool:
+    found = parsed(at(item, path.strip()))
+    return found is not None and str(found).strip().casefold() == value.strip().strip("\"'").casefold()
+
+
 def _cuts(path: str) -> list[tuple[str, str]]:
-    """(a beginning of the path, the rest), the longest beginning first."""
-    parts = path.split(".")
-    return [(".".join(parts[:i]), ".".join(parts[i:])) for i in range(len(parts) - 1, 0, -1)]
+    """Return (a beginning of the path, the rest), the longest beginning first."""
+    ends = [match.start() for match in re.finditer(r"\[[^\[\]]*\]|\.", path) if match[0] == "."]
+    ends += [match.start() for match in _CHOICE.finditer(path) if match.start() > 0]
+    return [(path[:end], path[end:].removeprefix(".")) for end in sorted(ends, reverse=True)]
 
 
 def column_of(name: str, columns: Collection[str]) -> tuple[str, str] | None:
-    """(column, path within it) that a name means, the longest column name first; None: there is none."""
+    """Return (column, path within it) that a name means, the longest column name first, or None."""
     if name in columns:
         return name, ""
     return next((cut for cut in _cuts(name) if cut[0] in columns), None)
@@ -49,11 +71,32 @@ def first(record: Any, *paths: str) -> Any:
 
 
 def parsed(value: Any) -> Any:
-    """What JSON in a text holds; any other text or value as it is."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
+    """Return what JSON in a text holds, or a list or mapping that Python printed, else the value."""
+    if not isinstance(value, str):
         return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        printed = printed_list(value)
+        return value if printed is None else printed
+
+
+def printed_list(text: str) -> Any:
+    """Return the list or mapping of texts, numbers and objects that Python or NumPy printed, or None.
+
+    pandas writes cells that hold lists into a CSV in this way. Texts above `LONGEST_PRINTED` are not read.
+    """
+    start = text.lstrip()[:2]
+    if len(text) > LONGEST_PRINTED or start not in ("[{", "{'", "['", "[["):
+        return None
+    for written in (text, _GAP.sub(", ", text)):
+        try:
+            value = ast.literal_eval(written.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            continue
+        if isinstance(value, list | dict):
+            return value
+    return None
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:

@@ -11,14 +11,31 @@ import pandas as pd
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.paths import suffix_of
-from cabs_core.data.tables.dotted import at
+from cabs_core.data.tables.dotted import at, column_of, parsed, shape
 from cabs_core.data.tables.files import opened, readable
 from cabs_core.data.tables.table import Table
 
 _DEEPEST, _MOST_NAMES = 4, 10_000
 
 
-def read_records(path: Path, holders: Collection[str] = ()) -> Iterator[tuple[int, Mapping[str, Any]]]:
+#: where known tools keep the rows of a document -> fields that show that the tool wrote it
+_KNOWN = {
+    "results.results": ("evalId", "config"),  # promptfoo
+    "samples": ("eval",),  # Inspect
+}
+#: columns that a table with a column a key has; a mapping with one of them is no mapping of rows
+_TABLE_COLUMNS = frozenset({"prompt", "model", "score"})
+
+
+class Nested(dict[str, Any]):
+    """A row of a document. document: the object that holds all rows."""
+
+    document: Mapping[str, Any]
+
+
+def read_records(
+    path: Path, holders: Collection[str] = (), rows: str | None = None
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
     r"""(number from 1, record) of a JSON file, whatever its name says: a record a line, or one document.
 
     A line ends at "\n" and nowhere else; a line without anything but white space is no record.
@@ -27,13 +44,15 @@ def read_records(path: Path, holders: Collection[str] = ()) -> Iterator[tuple[in
     Args:
         holders: the fields of a document that may hold the records,
             where only these do and any other is a record itself.
+        rows: dotted path in a document, or in the object of a line, to the list or mapping of its rows.
 
     Raises:
         DataError: it cannot be read, is no JSON, or a record is no object.
     """
     with readable(path), opened(path) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
-        for number, record in enumerate(_values(path, lines, holders), 1):
+        values = _values(path, lines, holders if rows is None else ("",))
+        for number, record in enumerate(values if rows is None else _rows_at(path, values, rows), 1):
             if not isinstance(record, Mapping):
                 raise DataError(
                     f"{path}, row {number}: expected a JSON object, found {type(record).__name__}"
@@ -96,7 +115,12 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
         return document
     if not isinstance(document, Mapping) or not document:
         return [document]
+    for place, marks in _KNOWN.items():
+        if any(mark in document for mark in marks) and isinstance(rows := at(document, place), list):
+            return [_nested(row, document) for row in rows]
     if holders:
+        if "" in holders:
+            return [document]
         return next((document[h] for h in holders if isinstance(document.get(h), list)), [document])
     columns, data = document.get("columns"), document.get("data")
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
@@ -116,16 +140,62 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
             return values
         if all(list(v) == list(values[0]) and all(str(key).isdecimal() for key in v) for v in values):
             return [{name: column[key] for name, column in document.items()} for key in values[0]]
+        if _are_equal_objects(document):
+            return _rows_of_mapping(document)
     return [document]
+
+
+def _are_equal_objects(document: Mapping[str, Any]) -> bool:
+    """Whether a mapping holds rows by their ids: objects with nearly the same fields."""
+    if len(document) < 2 or _TABLE_COLUMNS & document.keys():
+        return False
+    fields = [set(value) for value in document.values()]
+    shared, all_fields = set.intersection(*fields), set.union(*fields)
+    return len(shared) >= 2 and 2 * len(shared) >= len(all_fields)
+
+
+def _rows_of_mapping(document: Mapping[str, Any]) -> list[Any]:
+    """Return the rows of a mapping; a row without an id gets its key as `id`."""
+    return [{"id": key, **row} if isinstance(row, Mapping) else row for key, row in document.items()]
+
+
+def _nested(row: Any, document: Mapping[str, Any]) -> Any:
+    if not isinstance(row, Mapping):
+        return row
+    nested = Nested(row)
+    nested.document = document
+    return nested
+
+
+def _rows_at(path: Path, documents: Iterator[Any], rows: str) -> Iterator[Any]:
+    """Yield the rows at a path of each document.
+
+    Raises:
+        DataError: there is neither a list nor a mapping of objects.
+    """
+    for number, document in enumerate(documents, 1):
+        found = parsed(at(document, rows))
+        if isinstance(found, Mapping) and all(isinstance(value, Mapping) for value in found.values()):
+            found = _rows_of_mapping(found)
+        if not isinstance(found, list):
+            raise DataError(
+                f"{path}, row {number}: source.rows is {rows!r:.100}, where {shape(found)} stands; expected "
+                f"a list of objects. The document has {shape(document)}"
+            )
+        for row in found:
+            yield _nested(row, document) if isinstance(document, Mapping) else row
 
 
 class Records(Table):
     """Columns are the keys of all records, not of the first."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, rows: str | None = None) -> None:
+        self.path, self._rows = path, rows
+        self._around: set[str] = set()
         names: dict[str, int] = {}
-        for _, record in read_records(path):
+        for _, record in read_records(path, rows=rows):
+            if isinstance(record, Nested):
+                self._around |= record.document.keys()
             for key, value in record.items():
                 names[key] = 1
                 if isinstance(value, dict) and len(names) < _MOST_NAMES:
@@ -135,11 +205,18 @@ class Records(Table):
         if not names:
             raise DataError(f"{path} holds no records")
 
+    def has(self, name: str) -> bool:
+        """Whether a field of the rows, or of the document around them, has this name."""
+        return super().has(name) or column_of(name, self._around) is not None
+
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
         data: dict[str, list[Any]] = {name: [] for name in names}
-        for _, record in read_records(self.path):
+        for _, record in read_records(self.path, rows=self._rows):
             for name, values in data.items():
-                values.append(at(record, name))
+                value = at(record, name)
+                if value is None and isinstance(record, Nested):
+                    value = at(record.document, name)
+                values.append(value)
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in data.items()})
 
 

@@ -74,10 +74,10 @@ class Table(ABC):
         columns = list(dict.fromkeys(names))
         twice = {name for name, count in Counter(self.columns).items() if count > 1}
         for name in columns:
-            place = column_of(name, self.columns)
-            if place is None:
+            if not self.has(name):
                 raise DataError(f"{self.path}: no column {name!r:.100}")
-            if place[0] in twice:
+            place = column_of(name, self.columns)
+            if place is not None and place[0] in twice:
                 raise DataError(f"{self.path}: two columns are called {place[0]!r:.100}; rename one")
         frame = self.load(columns, repeated)[columns]
         for name in columns:

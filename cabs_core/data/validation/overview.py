@@ -14,6 +14,7 @@ from cabs_core.data.outcomes.copies import copies_text
 from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
 from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files.columns import CostColumn
 from cabs_core.data.pool_files.read import did_you_mean
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.data.tables.cells import Place
@@ -170,7 +171,8 @@ def _shape(outcomes: Outcomes) -> list[str]:
 def _column(pool_file: PoolFile, field: str) -> str:
     """Return the name of a column of the pool's table, or the field's own name if the file names none."""
     columns = getattr(pool_file.pool.source, "columns", None)
-    return str(getattr(columns, field, None) or field)
+    column = getattr(columns, field, None) or field
+    return column.path if isinstance(column, CostColumn) else str(column)
 
 
 def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:

@@ -1,0 +1,66 @@
+"""Scores that stand apart from the calls: feedback and annotations by the id of a span, a run or a trace."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.logs.calls import Record, Score, ids, labelled
+from cabs_core.data.tables.dotted import at, first, shape
+
+#: fields that say what a score is about, the nearest first
+ABOUT = tuple(
+    (
+        "span_id spanId context.span_id run_id runId observation_id observationId call_id callId request_id "
+        "requestId log_id logId generation_id completion_id response_id trace_id traceId root_run_id "
+        "session_id sessionId"
+    ).split()
+)
+_NAMES = tuple("name key annotation_name assessment_name feedback_type metric score_name evaluator".split())
+_VALUES = tuple(
+    (
+        "score value result.score feedback.value payload.emoji payload.value payload.output rating thumb "
+        "thumbs result.label label"
+    ).split()
+)
+#: fields of a call: a record with one of them is no score
+_OF_CALLS = tuple("inputs input messages prompt request attributes outputs output model".split())
+
+
+def is_score(record: Record) -> bool:
+    """Whether a record is a score of a call elsewhere in the log."""
+    if any(record.get(name) not in (None, "") for name in _OF_CALLS):
+        return False
+    return bool(_about(record)) and first(record, *_NAMES) is not None and first(record, *_VALUES) is not None
+
+
+def scores_of(record: Record) -> list[Score]:
+    """Return the score of a record, or nothing if it holds a comment alone."""
+    value = labelled(record) if first(record, "dataType", "data_type") else first(record, *_VALUES)
+    if isinstance(value, Mapping):
+        value = labelled(value)
+    name = str(first(record, *_NAMES) or "score")
+    return [] if value is None else [Score(_about(record), name, value)]
+
+
+def _about(record: Record) -> tuple[Any, ...]:
+    """Return the ids that a score names; of Weave's references the last part."""
+    reference = record.get("weave_ref")
+    call = reference.rpartition("/")[2] if isinstance(reference, str) else None
+    return ids(call, *(at(record, name) for name in ABOUT))
+
+
+def read_scores(path: Path, records: list[tuple[int, Record]]) -> list[Score]:
+    """Return the scores in the records of a file.
+
+    Raises:
+        DataError: no record names a span, a run, a trace or a session.
+    """
+    scores = [score for _, record in records for score in scores_of(record) if score.about]
+    if not scores:
+        there = shape(records[0][1]) if records else "nothing"
+        raise DataError(
+            f"{path}: no score names the call that it is about. A row needs one of {', '.join(ABOUT[:9])} or "
+            f"trace_id, and a value at score or value. The first record has {there}"
+        )
+    return scores
