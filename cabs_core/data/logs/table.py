@@ -30,7 +30,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "status": tuple(
         (
             "response_status_code response.status_code http_status_code http_status status_code "
-            "response_status status summary.weave.status info.state info.status state span_status call_status run_status"
+            "response_status status summary.weave.status info.state "
+            "info.status state span_status call_status run_status"
         ).split()
     ),
     "success": tuple("success is_success succeeded is_successful successful was_successful is_ok".split()),
