@@ -14,8 +14,8 @@ from cabs_core.base.errors import counted
 from cabs_core.base.paths import default_log
 from cabs_core.base.units import SECONDS_PER_DAY, money
 from cabs_core.base.utility import clipped_utility
-from cabs_core.data.endpoints.prices import USUAL_SEARCH, USUAL_TIERS
-from cabs_core.data.events.bills import all_calls, saved, unpriced_calls
+from cabs_core.data.endpoints.prices import USUAL_SEARCH, USUAL_TIERS, doubt_of_costs
+from cabs_core.data.events.bills import all_calls, costs_of_calls, saved, unpriced_calls
 from cabs_core.data.events.database import is_postgres
 from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, SHARED_TEXT, EventLog
 from cabs_core.data.events.rows import FAILED
@@ -45,7 +45,8 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
         unscored, unscored_old (of those whose score is wanted), failed, failures (model, reason, calls and
         time of the last), saved (what routed calls cost beside the expectation for the fallback, `model`;
-        None: no prices), lease, checkpoint, problems (sentences; empty when all is well).
+        None: no prices), lease, checkpoint, problems (sentences; empty when all is well), notes
+        (sentences about costs that may be in another unit; they are no problems).
 
     Raises:
         ProvenanceError: the bundle is damaged. RouterError: there is no log.
@@ -179,8 +180,21 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
         "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1]},
         "checkpoint": checkpoint,
         "problems": problems,
+        "notes": _notes(events, manifest.id),
         "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
     }
+
+
+def _notes(events: EventLog, bundle: str) -> list[str]:
+    """Return a note if the costs of answered calls may be in another unit than USD."""
+    calls = costs_of_calls(events, bundle)
+    known = [(cost, expected) for cost, expected in calls if expected]
+    if not calls:
+        return []
+    median = float(np.median([cost for cost, _ in known or calls]))
+    expected = float(np.median([usd for _, usd in known])) if known else None
+    note = doubt_of_costs(median, expected)
+    return [note] if note else []
 
 
 def _unpriced(events: EventLog, bundle: str) -> list[str]:

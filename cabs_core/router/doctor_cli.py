@@ -62,6 +62,8 @@ def doctor(folder: Path | str, log: str | None, as_json: bool) -> None:
             until = f"{left:.0f} s left" if left > 0.0 else f"ended {-left:.0f} s ago"
             click.echo(f"lease: {facts['lease']['holder']}, {until}")
         click.echo(f"what the log can decide: {facts['decides']}")
+        for note in facts["notes"]:
+            click.echo(f"note: {one_line(note)}")
         for problem in facts["problems"]:
             click.secho(f"problem: {one_line(problem)}", fg="yellow")
     if facts["problems"]:

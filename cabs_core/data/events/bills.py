@@ -52,6 +52,14 @@ def unpriced_calls(log: EventLog, bundle: str) -> list[tuple[str, str, int, floa
     return [(str(arm), str(words), int(calls), float(usd)) for arm, words, calls, usd in rows]
 
 
+def costs_of_calls(log: EventLog, bundle: str) -> list[tuple[float, float | None]]:
+    """Return (cost, expected cost or None) in USD of the answered calls of a bundle."""
+    sql = """SELECT cost, expected_cost FROM decisions
+        WHERE bundle = ? AND status = 'answered' AND cost IS NOT NULL"""
+    rows = log.database.transaction(lambda run: run(sql, (bundle,)).fetchall())
+    return [(float(cost), None if expected is None else float(expected)) for cost, expected in rows]
+
+
 def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]:
     """(answered calls that were routed, cost with failed attempts, expected cost of the fallback), USD.
 

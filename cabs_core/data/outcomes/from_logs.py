@@ -2,19 +2,24 @@
 from a log or from a router's event log."""
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.units import PRICED_TOKENS
+from cabs_core.data.endpoints.prices import doubt_of_costs
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.logs.read import Log, read_log
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.log import LogPool
 from cabs_core.data.pool_files.prompts import PromptsPool
+from cabs_core.data.pool_files.sections import Price
 
 #: endings of a router's event log
 EVENT_LOGS = (".sqlite", ".sqlite3", ".db")
@@ -65,7 +70,25 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
         if values.notna().any():
             frame[name] = values.fillna(_NO_TASK) if name == "task" else values
     raw = RawOutcomes.from_tidy(frame, origin=str(path))
-    return replace(raw, report={**raw.report, "receipt": asdict(log.receipt)})
+    receipt = asdict(log.receipt)
+    receipt["notes"] = [*receipt["notes"], *_doubts(log, pool_file.pool.prices)]
+    return replace(raw, report={**raw.report, "receipt": receipt})
+
+
+def _doubts(log: Log, prices: Mapping[str, Price]) -> list[str]:
+    """Return a note if the costs of a log may be in another unit than USD."""
+    costs = log.frame["cost"].to_numpy(dtype=np.float64)
+    known = ~np.isnan(costs)
+    if not known.any():
+        return []
+    into, out = (log.details[name].to_numpy(dtype=np.float64) for name in ("input_tokens", "output_tokens"))
+    price_in = np.array([prices[m].input if m in prices else np.nan for m in log.frame["model"]])
+    price_out = np.array([prices[m].output if m in prices else np.nan for m in log.frame["model"]])
+    by_price = (into * price_in + out * price_out) / PRICED_TOKENS
+    both = known & ~np.isnan(by_price)
+    expected = float(np.median(by_price[both])) if both.any() else None
+    note = doubt_of_costs(float(np.median(costs[both if both.any() else known])), expected)
+    return [note] if note else []
 
 
 def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:

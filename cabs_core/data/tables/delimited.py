@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -70,6 +71,7 @@ class Delimited(Table):
         needed = {column: self.columns.index(column) for column, _ in filter(None, places.values())}
         once = {place[0] for name, place in places.items() if place and name in repeated}
         with readable(self.path):
+            self._refuse_unclosed_quotes()
             frame = self._parsed(needed, once)
             empty = _empty(frame)
             if empty.any():  # of these columns
@@ -78,6 +80,34 @@ class Delimited(Table):
             self.parts = self._between(empty)
             frame = frame[~empty].reset_index(drop=True)
         return named_columns(frame, names)
+
+    def _refuse_unclosed_quotes(self) -> None:
+        """Raise an error for a field whose quote is not closed: it would hold the rows that follow.
+
+        Such a field ends at a quote that begins another field, so that text follows the quote, or it ends
+        with the file. The file is read once for it, row by row.
+
+        Raises:
+            DataError: a quote is not closed; the line on which the row begins is named.
+        """
+        limit = csv.field_size_limit(sys.maxsize)
+        try:
+            with opened(self.path) as stream:
+                lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
+                reader = csv.reader(lines, delimiter=self._separator, strict=True)
+                begin = 1
+                try:
+                    for _ in reader:
+                        begin = reader.line_num + 1
+                except csv.Error as error:
+                    last = reader.line_num
+                    raise DataError(
+                        f"{self.path}, lines {begin} to {last}: a quote that opens a field is not closed "
+                        f"before its separator ({error}), so that rows run into each other. Close the "
+                        'quote, and write " inside a quoted text twice'
+                    ) from None
+        finally:
+            csv.field_size_limit(limit)
 
     def _between(self, empty: np.ndarray) -> tuple[tuple[str, int, int], ...]:
         """`parts` of the rows between the empty ones."""

@@ -183,3 +183,14 @@ def test_what_replies_name_and_prices_lack_is_a_problem_with_what_it_may_cost(us
     problems = [p for p in examine(folder, log)["problems"] if model in p]
     assert any("tier flex" in p and "$0.25" in p and "tiers: {flex: 0.5}" in p for p in problems)
     assert any("3 web searches" in p and "$0.03" in p and "per_search" in p for p in problems)
+
+
+def test_costs_that_may_be_in_another_unit_are_a_note_and_no_problem(used):
+    folder, log, decisions = used
+    assert examine(folder, log)["notes"] == []
+    router = Router.load(folder, log=log)
+    for d in decisions[:40]:
+        router.finish(d.id, status="answered", cost=2.5)
+    router.close()
+    [note] = examine(folder, log)["notes"]
+    assert "2.5" in note and "2,500 USD" in note and "25 USD" in note and "unit: cents" in note

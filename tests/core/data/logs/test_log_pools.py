@@ -9,9 +9,11 @@ import pytest
 
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.collect.prompts import read_prompts
+from cabs_core.data.logs.read import read_log
 from cabs_core.data.logs.receipt import Receipt
-from cabs_core.data.outcomes import load_outcomes
+from cabs_core.data.outcomes import from_logs, load_outcomes
 from cabs_core.data.pool_files import read_pool_file
+from cabs_core.data.pool_files.sections import Price
 from cabs_core.data.validation.overview import overview
 
 NAMES = ["gpt-x", "openai/gpt-x", "gpt-x-2026-03-05", "small", "azure/small"]
@@ -173,3 +175,23 @@ def test_where_the_log_of_a_router_lies_and_how_it_is_written(tmp_path: Path, ca
     )
     (tmp_path / "p.yaml").write_text("source: {kind: synthetic}\nrouter: {log: a.sqlite}\n")
     assert read_pool_file(tmp_path / "p.yaml").log_path == tmp_path / "a.sqlite"
+
+
+def test_costs_far_above_tokens_by_price_are_a_note_of_the_receipt(tmp_path):
+    row = {
+        "prompt": "hello",
+        "model": "m",
+        "score": 1,
+        "cost": 0.5,
+        "n_input_tokens": 100,
+        "n_output_tokens": 10,
+    }
+    log = read_log_of(tmp_path, row)
+    assert from_logs._doubts(log, {}) == []
+    [note] = from_logs._doubts(log, {"m": Price(input=10.0, output=30.0)})
+    assert "385 times" in note and "unit: cents" in note
+
+
+def read_log_of(folder, row):
+    (folder / "log.jsonl").write_text(json.dumps(row))
+    return read_log(folder / "log.jsonl")

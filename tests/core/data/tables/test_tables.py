@@ -309,3 +309,23 @@ def test_a_changed_byte_of_parquet_with_checksums_is_found(tmp_path: Path) -> No
     path.write_bytes(data)
     with pytest.raises(DataError, match=r"t\.parquet cannot be read as \.parquet"):
         open_table(path).read(["score"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        'prompt,model,score\n"hello,a,1\n"good day",b,0\n',
+        'prompt,model,score\nhello,a,1\n"good day,b,0\n',
+        'prompt,model,score\na,"b,1\nc,"d",0\ne,f,1\n',
+    ],
+)
+def test_a_quote_that_is_not_closed_is_named_with_its_lines(tmp_path, rows):
+    (tmp_path / "t.csv").write_text(rows)
+    with pytest.raises(DataError, match=r"t\.csv, lines \d to \d.*quote"):
+        open_table(tmp_path / "t.csv").read(["prompt"])
+
+
+def test_quotes_that_are_closed_may_hold_rows_of_another_table(tmp_path):
+    text = 'prompt,model\n"a,b\nc,""d""\n",m\n5" screen,n\n'
+    (tmp_path / "t.csv").write_text(text)
+    assert open_table(tmp_path / "t.csv").read(["prompt"])["prompt"].tolist() == ['a,b\nc,"d"\n', '5" screen']
