@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,7 @@ class Report(_Page):
         settings = {
             "goal": pool.goal.text if pool.goal else "",
             "labels": [pool.table_cost, pool.monthly_requests],
+            "today": [pool.today, pool.tolerance],
             "warnings": data_warnings(self.store, pool.name),
             OLDER_DATA: str(self.chain.older_figures() or ""),
         }
@@ -192,6 +193,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
+        from cabs_core.pipeline.answer import answer_for_chain  # noqa: PLC0415  (a quick code location)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (a quick code location)
 
         old = report.sound_record()
@@ -208,6 +210,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             older_data=older,
             warnings=data_warnings(store, pool.name),
             answer=_answer(chain) if folders else None,
+            answered=partial(answer_for_chain, chain) if folders else None,
             paid=pool.table_cost,
             requests_a_month=pool.monthly_requests,
             again=lambda policy, rho: trace_again(chain, policy, rho),

@@ -12,17 +12,18 @@ from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.paths import VERDICT, safe_name
 from cabs_core.data.pool_files.sections import Split
 from cabs_core.report import cards, findings, leaderboard
+from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
-from cabs_core.report.evidence import load_evidence
+from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.labels import table_cost, with_labels
 from cabs_core.report.made_from import files_of
-from cabs_core.report.page import REQUESTS, PoolPage
+from cabs_core.report.page import PoolPage
 from cabs_core.report.plots.page import render_page, start_bundling
+from cabs_core.report.pool_answer import REQUESTS, PoolAnswer
 from cabs_core.report.tables import write_tables
 from cabs_core.report.verdict import Verdict, verdicts
-from cabs_core.report.verdict import summary as verdict_summary
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.storage import StoredTrace
@@ -52,6 +53,7 @@ def build_report(
     collection: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
     answer: dict[str, Any] | None = None,
+    answered: Callable[[Evidence], PoolAnswer] | None = None,
     paid: float | None = None,
     requests_a_month: int | None = None,
     older_data: str = "",
@@ -68,7 +70,8 @@ def build_report(
             Without them, or without the replays, the page lacks what needs single queries and prompts.
         collection: of a pool whose answers were collected, see `collected.collection_of`.
         warnings: of the data checks, for the first screen. answer: to the pool's goal
-            (`router.goals.GoalAnswer`).
+            (`router.goals.GoalAnswer`). answered: makes the answer from the replays; None if the table is not
+            at hand.
         paid: USD that the table cost, where it was not collected; requests_a_month: of the traffic that it is
             for. None: nobody has said.
         again: plays (policy, rho) again, whose rounds were pruned.
@@ -96,7 +99,11 @@ def build_report(
         drawn = Split.model_validate(data.settings.get("split") or {}).drawn
         table = table_cost(paid, requests_a_month, evidence.problem.asked, collection, drawn=drawn)
         decided = with_labels(decided, data, evidence, table)
-    facts = _facts(data, decided)
+    first = None
+    if evidence is not None and answered is not None:
+        first = AnswerPage(answered(evidence), pool, findings.best_policy(data))
+    headline = _headline(data, first, older_data)
+    facts = _facts(data, decided, headline)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
     page = PoolPage(
         data,
@@ -109,24 +116,26 @@ def build_report(
         answer,
         older_data,
         requests_a_month or REQUESTS,
+        first,
     )
     html = render_page("report.html.j2", TEMPLATES, files_of=files_of, figures=page.figures, page=page)
     write_tables(folder, page.tables)
     path = write_text(folder / "index.html", html)
     note = cards.markdown(
         data,
-        decided,
         changes=page.changes or [],
         banners=page.banners,
         ranking=page.text["ranking"],
         answer=answer,
+        first=first,
+        headline=headline,
     )
     write_text(folder / "verdict.md", note)
     write_text(folder / VERDICT, _verdict_json(page, facts, before))
     images = {key: figure.png for key, figure in page.figures.items() if figure}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
-    return ReportResult(path, _summary(data, decided), note, images)
+    return ReportResult(path, _summary(data, headline), note, images)
 
 
 def build_leaderboard(
@@ -153,11 +162,18 @@ def build_leaderboard(
     return ReportResult(path, summary, "\n".join(lines) or "No replays yet.", {})
 
 
-def _facts(data: PoolData, decided: list[Verdict]) -> dict[str, Any]:
+def _headline(data: PoolData, first: AnswerPage | None, older_data: str) -> str:
+    """The answer in one line: what the page, `cabs run` and the leaderboard say."""
+    if older_data:
+        return "No answer on older data"
+    return findings.best_policy(data) if first is None else first.headline
+
+
+def _facts(data: PoolData, decided: list[Verdict], headline: str) -> dict[str, Any]:
     """What the next report is compared with."""
     line = data.board.loc[decided[0].router if decided else data.best]
     return {
-        "headline": verdict_summary(decided) if decided else "No verdict",
+        "headline": headline,
         "router": decided[0].router if decided else data.best,
         "utility": float(line["utility"]),
         "score": float(line["score"]),
@@ -184,7 +200,6 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         }
         for policy, r in data.board.iterrows()
     ]
-    shown = cards.shown_case(decided) if decided else None
     content = {
         "format": 1,
         "pool": data.pool,
@@ -193,6 +208,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "condition": data.info["condition"] or "none",
         "headline": facts["headline"],
         "older_data": page.older_data or None,
+        "answer": None if page.first_screen is None else page.first_screen.found.to_dict(),
         "goal": page.answer,
         "overall": asdict(decided[0]) if decided else None,
         "by_value": [asdict(v) for v in decided[1:]],
@@ -200,17 +216,17 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "within_noise": cards.as_good(data, decided[0].router) if decided else [],
         "warnings": page.banners,
         "ranking": ranking,
-        "export_command": None if page.older_data else cards.export_command(data.pool, shown),
+        "export_command": None if page.first_screen is None else page.first_screen.export,
         "facts": facts,
         "previous": before,
     }
     return json.dumps(content, indent=1, ensure_ascii=False, default=lambda scalar: scalar.item()) + "\n"
 
 
-def _summary(data: PoolData, decided: list[Verdict]) -> dict[str, Any]:
+def _summary(data: PoolData, headline: str) -> dict[str, Any]:
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
-        "verdict": verdict_summary(decided) if decided else "No verdict",
+        "verdict": headline,
         "best_policy": data.best,
         "utility": float(line["utility"]),
         "utility_se": _float(line["utility_se"]),

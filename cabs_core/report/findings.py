@@ -49,6 +49,12 @@ def best_that_learns(data: PoolData) -> dict[str, Any] | None:
     return {"router": learner, "against": data.best, **ends}
 
 
+def best_policy(data: PoolData) -> str:
+    """The policy with the highest mean utility and its error, in one line."""
+    line = data.board.loc[data.best]
+    return f"{label(data.best)} is best: mean utility {_pm(line['utility'], line['utility_se'])}"
+
+
 def learning(data: PoolData) -> str:
     """What to take for a pool whose scored calls come back to the router; '' where the best router learns."""
     learner = best_that_learns(data)

@@ -6,22 +6,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from markupsafe import Markup
-
 from cabs_core.base.units import money
 from cabs_core.base.utility import middle_rho
 from cabs_core.report import cards, charts, findings, round_tables, sections, stages
+from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.banners import limits
 from cabs_core.report.collected import CollectionPart
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.plots.figure import Figure
+from cabs_core.report.pool_answer import REQUESTS
 from cabs_core.report.tables import PageTable
-from cabs_core.report.verdict import Verdict, routers, summary
+from cabs_core.report.verdict import Verdict, routers
 
-#: Requests a month that the page starts with.
-REQUESTS = 100_000
 _LONGEST_PROMPT = 600
 
 
@@ -34,6 +32,7 @@ class PoolPage:
         verdicts: the one over all values first, then one a value; none without a verdict.
         origin: how a collected table came about. changes: since the last report; None for the first one.
         links: (text, address) of related pages. warnings: of the data checks.
+        first_screen: the answer in words; None if the table or the replays are not at hand.
         answer: to the pool's goal. older_data: why there is no verdict on the data at hand; else ''.
     """
 
@@ -47,6 +46,7 @@ class PoolPage:
     answer: dict[str, Any] | None = None
     older_data: str = ""
     requests: int = REQUESTS
+    first_screen: AnswerPage | None = None
 
     # ---- the first screen
 
@@ -65,32 +65,6 @@ class PoolPage:
     def condition(self) -> str:
         """The stress condition in a sentence, or ''."""
         return condition_text(self.data.info["condition"])
-
-    @property
-    def summary(self) -> str:
-        """The decisions in one line."""
-        return summary(self.verdicts)
-
-    @cached_property
-    def cases(self) -> list[dict[str, Any]]:
-        """The verdict of each value, in words."""
-        return [cards.case(v, self.data.pool) for v in cards.cases(self.verdicts)]
-
-    @property
-    def first(self) -> int:
-        """Number of the case that is shown before the reader chooses."""
-        return cards.usual(cards.cases(self.verdicts))
-
-    @property
-    def cases_json(self) -> Markup:
-        """The cases for the page's script."""
-        text = json.dumps(self.cases, ensure_ascii=False, allow_nan=False)
-        return Markup(text.replace("<", "\\u003c"))
-
-    @property
-    def month_bill(self) -> str:
-        """Dollars that `requests` requests cost in the first case."""
-        return money(self.cases[self.first]["cost"] * self.requests / 1000)
 
     @property
     def winner(self) -> str:
@@ -129,7 +103,10 @@ class PoolPage:
     def tables(self) -> dict[str, PageTable | None]:
         """Every table by its key; None where the pool has nothing to show."""
         data, evidence = self.data, self.evidence
+        first = self.first_screen
         tables = {
+            "ladder": None if first is None else first.ladder,
+            "by_task": None if first is None else first.tasks,
             "by_value": round_tables.by_value(self.verdicts, self.data.scale),
             "utility": sections.utility(data),
             "coupled": sections.coupled(data),
@@ -186,6 +163,7 @@ class PoolPage:
         tables, figures = self.tables, self.figures
         candidates = [
             ("collected", "Collection", tables["collection"]),
+            ("by-value", "By the worth of an answer", tables["by_value"]),
             ("frontier", "Quality against cost", True),
             ("saving", "Savings", figures["savings"]),
             ("tasks", "By task", tables["tasks"]),

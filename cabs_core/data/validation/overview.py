@@ -15,6 +15,7 @@ from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.columns import CostColumn
+from cabs_core.data.pool_files.pool import TODAY_LOG, TODAY_NONE
 from cabs_core.data.pool_files.read import did_you_mean
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.data.tables.cells import Place
@@ -88,6 +89,11 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
         raise PoolError(
             f"pool {pool.name!r}: goal.of names {pool.goal.of!r:.100}, which is no model of the table."
             f"{did_you_mean(pool.goal.of, outcomes.arms)} It has: {listed(outcomes.arms)}"
+        )
+    if pool.today not in (None, TODAY_LOG, TODAY_NONE, *outcomes.arms):
+        raise PoolError(
+            f"pool {pool.name!r}: today is {pool.today!r:.100}, which is no model of the table."
+            f"{did_you_mean(str(pool.today), outcomes.arms)} It has: {listed(outcomes.arms)}"
         )
     unknown = sorted(set(pool.accept) - {spec.name for spec in CHECKS})
     if unknown:

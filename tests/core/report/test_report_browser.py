@@ -1,7 +1,5 @@
 """The pages in a real browser: no errors, nothing runs out of the page, light and dark, desktop and phone."""
 
-import json
-
 import numpy as np
 import pytest
 from fake_replays import fake_pool, fake_problem
@@ -171,31 +169,6 @@ def test_a_choice_changes_what_is_drawn(visit):
     figure.get_by_label("absolute").check()
     drawing = f"document.querySelector('{REGRET} .drawing')"
     page.wait_for_function(f"before => {drawing}.innerHTML !== before", arg=before)
-
-
-def test_the_slider_reads_the_verdict_of_each_value(visit, pages):
-    page = visit()
-    cases = json.loads(page.locator("#verdict script").text_content())
-    field = page.locator('[data-field="quality"]')
-    first = (len(cases) - 1) // 2
-    assert field.inner_text() == cases[first]["text"]["quality"]
-    slider = page.locator("#answer-value")
-    slider.focus()
-    for key, at in (("Home", 0), ("ArrowRight", 1), ("End", len(cases) - 1)):
-        page.keyboard.press(key)
-        assert page.locator("#export-command").inner_text() == cases[at]["text"]["export"]
-        assert page.locator('[data-field="headline"]').inner_text() == cases[at]["text"]["headline"]
-        assert field.inner_text() == cases[at]["text"]["quality"]
-        assert slider.get_attribute("aria-valuetext") == cases[at]["value_text"]
-    page.locator("#requests").fill("2000000")
-    bill = float(page.locator('[data-field="month"]').inner_text().strip("$").replace(",", ""))
-    assert bill == pytest.approx(2000 * cases[-1]["cost"], rel=0.01)
-    page.locator("#requests").fill("-1")
-    assert page.locator('[data-field="month"]').inner_text() == "–"
-    page.emulate_media(media="print")
-    value = page.locator('[data-field="value"]')
-    assert value.is_visible() and value.inner_text() == cases[-1]["value_text"]
-    assert field.inner_text() == cases[-1]["text"]["quality"]
 
 
 def test_reading_a_point_off_the_plot(visit):

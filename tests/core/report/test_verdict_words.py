@@ -11,7 +11,6 @@ from cabs_core.base.errors import round_up
 from cabs_core.base.statistics.uncertainty import Error
 from cabs_core.base.units import money
 from cabs_core.report import verdict as verdicts
-from cabs_core.report.cards import fields, usual
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.gap import decide, estimate
 from cabs_core.report.tables import saving_span, saving_text
@@ -46,31 +45,6 @@ def test_more_routers_widen_the_interval_and_more_queries_would_tell():
     assert round_up(785) == 790 and round_up(12_345) == 13_000 and round_up(7) == 7
 
 
-def test_headlines_and_cards_of_all_decisions():
-    card = fields(verdict_at(0.05, "deploy"), "one")
-    assert card["headline"] == "Deploy Hier-mix"
-    assert card["against"] == "Hier-mix instead of gpt-x"
-    assert card["trade"] == "+10.0 points, saves 30 %"
-    assert "+8.0 to +12.0" in card["trade_note"] and "20 to 40 % less" in card["trade_note"]
-    assert card["export"] == "cabs export --pool one --policy hier_mix --rho 20 --out one-router"
-    kept = fields(verdict_at(0.05, "keep"), "one")
-    assert kept["headline"] == "Keep model gpt-x" and kept["quality"] == "70.0 %" and kept["cost"] == "$2.00"
-    assert kept["trade_note"].startswith("would be +10.0 points") and "Hier-mix" in kept["take"]
-    unsure = fields(verdict_at(None, "unsure"), "one")
-    assert unsure["headline"] == "Not enough data to tell (about 1,300 more prompts would do)"
-    assert "--rho" not in unsure["export"]
-    as_good = verdict_at(0.05, "deploy", utility=around(0.0, 0.004), quality=around(0.004, 0.01))
-    assert "answers as well as gpt-x" in fields(as_good, "one")["why"]
-    free = verdict_at(0.05, "keep", saved=None, model_cost=0.0)
-    assert fields(free, "one")["trade_note"].endswith("; gpt-x costs nothing")
-
-
-@pytest.mark.parametrize(("prompts", "at_limit"), [(90, False), (None, True)])
-def test_a_case_that_no_number_of_prompts_decides(prompts, at_limit):
-    case = verdict_at(0.1, "unsure", at_limit=True, prompts_needed=prompts)
-    assert ("no number of prompts" in fields(case, "one")["why"]) == at_limit
-
-
 @pytest.mark.parametrize(
     ("share", "text"),
     [
@@ -101,15 +75,6 @@ def test_what_a_router_costs_at_both_ends_of_an_interval(low, high, text):
     assert saving_span(low, high) == text
 
 
-def test_the_page_begins_with_a_case_that_stands_for_the_others_and_saves_if_any_does():
-    def number(*cases):
-        return usual([verdict_at(0.05, decision, saved=around(saved, 0.1)) for decision, saved in cases])
-
-    assert number(("deploy", -0.2), ("deploy", 0.3), ("deploy", 0.4), ("keep", 0.5), ("unsure", 0.5)) == 1
-    assert number(("deploy", 0.3), ("keep", 0.0), ("keep", 0.0), ("keep", 0.0)) == 2
-    assert number(("deploy", -0.2), ("deploy", -0.2), ("deploy", 0.05)) == 1, "nothing is saved for sure"
-
-
 def test_one_router_is_named_unless_another_is_better_beyond_noise():
     pairs = {
         ("knn", "low"): (0.02, False),
@@ -127,25 +92,6 @@ def test_one_router_is_named_unless_another_is_better_beyond_noise():
     names, data = ["carrot", "knn", "ridge"], SimpleNamespace(pair=pair)
     chosen = [verdicts._router_of(data, names, regime) for regime in ("low", "medium", "high")]
     assert chosen == ["ridge", "carrot", "carrot"]
-
-
-def test_comparisons_are_no_right_answers_and_have_no_value_in_dollars():
-    compares = verdict_at(0.05, "deploy", against="max", gain=None, value_usd=None)
-    card = fields(compares, "one")
-    assert "comparisons with max" in card["why"] and "right answer" not in card["why"]
-    assert card["value"] == "ρ = 20"
-    keeps = verdict_at(0.01, "keep", against="max", gain=None, value_usd=None)
-    line = verdicts.summary([compares, compares, keeps])
-    assert "right answer" not in line and "$" not in line and "at ρ = 20" in line
-
-
-def test_the_better_model_of_the_held_out_prompts_is_named_and_so_are_independent_prompts():
-    over_trained = around(0.1, 0.02)
-    case = verdict_at(0.05, "unsure", trained="mini", over_trained=over_trained, independent=20, carriers=7.2)
-    why = fields(case, "one")["why"]
-    assert "gpt-x is the best single model of these queries; the train prompts show mini" in why
-    assert "100 held-out queries (20 independent prompts)" in why
-    assert "All the money rests on as few as 7 prompts" in why
 
 
 def test_few_queries_without_any_difference_prove_nothing():

@@ -1,5 +1,5 @@
 "use strict";
-// The page is complete without this script. It makes the drawings interactive, re-reads the verdict and sorts tables.
+// The page is complete without this script. It makes the drawings interactive and sorts tables.
 const near = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
 }, { rootMargin: "300px" });
@@ -42,40 +42,6 @@ async function draw(figure) {
   figure.addEventListener("change", update);
   update();
   figure.dataset.ready = "";
-}
-
-const verdict = document.querySelector("#verdict");
-if (verdict?.querySelector("input[type=range]")) {
-  const cases = JSON.parse(verdict.querySelector("script").textContent);
-  const slider = verdict.querySelector("#answer-value");
-  const requests = verdict.querySelector("#requests");
-  const money = (v) => {  // as `base.units.money` writes it
-    const size = Math.abs(v), digits = size ? Math.min(Math.max(2, 2 - Math.floor(Math.log10(size))), 20) : 2;
-    return (v < 0 ? "−" : "") + "$" + size.toLocaleString("en-US", size >= 100
-      ? { maximumFractionDigits: 0 } : { minimumFractionDigits: 2, maximumFractionDigits: digits });
-  };
-  const show = () => {
-    const now = cases[Number(slider.value)];
-    verdict.querySelector("#answer-text").textContent = now.value_text;
-    slider.setAttribute("aria-valuetext", now.value_text);
-    verdict.dataset.decision = now.decision;
-    for (const [name, text] of Object.entries(now.text)) {
-      for (const place of verdict.querySelectorAll(`[data-field="${name}"]`)) place.textContent = text;
-    }
-    const month = Number(requests.value) / 1000;
-    const valid = requests.value !== "" && month >= 0;
-    requests.setAttribute("aria-invalid", String(!valid));
-    const bill = verdict.querySelector('[data-field="month"]');
-    bill.textContent = !valid ? "–" : money(now.cost * month);
-    const note = verdict.querySelector('[data-field="month_note"]');
-    note.textContent = !valid ? "give a number of requests, 0 or more"
-      : `a month; ${now.other}: ${money(now.other_cost * month)}.` +
-        (now.gain === null ? "" : ` ${now.switch}: worth of right answers minus cost changes by ${money(now.gain * month)} a month` +
-        (now.gain_low === null ? "." : ` (95 % interval ${money(now.gain_low * month)} to ${money(now.gain_high * month)}).`));
-  };
-  slider.addEventListener("input", show);
-  requests.addEventListener("input", show);
-  show();
 }
 
 for (const button of document.querySelectorAll("button.copy")) {

@@ -1,0 +1,72 @@
+"""The answer of a pool from the artifacts of its chain: one function that page, export and goals read."""
+
+from pathlib import Path
+
+from cabs_core.base.errors import ProvenanceError, ResultError
+from cabs_core.data.inputs import embeddings_of, outcomes_of, splits_of
+from cabs_core.pipeline.artifacts import Chain
+from cabs_core.report.data import PoolData
+from cabs_core.report.evidence import Evidence, load_evidence
+from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
+from cabs_core.router.build import deployable
+
+_TABLE = ("outcomes", "splits", "prompt_embeddings")
+
+
+def answer_for_chain(chain: Chain, evidence: Evidence | None, *, anyway: bool = False) -> PoolAnswer:
+    """Return the answer of a pool whose chain has run.
+
+    Args:
+        evidence: its replays; None for a log, which is not replayed.
+        anyway: answer although artifacts are of older data, or of data that failed a check since.
+
+    Raises:
+        ProvenanceError: the chain has not been run, or not on the data at hand. DataError: see
+            `answer_of_pool`.
+    """
+    from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
+
+    if not anyway and (older := chain.older_figures()):
+        raise ProvenanceError(f"{older} Run it again, or say --anyway to have the answer all the same.")
+    inputs: dict[str, Path] = {name: chain.verified(chain.stage(name)) for name in _TABLE}
+    record = chain.store.record(chain.stage("router").parts)
+    router = None if record is None else RouterSummary.of(record)
+    chosen = None
+    if router is not None and router.policy and router.rho is not None:
+        chosen = (router.policy, router.rho)
+    return answer_of_pool(
+        Inputs(
+            pool=chain.pool,
+            table=outcomes_of(inputs),
+            splits=splits_of(inputs),
+            vectors=embeddings_of(inputs),
+            evidence=evidence,
+            chosen=chosen,
+            deployable=tuple(p for p in chain.pool.policies if deployable(p)),
+        )
+    )
+
+
+def evidence_for_chain(chain: Chain) -> Evidence | None:
+    """Return the replays behind the pool's marts; None for a log.
+
+    Raises:
+        ResultError: no replay is in the marts, or the problem that they are of is gone.
+    """
+    from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
+
+    if chain.pool.logged:
+        return None
+    name = chain.pool.name
+    artifacts = chain.store.root
+    if chain.store.remote:
+        for parts in (("marts",), ("replay", name), ("replay_problem", name)):
+            artifacts = chain.store.mirror(parts)
+    evidence = load_evidence(
+        PoolData(name, artifacts), again=lambda policy, rho: trace_again(chain, policy, rho)
+    )
+    if evidence is None:
+        raise ResultError(
+            f"the problem that the marts are of is gone: `cabs run --pool {name}` makes all anew"
+        )
+    return evidence

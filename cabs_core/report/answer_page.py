@@ -1,0 +1,359 @@
+"""The first screen of a page: question, answer, saving and doubt, in words and two tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cabs_core.base.errors import counted
+from cabs_core.base.units import money, percentage
+from cabs_core.evaluation.answer import Rung, TaskRow, Word, losses
+from cabs_core.report.names import label
+from cabs_core.report.pool_answer import TASK, PoolAnswer
+from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, table_of, words
+
+_NAMES = {"keep": "Keep", "switch": "Switch", "rules": "Rules", "router": "Router"}
+#: tasks with a table row of excerpts, excerpts of a task, and characters of one
+_MOST_TASKS = 12
+_EXCERPTS = 3
+_LONGEST = 300
+#: fewest characters that all prompts share for them to be cut
+_SHARED = 20
+
+
+@dataclass(frozen=True)
+class Excerpts:
+    """Prompts of a task on which the cheaper model fails and today's does not.
+
+    Attributes:
+        task: its name. model: the cheaper model. prompts: the texts, without what all prompts share.
+    """
+
+    task: str
+    model: str
+    prompts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AnswerPage:
+    """What the first screen says of an answer.
+
+    Attributes:
+        found: the answer. pool: name of the pool. best: the best policy with its error, in words; it is the
+            headline where no model is in use.
+    """
+
+    found: PoolAnswer
+    pool: str
+    best: str = ""
+
+    @property
+    def question(self) -> str:
+        """What is asked, and what today's model is."""
+        today = self.found.answer.today
+        if self.found.answer.today_is_assumed:
+            return (
+                f"No model is in use (today: none). Every option is compared with {today}, the single model "
+                "that is best on all rows."
+            )
+        if today == "log":
+            return "The log's choices answer today. What may be used instead, and what does it save?"
+        guess = ""
+        if self.found.today_is_guessed:
+            guess = (
+                f" That {today} is used today is a guess: it is the dearest model of the table. "
+                "today: MODEL in the pool file changes it."
+            )
+        return (
+            f"{today} answers today. What may be used instead, for which prompts, what does it save?{guess}"
+        )
+
+    @property
+    def shown(self) -> Rung | None:
+        """The recommended rung; None if there is none."""
+        name = self.found.answer.recommended
+        return None if name is None else self.found.answer.rung(name)
+
+    @property
+    def headline(self) -> str:
+        """The answer in one line."""
+        if self.found.answer.today_is_assumed and self.best:
+            return self.best
+        return recommendation(self.found)
+
+    @property
+    def decision(self) -> str:
+        """`keep`, `use` or `unsure`, for the colour of the section."""
+        if self.shown is None:
+            return "unsure"
+        return "keep" if self.shown.rung == "keep" else "deploy"
+
+    @property
+    def why(self) -> str:
+        """What the answer changes in quality and money, with its intervals."""
+        rung = self.shown
+        if rung is None:
+            return (
+                "No option is sure to be as good as what it is compared with. The table says how far each is."
+            )
+        if rung.rung == "keep":
+            return "No other option is sure to be as good and cheaper, or better; the table has the figures."
+        return f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
+
+    def _quality(self, rung: Rung) -> str:
+        before = percentage(rung.quality - rung.difference, 1)
+        text = (
+            f"quality {percentage(rung.quality, 1)} instead of {before} ({_points(rung.difference)} points, "
+            f"95 % interval {_interval(rung)})"
+        )
+        if rung.word == Word.CHEAPER:
+            text += f": less than {100 * self.found.options.tolerance:g} points worse for sure, the tolerance"
+        return f"{text}."
+
+    def _money(self, rung: Rung) -> str:
+        if rung.cost_low is None:
+            return "what is saved cannot be told."
+        keep = self.found.answer.rung("keep") or self.found.answer.rungs[0]
+        before = rung.usd_per_1000 / rung.cost_ratio if rung.cost_ratio else keep.usd_per_1000
+        return (
+            f"{money(rung.usd_per_1000)} instead of {money(before)} per 1,000 requests. "
+            f"{_saving_sentence(rung)} at {self.requests}."
+        )
+
+    @property
+    def requests(self) -> str:
+        """The number of requests that savings are told for."""
+        number = f"{self.found.options.requests_per_month or 0:,.0f} requests a month"
+        if self.found.requests_are_guessed:
+            return f"{number} (an example: requests_per_month in the pool file says yours)"
+        return number
+
+    @property
+    def doubts(self) -> list[str]:
+        """What a reader has to know before acting on the answer."""
+        found = self.found
+        sentences = [note.text for note in found.answer.notes if note.code != "nothing_to_recommend"]
+        rung = self.shown
+        if rung is not None and rung.rung == "rules" and found.by == TASK:
+            text = "The rules need the task of a request, as the table names it, from whoever calls."
+            if found.guessed_right is not None:
+                text += (
+                    f" The nearest centre of the table's prompts guesses it right for "
+                    f"{percentage(found.guessed_right)} of the prompts."
+                )
+            sentences.append(text)
+        if rung is not None and rung.rung == "router":
+            sentences.append(
+                "The router was judged on prompts that it had not seen. The one that cabs export writes is "
+                "fitted on all rows."
+            )
+        return sentences
+
+    @property
+    def ladder(self) -> PageTable | None:
+        """The options from the lowest rung to the highest."""
+        recommended = self.found.answer.recommended
+        rows = self.found.answer.rungs
+        columns: dict[str, Any] = {
+            "Option": lambda r: TableCell(_NAMES[r.rung], bold=r.rung == recommended, numeric=False),
+            "Use": lambda r: words(_use(self.found, r)),
+            "Quality": lambda r: percent(r.quality, 1),
+            "Points (95 %)": lambda r: TableCell(_difference(r), r.difference),
+            "USD per 1,000": lambda r: TableCell(money(r.usd_per_1000), r.usd_per_1000),
+            "Saves a month (95 %)": lambda r: TableCell(_saving(r), r.saving_per_month),
+        }
+        if any(rung.latency_median is not None for rung in rows):
+            columns["Seconds: median, 95 %"] = lambda r: TableCell(_latency(r), r.latency_median)
+        columns["In a word"] = lambda r: words(str(r.word))
+        tolerance = 100 * self.found.options.tolerance
+        folds = f"Rules and router are judged on prompts that they were not made from ({self._folds})."
+        return table_of(
+            "ladder",
+            f"Every option beside {self.found.answer.today}",
+            rows,
+            columns,
+            f"As good: less than {tolerance:g} points worse for sure (tolerance in the pool file). {folds} "
+            "Intervals are those of each option alone; the words share an error of 5 %.",
+        )
+
+    @property
+    def _folds(self) -> str:
+        if self.found.folds > 1:
+            return f"{self.found.folds} folds"
+        return "one split for routers"
+
+    @property
+    def tasks(self) -> PageTable | None:
+        """The recommended option by task; the single model's, if none or today's is recommended."""
+        rows = self._task_rows()
+        if len(rows) < 2:
+            return None
+        rung = rows[0].rung
+        columns = {
+            "Task": lambda r: words(r.task),
+            "Prompts": lambda r: TableCell(f"{r.prompts:,}", r.prompts),
+            "Use": lambda r: words(r.use),
+            "Points (95 %)": lambda r: TableCell(_difference(r), r.difference),
+            "USD per 1,000": lambda r: TableCell(money(r.usd_per_1000), r.usd_per_1000),
+            "Today": lambda r: TableCell(money(r.today_usd_per_1000), r.today_usd_per_1000),
+        }
+        return table_of(
+            "by_task",
+            f"{_NAMES[rung]} by task, beside {self.found.answer.today}",
+            rows,
+            columns,
+            f"Tasks with fewer than {self.found.options.smallest_task} prompts stand together as other.",
+        )
+
+    def _task_rows(self) -> list[TaskRow]:
+        name = self.found.answer.recommended
+        rung = name if name not in (None, "keep") else "switch"
+        return [row for row in self.found.answer.by_task if row.rung == rung]
+
+    @property
+    def excerpts(self) -> list[Excerpts]:
+        """Prompts by task on which the single model of rung "switch" fails and today's does not."""
+        switch = self.found.answer.rung("switch")
+        if switch is None:
+            return []
+        scored = self.found.scored
+        prompts = without_shared(self.found.outcomes.prompts)
+        groups = []
+        names, counts = np.unique(scored.tasks.astype(str), return_counts=True)
+        for name in names[np.argsort(-counts, kind="stable")][:_MOST_TASKS]:
+            places = losses(scored, self.found.decisions("switch"), str(name), _EXCERPTS)
+            texts = tuple(shortened_text(prompts[i]) for i in places)
+            if texts:
+                groups.append(Excerpts(str(name), str(switch.use), texts))
+        return groups
+
+    @property
+    def export(self) -> str:
+        """The command that writes what is recommended."""
+        return f"cabs export {self.pool}"
+
+
+def recommendation(found: PoolAnswer) -> str:
+    """Say in one line what is recommended."""
+    answer = found.answer
+    rung = None if answer.recommended is None else answer.rung(answer.recommended)
+    if rung is None:
+        return f"Cannot tell: no option is sure to be as good as {answer.today}"
+    if rung.rung == "keep":
+        return f"Keep {rung.use}"
+    if rung.rung == "rules":
+        return _rules_headline(rung.use, answer.today)
+    if rung.rung == "router":
+        return f"Use the router {label(rung.use)} instead of {answer.today}"
+    return f"Use {rung.use} instead of {answer.today}"
+
+
+def _rules_headline(rule: dict[str, str], today: str) -> str:
+    """`Use mid for all but sql, and keep big there`; every task by its model if there are more models."""
+    kept = [task for task, model in rule.items() if model == today]
+    others = {model for model in rule.values() if model != today}
+    if len(others) == 1 and kept and len(kept) < len(rule) - len(kept):
+        return f"Use {others.pop()} for all but {_listed(kept)}, and keep {today} there"
+    return f"Use {_by_model(rule)}"
+
+
+def without_shared(prompts: Sequence[str]) -> list[str]:
+    """Return the prompts without the text that all of them begin and end with, such as a system prompt."""
+    texts = [prompt.strip() for prompt in prompts]
+    if len(set(texts)) < 2:
+        return texts
+    start = _shared_start(texts)
+    while start and not texts[0][start - 1].isspace():  # at a word's beginning
+        start -= 1
+    end = _shared_start([text[start:][::-1] for text in texts])
+    while end and not texts[0][len(texts[0]) - end].isspace():
+        end -= 1
+    start = start if start >= _SHARED else 0
+    end = end if end >= _SHARED else 0
+    return [text[start : len(text) - end].strip() for text in texts]
+
+
+def _shared_start(texts: Sequence[str]) -> int:
+    """Number of characters that all texts begin with: of the first and last in alphabetical order."""
+    first, last = min(texts), max(texts)
+    return next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
+
+
+def shortened_text(text: str) -> str:
+    """Return the text in one line, cut at the length of an excerpt."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def _prompts(rung: Rung) -> str:
+    text = counted(rung.prompts, "prompt")
+    if rung.independent < rung.prompts:
+        text += f" ({rung.independent:,} of them independent)"
+    return text
+
+
+def _use(found: PoolAnswer, rung: Rung) -> str:
+    if rung.rung == "rules":
+        return _by_model(rung.use)
+    if rung.rung == "router":
+        return label(str(rung.use))
+    return str(rung.use)
+
+
+def _by_model(rule: dict[str, str]) -> str:
+    """`big for sql; mid for contracts and support`: the model with the most tasks comes last."""
+    tasks: dict[str, list[str]] = {}
+    for task, model in rule.items():
+        tasks.setdefault(model, []).append(task)
+    if len(tasks) == 1:
+        return f"{next(iter(tasks))} for everything"
+    most = max(tasks, key=lambda model: len(tasks[model]))
+    others = [f"{model} for {_listed(names)}" for model, names in tasks.items() if model != most]
+    return f"{'; '.join(others)}; {most} for {_listed(tasks[most])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _points(difference: float) -> str:
+    return signed_text(100 * difference, 1)
+
+
+def _interval(row: Rung | TaskRow) -> str:
+    return f"{_points(row.low)} to {_points(row.high)}"
+
+
+def _difference(row: Rung | TaskRow) -> str:
+    if not np.isfinite(row.difference):
+        return "–"
+    if isinstance(row, Rung) and row.rung == "keep":
+        return "0"
+    return f"{_points(row.difference)} ({_interval(row)})"
+
+
+def _saving(rung: Rung) -> str:
+    if rung.rung == "keep":
+        return "0"
+    if rung.saving_per_month is None or not np.isfinite(rung.saving_per_month):
+        return "–"
+    if rung.saving_low is None or rung.saving_high is None:
+        return "cannot tell"
+    return f"{money(rung.saving_per_month)} ({money(rung.saving_low)} to {money(rung.saving_high)})"
+
+
+def _saving_sentence(rung: Rung) -> str:
+    low, high = rung.saving_low or 0.0, rung.saving_high or 0.0
+    saving = rung.saving_per_month or 0.0
+    if saving < 0:
+        return f"Costs {money(-saving)} a month more (95 % interval {money(-high)} to {money(-low)})"
+    return f"Saves {money(saving)} a month (95 % interval {money(low)} to {money(high)})"
+
+
+def _latency(rung: Rung) -> str:
+    if rung.latency_median is None or rung.latency_95 is None:
+        return "–"
+    return f"{rung.latency_median:.1f}, {rung.latency_95:.1f}"

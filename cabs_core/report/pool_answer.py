@@ -1,0 +1,302 @@
+"""The answer for one pool: what may be used instead of what is used today, from its table and its replays.
+
+The statistics are those of `evaluation.answer`; this module says what table, rules and routers a pool has.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.algorithms.predictors.clusters import kmeans_centers, nearest_center, unit_rows
+from cabs_core.base.catalog.roles import NO_ROUTERS
+from cabs_core.base.catalog.sources import sources
+from cabs_core.base.errors import DataError, ResultError, listed
+from cabs_core.data.outcomes import Outcomes
+from cabs_core.data.outcomes.splits import FOLDS, make_folds
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files.pool import TODAY_LOG, TODAY_NONE
+from cabs_core.data.pool_files.sections import Split
+from cabs_core.evaluation.answer import (
+    Answer,
+    AnswerOptions,
+    Decisions,
+    RouterCandidate,
+    ScoredTable,
+    answer,
+    choose_router,
+    fit_rules,
+)
+from cabs_core.report.evidence import Evidence
+
+#: requests a month that savings are told for if nobody has said how many there are
+REQUESTS = 100_000
+#: most clusters of a table without tasks, and least prompts of one
+CLUSTERS = 12
+LEAST_IN_CLUSTER = 50
+TASK = "task"
+CLUSTER = "cluster"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What an answer is made from.
+
+    Attributes:
+        pool: its settings. table: its outcomes. splits: one `[n]` array per fold.
+        vectors: `[n, e]` embeddings; None if they are not at hand: then a table without tasks has no rules.
+        evidence: the replays; None if they are not at hand: then there is no rung "router".
+        chosen: (policy, rho) that the validation split chose; judged if the table has one fold.
+        deployable: policies that can be exported as a router.
+    """
+
+    pool: ModelPool
+    table: Outcomes
+    splits: list[np.ndarray]
+    vectors: np.ndarray | None = None
+    evidence: Evidence | None = None
+    chosen: tuple[str, float] | None = None
+    deployable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PoolAnswer:
+    """The answer for a pool, and what it is made from.
+
+    Attributes:
+        answer: the ladder. scored: its table. outcomes: the same with the prompts.
+        today_is_guessed: nobody named today's model. requests_are_guessed: nobody said how many requests a
+            month there are.
+        rules: None if there are none. groups: `[n]` task or cluster of each prompt. by: "task" or "cluster".
+        guessed_right: share of the prompts whose task the nearest centre of the other folds' prompts guesses
+            right; None for clusters, and without embeddings.
+        router: None if there is none. policy, rho: of the router that is exported.
+        folds: number of folds that rules and routers are judged in.
+    """
+
+    answer: Answer
+    scored: ScoredTable
+    outcomes: Outcomes
+    options: AnswerOptions
+    today_is_guessed: bool
+    requests_are_guessed: bool
+    rules: Decisions | None = None
+    groups: np.ndarray | None = None
+    by: str = TASK
+    guessed_right: float | None = None
+    router: Decisions | None = None
+    policy: str | None = None
+    rho: float | None = None
+    folds: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `verdict.json` holds under `answer`."""
+        content = self.answer.to_dict()
+        names = (
+            *("rung", "use", "quality", "difference", "low", "high", "usd_per_1000", "saving_per_month"),
+            "word",
+        )
+        content["rungs"] = [{name: rung[name] for name in names} for rung in content["rungs"]]
+        content["details"] = {
+            "today_is_guessed": self.today_is_guessed,
+            "requests_per_month": self.options.requests_per_month,
+            "tolerance": self.options.tolerance,
+            "router": None if self.policy is None else {"policy": self.policy, "rho": self.rho},
+            "rungs": self.answer.to_dict()["rungs"],
+        }
+        return content
+
+    def decisions(self, rung: str) -> np.ndarray:
+        """Return `[n, K]` probabilities with which a rung plays the models; NaN where it is not judged."""
+        found = self.answer.rung(rung)
+        if rung == "rules" and self.rules is not None:
+            return self.rules.weights
+        if rung == "router" and self.router is not None:
+            return self.router.weights
+        if rung == "switch" and found is not None:
+            return self.scored.single(self.scored.models.index(found.use))
+        return self.scored.baseline()
+
+
+def answer_of_pool(inputs: Inputs) -> PoolAnswer:
+    """Answer for a pool.
+
+    Raises:
+        DataError: `today` names a model that the table does not have.
+    """
+    pool = inputs.pool
+    scored = scored_table(pool, inputs.table)
+    guessed = pool.today is None and scored.today is not None
+    requests = pool.monthly_requests
+    options = AnswerOptions(tolerance=pool.tolerance, requests_per_month=float(requests or REQUESTS))
+    if pool.logged:
+        found = answer(scored, None, (), options)
+        return PoolAnswer(found, scored, inputs.table, options, guessed, requests is None)
+    folds = _rule_folds(inputs)
+    rules, groups, by, right = None, None, TASK, None
+    if folds is not None and (named := _groups(inputs)) is not None:
+        groups, by = named
+        rules = fit_rules(scored, groups, folds, options)
+        right = _guessed_right(inputs, groups, folds) if by == TASK else None
+    router, policy, rho = _router(inputs, scored, options)
+    routers = () if router is None else (router,)
+    found = answer(scored, rules, routers, options)
+    return PoolAnswer(
+        answer=found,
+        scored=scored,
+        outcomes=inputs.table,
+        options=options,
+        today_is_guessed=guessed,
+        requests_are_guessed=requests is None,
+        rules=rules,
+        groups=groups,
+        by=by,
+        guessed_right=right,
+        router=router,
+        policy=policy,
+        rho=rho,
+        folds=len(inputs.splits),
+    )
+
+
+def scored_table(pool: ModelPool, table: Outcomes) -> ScoredTable:
+    """Return the table with its gaps, and with what is used today.
+
+    Raises:
+        DataError: `today` names a model that the table does not have.
+    """
+    scores = table.scores
+    if table.answered is not None:
+        scores = np.where(table.answered > 0, scores, np.nan)
+    played = None
+    if pool.logged and pool.today in (None, TODAY_LOG):
+        played = table.answered
+    return ScoredTable(
+        models=tuple(table.arms),
+        scores=scores,
+        costs=table.costs,
+        tasks=table.tasks,
+        clusters=table.clusters,
+        today=None if played is not None else _today(pool, table),
+        latencies=table.latencies,
+        played=played,
+    )
+
+
+def _today(pool: ModelPool, table: Outcomes) -> int | None:
+    """Index of the model that is used today: as the file says, else the dearest of the user's own table."""
+    if pool.today == TODAY_NONE:
+        return None
+    if pool.today is None:
+        own = sources()[pool.source.kind].table
+        return int(table.means[1].argmax()) if own else None
+    if pool.today not in table.arms:
+        raise DataError(
+            f"pool {pool.name}: today is {pool.today!r:.100}; expected one of {listed(table.arms)}, or none"
+        )
+    return table.arms.index(pool.today)
+
+
+def _fold_numbers(splits: list[np.ndarray]) -> np.ndarray:
+    """`[n]` number of the fold in which each prompt is tested."""
+    return np.argmax([split == "test" for split in splits], axis=0)
+
+
+def _rule_folds(inputs: Inputs) -> np.ndarray | None:
+    """`[n]` folds in which rules are judged; None for a table of too few prompts.
+
+    Rules need no training of their own, so they have folds although the table's routers have one split.
+    """
+    if len(inputs.splits) > 1:
+        return _fold_numbers(inputs.splits)
+    try:
+        return _fold_numbers(make_folds(inputs.table, Split(split_seed=inputs.pool.split.split_seed), FOLDS))
+    except DataError:
+        return None
+
+
+def _groups(inputs: Inputs) -> tuple[np.ndarray, str] | None:
+    """(`[n]` group of each prompt, task or cluster): clusters of embeddings if the table has one task."""
+    if len(set(inputs.table.tasks.tolist())) > 1:
+        return inputs.table.tasks, TASK
+    if inputs.vectors is None or len(inputs.table) < 2 * LEAST_IN_CLUSTER:
+        return None
+    points = unit_rows(np.asarray(inputs.vectors, dtype=np.float64))
+    centers = cluster_centers(points)
+    return np.array([f"cluster {i + 1}" for i in nearest_center(points, centers)]), CLUSTER
+
+
+def cluster_centers(points: np.ndarray) -> np.ndarray:
+    """Return centres `[c, e]` of the clusters of a table without tasks, from unit vectors `[n, e]`."""
+    return kmeans_centers(points, min(CLUSTERS, max(len(points) // LEAST_IN_CLUSTER, 1)), seed=0)
+
+
+def _guessed_right(inputs: Inputs, tasks: np.ndarray, folds: np.ndarray) -> float | None:
+    """Share of the prompts whose task is that of the nearest centre, made from the other folds' prompts."""
+    if inputs.vectors is None:
+        return None
+    points = unit_rows(np.asarray(inputs.vectors, dtype=np.float64))
+    right = np.zeros(len(tasks), dtype=bool)
+    for fold in np.unique(folds):
+        rest = folds != fold
+        names = np.unique(tasks[rest])
+        centers = unit_rows(np.stack([points[rest & (tasks == name)].mean(axis=0) for name in names]))
+        right[~rest] = names[nearest_center(points[~rest], centers)] == tasks[~rest]
+    return float(right.mean())
+
+
+def _router(
+    inputs: Inputs, scored: ScoredTable, options: AnswerOptions
+) -> tuple[Decisions | None, str | None, float | None]:
+    """(decisions of the router, its policy, its rho); None if no router was replayed.
+
+    With several folds, the policy and the rho of a fold are chosen by decisions on the other folds' prompts,
+    each made by a policy that had not seen the prompt; what is exported is chosen by all of them. With one
+    fold it is the choice of the validation split, judged on the test split.
+    """
+    if inputs.evidence is None:
+        return None, None, None
+    candidates = _candidates(inputs, inputs.evidence)
+    if not candidates:
+        return None, None, None
+    rows = np.arange(len(inputs.table))
+    if len(inputs.splits) == 1:
+        known = [c for c in candidates if (c.name, c.rho) == inputs.chosen]
+        if not known:
+            return None, None, None
+        return Decisions(known[0].name, known[0].weights), known[0].name, known[0].rho
+    folds = _fold_numbers(inputs.splits)
+    weights = np.full(scored.scores.shape, np.nan)
+    for fold in np.unique(folds):
+        rest = rows[folds != fold]
+        others = [RouterCandidate(c.name, c.rho, c.weights[rest]) for c in candidates]
+        weights[folds == fold] = candidates[choose_router(scored, rest, others, options)].weights[
+            folds == fold
+        ]
+    final = candidates[choose_router(scored, rows, candidates, options)]
+    return Decisions(final.name, weights), final.name, final.rho
+
+
+def _candidates(inputs: Inputs, evidence: Evidence) -> list[RouterCandidate]:
+    """Every router that was replayed and can be exported, with what it played on the table's prompts.
+
+    Raises:
+        ResultError: the replays are of other prompts than the table's.
+    """
+    problem = evidence.problem
+    places = pd.Index(inputs.table.query_ids).get_indexer(problem.query_ids)
+    if (places < 0).any():
+        raise ResultError(f"the replays of pool {inputs.pool.name} are of other prompts than its table's")
+    found = []
+    for policy, rho in sorted(evidence.folders):
+        if policy in NO_ROUTERS or policy not in inputs.deployable:
+            continue
+        trace = evidence.trace(policy, rho)
+        counts = np.zeros((problem.n, problem.K))
+        np.add.at(counts, (trace.order.ravel(), trace.actions.ravel()), 1.0)
+        total = counts.sum(axis=1, keepdims=True)
+        weights = np.full((len(inputs.table), problem.K), np.nan)
+        weights[places] = np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
+        found.append(RouterCandidate(policy, rho, weights))
+    return found
