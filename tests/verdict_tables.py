@@ -236,7 +236,6 @@ def judge(seed: int, most: int = 20_000) -> Judged:
         verdict = verdict_at(evidence, best, rho, len(ROUTERS))
         gains = {p: truth.gain(results[p, rho], verdict.model, rho) for p in ROUTERS}
         verdicts.append((rho, verdict.decision, gains[verdict.router][0], wrong(verdict, gains)))
-        messages += [(f"verdict, {name}", text) for name, text in cards.fields(verdict, pool.name).items()]
         messages += [("verdict, row of the table", " | ".join(cards.use_row(verdict)))]
     goal = Goal(quality=QUALITY, of=test.arms[int(test.offline_scores.mean(axis=0).argmax())])
     answer = answer_goal(

@@ -78,6 +78,11 @@ class PoolPage:
 
     # ---- the sections
 
+    @property
+    def best(self) -> str:
+        """The best policy with its error, in one line."""
+        return findings.best_policy(self.data)
+
     @cached_property
     def text(self) -> dict[str, Any]:
         """Sentences by section."""

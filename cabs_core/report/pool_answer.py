@@ -128,7 +128,7 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
     pool = inputs.pool
     scored = scored_table(pool, inputs.table)
     guessed = pool.today is None and scored.today is not None
-    requests = pool.monthly_requests
+    requests = None if pool.logged else pool.monthly_requests
     options = AnswerOptions(tolerance=pool.tolerance, requests_per_month=float(requests or REQUESTS))
     if pool.logged:
         found = answer(scored, None, (), options)
@@ -200,7 +200,8 @@ def _today(pool: ModelPool, table: Outcomes) -> int | None:
 
 def _fold_numbers(splits: list[np.ndarray]) -> np.ndarray:
     """`[n]` number of the fold in which each prompt is tested."""
-    return np.argmax([split == "test" for split in splits], axis=0)
+    numbers: np.ndarray = np.argmax([split == "test" for split in splits], axis=0)
+    return numbers
 
 
 def _rule_folds(inputs: Inputs) -> np.ndarray | None:

@@ -9,7 +9,7 @@ import pytest
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import Outcomes, splits_of_pool
-from cabs_core.data.pool_files import ModelPool
+from cabs_core.data.pool_files import pool_from
 from cabs_core.report.answer_page import AnswerPage, without_shared
 from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
 
@@ -39,7 +39,7 @@ def table(seed: int = 0, copies: int = 1, order: np.ndarray | None = None) -> Ou
 
 
 def found(outcomes: Outcomes, **settings: object) -> PoolAnswer:
-    pool = ModelPool(name="p", source={"kind": "file", "path": "t.csv"}, **settings)
+    pool = pool_from({"name": "p", "source": {"kind": "file", "path": "t.csv"}, **settings})
     return answer_of_pool(Inputs(pool, outcomes, splits_of_pool(outcomes, pool)))
 
 
