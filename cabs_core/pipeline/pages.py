@@ -192,8 +192,8 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         return _page_figures(page)
 
     def work(folder: Path) -> dict[str, Any]:
-        from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.pipeline.answer import answer_for_chain  # noqa: PLC0415  (a quick code location)
+        from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (a quick code location)
 
         old = report.sound_record()
