@@ -164,6 +164,10 @@ def word_of(value: Any) -> str:
     return str(value).strip().casefold().replace("-", "_").replace(" ", "_")
 
 
+#: kind of a span that says neither what it is nor which model it called
+UNKNOWN_KIND = "no call of a model"
+
+
 def not_a_chat(call: LoggedCall, form: Format) -> str:
     """Embeddings, agents, tools and whatever else does not answer a prompt."""
     kind = call.first(form.kind)

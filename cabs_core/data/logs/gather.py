@@ -16,6 +16,7 @@ from cabs_core.data.endpoints.usage import FIELDS, tokens_of
 from cabs_core.data.logs import helicone, langfuse, litellm, openai, otel, vllm_sr
 from cabs_core.data.logs.calls import (
     RULES,
+    UNKNOWN_KIND,
     Format,
     LoggedCall,
     Record,
@@ -24,6 +25,7 @@ from cabs_core.data.logs.calls import (
     joined,
     labelled,
     model_of,
+    not_a_chat,
     price_unknown,
     prompt_in,
     prompt_of,
@@ -385,7 +387,10 @@ def of_a_writer(
     _refuse_absent_paths(path, entries, records, chosen)
     path_of_score = _path_of_score(entries, loose, chosen)
     for call in entries:
-        why = next((why for rule in RULES if (why := rule(call, form))), "")
+        rules = RULES
+        if chosen.get("prompt") and chosen.get("model") and call.first(form.kind) == UNKNOWN_KIND:
+            rules = tuple(rule for rule in RULES if rule is not not_a_chat)  # `columns` says what it is
+        why = next((why for rule in rules if (why := rule(call, form))), "")
         if not why:
             text = (
                 prompt_of(call.at(str(chosen["prompt"]))) if chosen.get("prompt") else prompt_in(call, form)

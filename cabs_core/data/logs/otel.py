@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabs_core.data.endpoints.usage import FIELDS
-from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, is_yes, upwards
+from cabs_core.data.logs.calls import UNKNOWN_KIND, Format, LoggedCall, Record, Score, ids, is_yes, upwards
 from cabs_core.data.tables.dotted import at, first, objects, parsed
 
 _RESULT = "gen_ai.evaluation.result"
@@ -165,7 +165,7 @@ def _kind(values: dict[str, Any], span: Record) -> str:
     ) or span.get("span_kind")
     if isinstance(kind, str) and not kind.casefold().startswith(("spankind", "span_kind")):
         return kind.strip().casefold()
-    return "chat" if first(values, *_MODELS) else "no call of a model"
+    return "chat" if first(values, *_MODELS) else UNKNOWN_KIND
 
 
 def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
