@@ -16,7 +16,8 @@ _WRITTEN = re.compile(
 _TEXTS = 100_000
 #: bytes in which the end of an event may have begun
 _END = len(b"\r\n\r")
-_EMPTY_LINE = re.compile(rb"\r?\n\r?\n|\r\r")
+#: the end of an event: an empty line, with whichever line breaks
+_EMPTY_LINE = re.compile(rb"\n\r?\n|\r\r")
 _NO_USAGE = re.compile(rb',\s*"usage"\s*:\s*null')
 _SIGNALS = re.compile(
     rb'"usage"|"error"|"finish_reason"\s*:\s*"|message_stop|response\.(?:completed|incomplete|failed)'
@@ -163,6 +164,6 @@ def written_in(data: bytes) -> int:
 
 
 def _end(data: bytearray, begin: int) -> int:
-    """Where the first event ends, looked for from `begin` on and no further; -1: it has not ended."""
+    """Return where the first event ends, looked for from `begin` on, or -1 if it has not ended."""
     mark = _EMPTY_LINE.search(data, begin)
     return mark.end() if mark else -1
