@@ -21,7 +21,7 @@ TEXT_FEATURES = 66
 #: table is taken to have
 _USUAL = 0.2
 #: standard errors by the formula of `would_show` at which the permutation test at 1 % finds it in most tables
-_SEEN = 5.0
+_SEEN = 4.3
 #: characters, each a word of its own, of scripts without spaces: Thai and Lao, Burmese, Khmer, kana, Chinese
 _ALONE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 #: regular expression of a word, or of a mark between words

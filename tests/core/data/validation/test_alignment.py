@@ -209,4 +209,4 @@ def test_a_table_that_is_said_to_show_texts_shows_them_in_most_draws() -> None:
         scores = 0.2 * signal + math.sqrt(1 - 0.2**2) * rng.normal(size=rows)
         _, p_values = predictability(scores[:, None], np.zeros(rows), features, [[0]])
         seen += p_values[0] <= 0.01
-    assert seen >= 15
+    assert seen >= 12
