@@ -37,10 +37,8 @@ SMALL = 8 << 10
 COUNTED = 64 << 10
 #: bytes of such bodies, and of such answers, that a key has in a worker at once; the others wait unread
 BYTES_BY_KEY = 32 << 20
-#: bytes of an upstream's whole answer, unpacked
+#: bytes of an upstream's whole answer, unpacked; a packed one, or one of unknown length, counts as so many
 ANSWER = 32 << 20
-#: bytes that an answer without a length is counted as
-ANSWER_GUESS = 4 << 20
 #: bytes of an event that a stream holds and reads; a longer one passes on in pieces, unread
 EVENT = 512 << 10
 #: bytes that are unpacked or written at a time

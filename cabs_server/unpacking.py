@@ -85,6 +85,8 @@ async def read_whole(
             return None
         if len(content) > limits.COUNTED and not is_counted:
             is_counted = True
-            announced = response.content_length or limits.ANSWER_GUESS
-            await resources.enter_async_context(answers.take(key, min(announced, limits.ANSWER)))
+            size = limits.ANSWER  # packed, or of unknown length: it may become so large
+            if response.content_length is not None and "content-encoding" not in response.headers:
+                size = min(response.content_length, limits.ANSWER)
+            await resources.enter_async_context(answers.take(key, size))
     return bytes(content)

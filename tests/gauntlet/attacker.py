@@ -1,4 +1,6 @@
-"""Hostile clients on raw sockets, in a process of their own.
+"""Hostile clients on raw sockets, in a process of their own: keys, and strangers without one.
+
+What strangers do to connections is nginx's to end (`tests/server/test_nginx.py`).
 
 `python -m tests.gauntlet.attacker ATTACK AT_ONCE SECONDS PORT [SECONDS PORT ...]` attacks one port after the
 other, with a pause
@@ -23,14 +25,7 @@ KEY = "key-of-mallory"
 LARGE = 19 << 20
 #: seconds between two attacks
 PAUSE = 0.5
-_GET = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n"
 _CHAT = "/v1/chat/completions"
-_CHUNKED = b"".join(
-    (
-        f"POST {_CHAT} HTTP/1.1\r\nhost: 127.0.0.1\r\n".encode(),
-        b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n",
-    )
-)
 
 
 def _post(path: str, body: bytes, *, key: str | None = KEY, length: int | None = None) -> tuple[bytes, bytes]:
@@ -45,12 +40,6 @@ def _post(path: str, body: bytes, *, key: str | None = KEY, length: int | None =
 def _chat(*texts: str, **more: object) -> bytes:
     messages = [{"role": "user", "content": text} for text in texts]
     return json.dumps({"model": "cabs", "messages": messages, **more}, ensure_ascii=False).encode()
-
-
-def _endless(first: bytes, piece: bytes) -> Iterator[bytes]:
-    yield first
-    while True:
-        yield piece
 
 
 def _held(first: bytes) -> Iterator[bytes]:
@@ -98,12 +87,6 @@ def _asks(kind: str, path: str = "/v1/chat/completions", **options: Any) -> Call
 
 #: who attacks and how -> what a connection sends
 ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
-    "a stranger's headers never end": lambda: _endless(_GET, b"a:\r\n" * 16384),
-    "a stranger's header never ends": lambda: _endless(_GET + b"a: ", b"x" * 65536),
-    "a stranger's path never ends": lambda: _endless(b"GET /", b"x" * 65536),
-    "a stranger's trailers never end": lambda: _endless(_CHUNKED, b"a:\r\n" * 16384),
-    "a stranger keeps half a head": lambda: _held(_GET),
-    "a stranger does not wait for answers": lambda: _endless(b"", (_GET + b"\r\n") * 1000),
     "a stranger sends large bodies": _asks("many", key=None),
     "a key sends six million values": _asks("many"),
     "a key sends 49,000 objects": _asks("objects"),

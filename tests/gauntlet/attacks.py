@@ -28,7 +28,7 @@ HONEST = {f"honest{i}": f"key-of-honest-{i:02d}" for i in range(20)}
 KEYS = {"CABS_SERVER_KEYS": ",".join(f"{n}={k}" for n, k in {**HONEST, "mallory": KEY}.items())}
 pytestmark = pytest.mark.timeout(1200)
 #: what an attack may take: MB of memory, and seconds of another key
-MEMORY, WAIT = 100.0, 0.25
+MEMORY, WAIT = 150.0, 0.25
 
 
 class _Hostile(StreamRequestHandler):
