@@ -90,7 +90,7 @@ def test_shipped_file_pools_load(data_dir: Path, monkeypatch, name, queries, mod
     assert outcomes.scores.shape == (queries, models)
     assert outcomes.report["queries_dropped"] == dropped
     splits = make_splits(outcomes, pool_file.pool.split)
-    assert abs((splits == "test").mean() - 0.2) < 0.005  # near-duplicates go together
+    assert abs((splits == "test").mean() - 0.2) < 0.02  # prompts of one template go together
     if name == "openllm_lb_v2_carrot":
         for row, mean in zip(PUBLISHED["openllm"], outcomes.costs.mean(axis=0), strict=True):
             assert mean == pytest.approx(row.cost), row.name
