@@ -187,9 +187,10 @@ def of_a_table(
     read = [*needed, *(name for name in by_rules if name in reader.columns or _is_used(name, found))]
     unused = [name for name in table.columns if name and not _is_read(name, read)]
     nested = [name for name in table.nested if name not in unused and not _is_read(name, read)]
-    unread = [name for name in endings_unread([*unused, *nested]) if name.partition(".")[0] not in needed]
-    if unread:
-        notes.append(f"not read, though their names say how a call ended: {listed(unread, 200)}")
+    notes += _note_unread(name for name in [*unused, *nested] if name.partition(".")[0] not in needed)
+    sources = {what: name for what, name in places.items() if name in needed}
+    rules = [name for name in by_rules if name in reader.columns or (name in cells and _is_used(name, found))]
+    notes.insert(0, _note_read(sources, rules))
     labels = [place.row(call.number) for call in calls]
     unit = "cents" if places["cost"] == "cost" and is_portkey(table.columns) else None
     return RawCalls(raw, labels, rows, left_out, unused, notes, places, unit)
@@ -319,6 +320,24 @@ def _usage_and_cost(
     return notes
 
 
+def _note_unread(names: Iterable[str]) -> list[str]:
+    """Return a note about the columns, of those that were not read, that may say how a call ended."""
+    unread = endings_unread(names)
+    return [f"not read, though their names say how a call ended: {listed(unread, 200)}"] if unread else []
+
+
+def _note_read(sources: Mapping[str, str | None], rules: Sequence[str], format: str = "") -> str:
+    """Return the places from which values and rules were read, in words.
+
+    Args:
+        format: name of the format whose places were read beside those that are named.
+    """
+    words = [f"the fields of {format}"] if format else []
+    words += [str(name) if what == name else f"{what} from {name}" for what, name in sources.items()]
+    by_rules = f"; by rules: {listed(dict.fromkeys(rules), 200)}" if rules else ""
+    return f"read: {listed(words, 400)}{by_rules}"
+
+
 def _is_used(name: str, found: Found) -> bool:
     return any(name in found.columns[what] for what in ("usage", "trace", "parent", "id", "currency"))
 
@@ -428,6 +447,9 @@ def of_a_writer(
     paths = [*form.paths(), *(p for p in chosen.values() if p), *([score_name] if score_name else [])]
     names = dict.fromkeys(str(key) for call in calls for view in call.views for key in view)
     unused = [key for key in names if not _is_read(key, paths)]
+    notes += _note_unread(unused)
+    named = {what: place for what, place in chosen.items() if place is not None}
+    notes.insert(0, _note_read(named | ({"score": score_name} if score_name else {}), [], name))
     raw = [_raw(call, text, model, form, chosen, score_name) for call, text, model in kept]
     rows = [f"row {call.number}" for call in calls]
     return RawCalls(raw, rows, len(entries), left_out, unused, notes, {**chosen, "score": score_name})

@@ -5,7 +5,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 _REGION = re.compile(r"^(?:us|eu|apac|global)\.")
-_VENDOR = re.compile(r"^(?:anthropic|openai|meta|mistral|amazon|cohere|ai21|deepseek|qwen|google)\.")
+#: a provider before the name, as Bedrock (`anthropic.x`) and promptfoo (`openai:chat:x`) write it
+_VENDOR = re.compile(
+    r"^(?:anthropic|openai|meta|mistral|amazon|cohere|ai21|deepseek|qwen|google)"
+    r"(?:\.|:(?:chat:|completion:|messages:|responses:)?)"
+)
 _VERSION = re.compile(r"(?:-v\d+)?(?::[\w-]+)?$")
 _DATE = re.compile(
     r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|2\d(?:0[1-9]|1[0-2])|(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|latest)$"

@@ -84,6 +84,9 @@ FORMAT = Format(
     cost=("cost", "cost_usd", "metadata.cost"),
     usage=("response.usage", "response.usageMetadata", "response.usage_metadata", "usage"),
     session=("metadata.session_id", "session_id", "request.metadata.session_id", "response.conversation.id"),
-    also=(*FEEDBACK, "custom_id", "body", "method"),
+    also=(
+        *FEEDBACK,
+        *"custom_id key recordId body params method result status modelInput modelOutput".split(),
+    ),
     time=("response.created", "response.created_at", "created", "created_at", "timestamp"),
 )

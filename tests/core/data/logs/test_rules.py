@@ -490,3 +490,8 @@ def test_a_verdict_that_nobody_knows_is_named(tmp_path: Path) -> None:
 def test_an_attribute_that_nobody_reads_is_named(tmp_path: Path) -> None:
     log = read(tmp_path, "otel", spans(span(1, gen_ai__operation__name="chat")))
     assert log.receipt.columns_unused == ["service"]
+
+
+def test_providers_before_a_colon_are_no_model() -> None:
+    assert base_of("openai:chat:gpt-x") == base_of("openai:gpt-x") == base_of("gpt-x")
+    assert alike({"openai:a": 2, "openai:b": 2}) == []

@@ -366,3 +366,11 @@ def test_an_unknown_format_is_answered_with_the_lines_that_read_it(tmp_path: Pat
     with pytest.raises(DataError) as error:
         read_log(write(tmp_path, [PLAIN]), "datadog")
     assert "format: table" in str(error.value) and "columns: {prompt:" in str(error.value)
+
+
+def test_a_receipt_names_what_was_read_left_out_and_not_read(tmp_path: Path) -> None:
+    rows = [PLAIN | {"question": "hello", "run_type": "llm", "latency": 3, "exception_": None}]
+    log = read(tmp_path, [*rows, rows[0] | {"run_type": "tool"}], columns={"prompt": "question"})
+    text = str(log.receipt)
+    assert "prompt from question" in text and "by rules: run_type" in text
+    assert "1 not a chat call (tool)" in text and "not read: " in text and "latency" in text
