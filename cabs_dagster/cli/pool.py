@@ -32,6 +32,8 @@ def add(file: Path, trust_commands: bool) -> None:
     read. Commands that score answers are printed, and run only if you approve them: asked for once, and again
     after each change of the command or of its file.
     """
+    from cabs_core.base.catalog.policies import split_name
+    from cabs_core.base.catalog.roles import BEST_SINGLE
     from cabs_core.base.catalog.sources import sources
     from cabs_core.data.pools.find import load_pool_file
     from cabs_core.data.pools.registry import add_pool
@@ -55,6 +57,12 @@ def add(file: Path, trust_commands: bool) -> None:
     click.echo(f"{added.verb} pool {added.pool_file.pool.name}: {added.pool_file.path}")
     for change in added.changes:
         click.echo(f"  {change}")
+    if not given.pool.logged and all(split_name(p)[0] != BEST_SINGLE for p in given.pool.policies):
+        click.secho(
+            f"note: policies lacks {BEST_SINGLE}, so no single model is replayed beside the routers, and the "
+            f"report cannot say what a router gains over it: add {BEST_SINGLE}",
+            fg="yellow",
+        )
     verb = "collect" if given.pool.collected else "run"
     click.echo(f"next: cabs {verb} --pool {added.pool_file.pool.name}")
 
@@ -110,6 +118,7 @@ def list_(as_json: bool) -> None:
                 "shipped": item.shipped,
                 "retired": item.pool.name in gone,
                 "path": str(item.path),
+                "problems": item.problems,
             }
             for item in pools
         ]
@@ -127,6 +136,8 @@ def list_(as_json: bool) -> None:
             f"{p.name:28s} {p.source.kind:12s} {size:12s} {len(p.policies):3d} policies x "
             f"{len(p.replay.rhos):2d} rhos  {', '.join(marks)}"
         )
+        for problem in item.problems:
+            click.secho(f"  {problem}", fg="yellow")
     for error in errors:
         click.secho(f"left out: {error}", fg="yellow", err=True)
 

@@ -71,6 +71,13 @@ def test_without_approval_nothing_is_added(pool_path: Path, cabs_home: Path, ans
         require_trusted(read_pool_file(pool_path))
 
 
+def test_it_says_when_no_single_model_is_replayed(pool_path: Path, cabs_home: Path):
+    assert "lacks best_single" not in add(pool_path, "--trust-commands").output
+    with pool_path.open("a") as file:
+        file.write("policies: [random, ridge]\n")
+    assert "lacks best_single" in add(pool_path, "--trust-commands").output
+
+
 def test_a_script_approves_with_an_option(pool_path: Path, cabs_home: Path):
     added = add(pool_path, "--trust-commands")
     assert added.exit_code == 0 and "score.sh" in added.output

@@ -45,6 +45,7 @@ class PoolFile:
     Attributes:
         rhos_from: `file`; `costs` where the file leaves `replay.rhos` to the costs of the table; or why the
             costs could not be read.
+        problems: sentences about policies that cannot be imported.
         document: the file's content with its lines.
     """
 
@@ -52,6 +53,7 @@ class PoolFile:
     path: Path
     shipped: bool = False
     rhos_from: str = "file"
+    problems: tuple[str, ...] = ()
     document: plain_yaml.Document = field(repr=False, compare=False, default=plain_yaml.Document({}))
 
     def table_path(self) -> Path:

@@ -21,8 +21,9 @@ def load_pool_file(path: Path) -> PoolFile:
             value in at most 500 characters.
     """
     pool_file = read_pool_file(path)
-    pool_file = replace(pool_file, shipped=pool_file.path.parent == SHIPPED)
-    _check_options(pool_file)
+    pool_file = replace(
+        pool_file, shipped=pool_file.path.parent == SHIPPED, problems=_check_options(pool_file)
+    )
     if pool_file.rhos_from == "file":
         return pool_file
     from cabs_core.data.pools.rhos_from_costs import rhos_for_table  # noqa: PLC0415  (pandas: few pools)
@@ -33,17 +34,31 @@ def load_pool_file(path: Path) -> PoolFile:
     return replace(pool_file, pool=pool, rhos_from=reason or "costs")
 
 
-def _check_options(pool_file: PoolFile) -> None:
-    """Options of policies, by the classes that have them; read_pool_file knows names and presets only."""
+def _check_options(pool_file: PoolFile) -> tuple[str, ...]:
+    """Check the options of policies by the classes that have them; `read_pool_file` knows only their names.
+
+    Returns:
+        A sentence for each policy whose module cannot be imported. The pool is listed all the same, since
+        the fault lies in another package.
+
+    Raises:
+        PoolError: a policy has no such option.
+    """
     pool = pool_file.pool
+    problems: list[str] = []
     for name in filter(None, (*pool.policies, pool.reference_policy, pool.router.policy)):
         if not name_and_options(name)[1]:
             continue
-        policy = resolve_name(policy_record(name).path)  # compiles: for pools with options only
+        try:
+            policy = resolve_name(policy_record(name).path)  # compiles: for pools with options only
+        except Exception as error:  # whatever a module of another package raises
+            problems.append(f"policy {name} cannot be imported: {type(error).__name__}: {error}")
+            continue
         try:
             policy.parse(name, {})
         except PolicyError as error:
             raise pool_error(pool_file.path, None, f"policies: {error}") from None
+    return tuple(dict.fromkeys(problems))
 
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:

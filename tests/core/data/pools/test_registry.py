@@ -8,7 +8,7 @@ import pytest
 from tests_support import chain_of, finished_replay
 
 from cabs_core.base.errors import PoolError
-from cabs_core.data.pools.find import find_pool
+from cabs_core.data.pools.find import find_pool, list_pools
 from cabs_core.data.pools.registry import active_pool, active_pools, add_pool, retired
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.retention import restore_pool, retire_pool
@@ -67,3 +67,22 @@ def test_a_damaged_registry_is_named_and_not_overwritten(tiny_pool: Path, cabs_h
     with pytest.raises(PoolError, match=r"registry\.json"):
         retire_pool("tiny", ArtifactStore())
     assert path.read_text() == text
+
+
+def test_a_pool_whose_policy_cannot_be_imported_is_listed_with_the_reason(
+    cabs_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy with an option is imported to check the option; its module is broken."""
+
+    def broken(path: str) -> object:
+        raise ModuleNotFoundError("No module named 'left_pad'")
+
+    monkeypatch.setattr("cabs_core.data.pools.find.resolve_name", broken)
+    folder = cabs_home / "pools"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text("source: {kind: synthetic}\npolicies: [{lin_ucb: {alpha: 2}}]\n")
+    pools, errors = list_pools()
+    assert errors == []
+    (mine,) = (pool for pool in pools if pool.pool.name == "mine")
+    (problem,) = mine.problems
+    assert "lin_ucb" in problem and "left_pad" in problem
