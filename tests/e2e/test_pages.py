@@ -29,6 +29,7 @@ def follow(page: str, folder: Path) -> str:
     The one Python block of the README quotes the contract of a policy, so it is not run.
     """
     (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "docs").symlink_to(ROOT / "docs")
     text = (ROOT / ("" if page == "README.md" else "docs") / page).read_text(encoding="utf-8")
     lines = ["set -euo pipefail", *re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
     scripts = [] if page == "README.md" else re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -102,19 +103,14 @@ def test_your_own_table(tmp_path: Path) -> None:
 
 
 def test_you_have_no_scores(tmp_path: Path) -> None:
-    """The stand-in's truth is known: a router is right, and the judge's errors are found."""
+    """The made models are known: coder and writer are each best at two kinds, so a router is right."""
     output = follow("no-scores.md", tmp_path)
     assert "chat.completion" in output and "nothing was measured yet" in output
     assert "60 decisions, 60 scored" in output
     assert "more scored decisions until the log can say anything" in output
-    judge = artifact(tmp_path, "scores/support/instrument.json")["judges"]["judge"]
-    assert 0.7 < judge["agreement"]["value"] < 0.95
-    assert judge["length of wrong answers"]["value"] > 0  # it takes long wrong answers for right more often
-    for model in judge["means"].values():
-        assert model["people"]["low"] <= model["people"]["value"] <= model["people"]["high"]
+    assert "1,200 answers kept, 0 known before" in output
     verdict = artifact(tmp_path, "reports/support/verdict.json")
     assert next(c for c in verdict["by_value"] if c["rho"] == 30)["decision"] == "deploy"
-    assert any("As people would score" in warning for warning in verdict["warnings"])
 
 
 def test_a_new_model_came_out(tmp_path: Path) -> None:

@@ -13,7 +13,12 @@ from cabs_core.pipeline.commands.options import chain_of, takes_pool
 @takes_pool("Name of a model pool whose source is `collect`; `cabs collect NAME` is the same.")
 @click.option("--dry-run", is_flag=True, help="Only say how many calls, tokens and USD are left to pay for.")
 @click.option("--force", is_flag=True, help="Make the tables again; what was answered is not asked again.")
-def collect(pool: str, dry_run: bool, force: bool) -> None:
+@click.option(
+    "--answers",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Table with answers that are there already, columns prompt, model and answer: not asked again.",
+)
+def collect(pool: str, dry_run: bool, force: bool, answers: Path | None) -> None:
     """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how
     much.
 
@@ -22,7 +27,9 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
     """
     from cabs_core.base.atomic import remove_leftovers
     from cabs_core.base.errors import PoolError
-    from cabs_core.data.collect.plan import plan_in_words
+    from cabs_core.data.collect.brought import keep_answers
+    from cabs_core.data.collect.plan import collection_of, plan_in_words
+    from cabs_core.data.collect.store import AnswerStore
     from cabs_core.data.pools.registry import active_pool
     from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain, Options, make_artifact
 
@@ -32,6 +39,9 @@ def collect(pool: str, dry_run: bool, force: bool) -> None:
         raise PoolError(
             f"pool {pool_file.pool.name} has source.kind {kind!r}: only a pool of kind collect collects"
         )
+    if answers is not None:
+        with AnswerStore() as answer_store:
+            click.echo(keep_answers(collection_of(pool_file), answers, answer_store).in_words)
     click.echo("\n".join(plan_in_words(pool_file)))
     if dry_run:
         return
