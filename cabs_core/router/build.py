@@ -3,6 +3,7 @@
 rho is in score units per USD.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -60,9 +61,20 @@ class ChosenPolicy:
     failed: dict[str, str] = field(default_factory=dict)
 
     def evidence(self) -> dict[str, float]:
-        """Paired difference of the chosen policy to the fallback: mean, se, n."""
+        """Paired difference of the chosen policy to the fallback: mean, se, n. Empty if the error is
+        unknown."""
         row = next(r for r in self.rows if r["policy"] == self.policy)
+        if math.isnan(row["lead_se"]):
+            return {}
         return {"mean": row["lead"], "se": row["lead_se"], "n": row["n"]}
+
+
+def _json_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a `ChosenPolicy` for JSON, which has no NaN: an unknown error is None.
+
+    The error is unknown if all validation prompts are one group, such as the prompts of one template.
+    """
+    return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
 
 
 def deployable(policy: str) -> bool:
@@ -252,7 +264,7 @@ def build_bundle(
             "seed": seed,
             "options": built.settings.model_dump(mode="json"),
             "spending": spends,
-            "validation": choice.rows,
+            "validation": [_json_row(row) for row in choice.rows],
             "versions": {
                 p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")
             },
