@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from cabs_core.base.errors import ResultError
-from cabs_core.report.gap import Bounded
+from cabs_core.base.units import percentage
 from cabs_core.report.routing_table import RoutingTable, TableRow
 
 #: models that a request to OpenRouter tries: its list may have three
@@ -72,7 +72,7 @@ def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
         decisions.append(
             {
                 "name": name,
-                "description": f"{row.group}: score {_figure(row.score)}, {_figure(row.cost)} USD per 1,000",
+                "description": f"{row.group}: score {row.score:.3f}, {row.usd_per_1000:.4g} USD per 1,000",
                 "priority": 100 - min(place, 99),
                 "rules": {"operator": "AND", "conditions": [{"type": "embedding", "name": name}]},
                 "modelRefs": [{"model": names[row.model], "use_reasoning": False}],
@@ -107,25 +107,19 @@ FORMATS: dict[str, Callable[[RoutingTable, Mapping[str, str]], str]] = {
 def about(table: RoutingTable) -> list[str]:
     """What a person should know of a table, in sentences."""
     others = len({row.model for row in table.rows} - {table.default})
+    points = ", ".join(f"{100 * value:+.1f}" for value in (table.low, table.high))
     lines = [
-        f"pool {table.pool}, rho {table.rho:g}: {len(table.rows)} rows by {table.by}, {others} models beside "
-        f"{table.default}, which answers all else",
-        f"the router {table.router} earns {_figure(table.lost, '+')} right answers a request more than this "
-        f"table on the test prompts, costs deducted; {_figure(table.lost_guessed, '+')} where a gateway "
-        f"guesses the {table.by} by nearness",
+        f"pool {table.pool}: {len(table.rows)} rows by {table.by}, {others} models beside {table.default}, "
+        "which answers all else",
+        f"beside always {table.default}: {table.word}; {100 * table.difference:+.1f} points of quality (95 % "
+        f"interval {points}), {table.usd_per_1000:.2f} USD per 1,000 requests",
     ]
-    if table.decision == "keep":
-        lines.append("the report says: keep the single model; so it has all rows")
-    elif others == 0:
-        lines.append("no row shows another model to be better beyond noise")
+    if table.guessed_right is not None:
+        lines.append(
+            f"these figures hold where the caller gives the {table.by}; the nearest centre of the prompts "
+            f"guesses it right for {percentage(table.guessed_right)} of them"
+        )
     return lines
-
-
-def _figure(figure: Bounded, sign: str = "") -> str:
-    """A figure with its interval, in four digits."""
-    if figure.low is None or figure.high is None:
-        return f"{figure.value:{sign}.4g}"
-    return f"{figure.value:{sign}.4g} ({figure.low:{sign}.4g} to {figure.high:{sign}.4g}, 95 %)"
 
 
 def _examples(row: TableRow, gateway: str) -> list[str]:

@@ -113,7 +113,7 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     output_of("run", "mine")
     before = verdict()
     assert before["older_data"] is None and before["overall"] and before["export_command"]
-    export = ("export", "mine", "--out", str(cabs_home / "router"))
+    export = ("export", "mine", "--rung", "router", "--out", str(cabs_home / "router"))
     output_of(*export)
 
     one_absurd_cost = good.copy()

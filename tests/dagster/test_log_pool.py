@@ -169,7 +169,9 @@ def test_a_policy_learnt_from_the_log_is_exported_and_routes_as_it_was_estimated
 
 def test_what_is_predicted_is_no_evidence(world, tmp_path: Path) -> None:
     """Guarded mode would otherwise trust a router that beat the best model in its own predictions."""
-    done = cabs("export", "--pool", "tiny", "--out", str(tmp_path / "router"), "--mode", "guarded")
+    done = cabs(
+        "export", "--pool", "tiny", "--rung", "router", "--out", str(tmp_path / "router"), "--mode", "guarded"
+    )
     assert done.exit_code == 0 and "estimated to earn" in done.output
     assert read_manifest(tmp_path / "router").evidence == {}
     card = (tmp_path / "router" / "README.md").read_text(encoding="utf-8")

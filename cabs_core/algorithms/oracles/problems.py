@@ -25,6 +25,8 @@ def build_problems(
 ) -> dict[str, ReplayProblem]:
     """The replay problems 'test' and 'validation' (its twin, for tuning, of `validation_rows`) of a pool.
 
+    A split without rows has no problem.
+
     Contexts, predicted scores and costs, surrogate deltas for every anchor and the static predictors' scores
     are computed in one batch each; the train split goes in as the offline arrays.
 
@@ -39,6 +41,7 @@ def build_problems(
     outcomes, times = routed_outcomes(outcomes, split, pool.split.split_seed)
     lengths = outcomes.prompt_lengths
     splits = {"test": np.flatnonzero(split == "test"), "validation": validation_rows(split)}
+    splits = {name: rows for name, rows in splits.items() if len(rows)}
     # before the offline arrays: what predicting needs in between is as large as they are
     predicted = {
         name: _predictions(oracles, embeddings[rows], lengths[rows], outcomes.scores[rows])

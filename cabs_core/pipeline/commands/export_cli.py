@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,11 @@ if TYPE_CHECKING:
     show_default=True,
     callback=without_password("give credentials in the environment"),
     help="A folder, or a URL: s3://bucket/prefix.",
+)
+@click.option(
+    "--rung",
+    type=click.Choice(["keep", "switch", "rules", "router"]),
+    help="Which option of the report's answer to write. Default: the recommended one.",
 )
 @click.option("--policy", help="Policy to deploy. Default: what the pool names, else the best on validation.")
 @click.option(
@@ -98,6 +104,7 @@ def export(
     models: Path | None,
     encoder: str,
     out: Path | str,
+    rung: str | None,
     policy: str | None,
     rho: float | None,
     epsilon: float | None,
@@ -108,7 +115,10 @@ def export(
     calls: tuple[str, ...],
     anyway: bool,
 ) -> None:
-    """Make a router from a pool: a folder with everything from a prompt's text to a decision.
+    """Write what a pool's answer recommends: a router, a table of rules, or a sentence to keep or switch.
+
+    A router is a folder with everything from a prompt's text to a decision. Of a table with folds it is
+    fitted on all rows. Exit code 1 where nothing may be recommended, unless --rung or --anyway is given.
 
     With the pool's own settings it is the router that `cabs run` made and checked, if that is up to date. A
     router that is already at OUT is kept beside it; `cabs rollback` brings it back.
@@ -126,15 +136,25 @@ def export(
         raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
     pool = name or pool
     if table is not None:
-        _write_table(table, pool, calls, out, rho, prompts=prompts, anyway=anyway)
+        _write_table(table, pool, calls, out, prompts=prompts, anyway=anyway)
         return
     if calls:
         raise click.UsageError("--call belongs to --table")
     make = (
         _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts, anyway=anyway)
     )
+    if rung and (cold or policy or goal or rho is not None):
+        raise click.UsageError("--rung takes its policy and rho from the pool's answer: leave the others out")
     if not cold and policy is None and rho is None:
         policy, rho = _chosen_by_goal(pool, goal, anyway)
+        if policy is None and rho is None:
+            chosen = _recommended(pool or "", rung, anyway)
+            if chosen.rung in ("keep", "switch"):
+                return
+            if chosen.rung == "rules":
+                _write_table("json", pool, calls, out, prompts=prompts, anyway=True)
+                return
+            policy, rho = chosen.policy, chosen.rho
     choices = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
@@ -193,7 +213,6 @@ def _write_table(
     pool: str | None,
     calls: tuple[str, ...],
     out: Path | str,
-    rho: float | None,
     *,
     prompts: bool,
     anyway: bool,
@@ -204,12 +223,12 @@ def _write_table(
     from cabs_core.report.gateways import FORMATS, about
 
     context = click.get_current_context()
-    others = ("goal", "cold", "models", "policy", "epsilon", "mode", "free")
+    others = ("goal", "cold", "models", "rung", "policy", "rho", "epsilon", "mode", "free")
     if given := [o for o in others if context.get_parameter_source(o) is ParameterSource.COMMANDLINE]:
         raise click.UsageError(f"--{given[0]} is of a router, not of a --table")
     if pool is None:
         raise click.UsageError("name a pool: cabs export NAME --table litellm")
-    found = table_of(chain_of(pool), rho, examples=prompts, anyway=anyway)
+    found = table_of(chain_of(pool), examples=prompts, anyway=anyway)
     arms = [found.default, *found.rows[0].others, found.rows[0].model] if found.rows else [found.default]
     names = {arm: arm for arm in arms}
     for call in calls:
@@ -257,6 +276,35 @@ def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[s
     return answer.policy, answer.rho
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """The option that is written. policy, rho: of a router; None if the pool's own choice is taken."""
+
+    rung: str
+    policy: str | None = None
+    rho: float | None = None
+
+
+def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:
+    """Return the option to write, and say what the answer recommends. Exit with 1 if there is none."""
+    from cabs_core.pipeline.answer import answer_for_chain, evidence_for_chain
+    from cabs_core.report.answer_page import recommendation
+
+    chain = chain_of(pool)
+    found = answer_for_chain(chain, evidence_for_chain(chain), anyway=anyway)
+    click.echo(f"{recommendation(found)}.")
+    name = rung or found.answer.recommended or ("router" if anyway else None)
+    if name is None:
+        click.echo(
+            "nothing is written: --rung names an option, --anyway takes the router all the same", err=True
+        )
+        raise SystemExit(1)
+    option = found.answer.rung(name)
+    if rung is not None and option is not None:
+        click.echo(f"{name}: {option.use}, {option.word}")
+    return _Chosen(name, found.policy, found.rho) if name == "router" else _Chosen(name)
+
+
 #: (folder, options of the router) -> the bundle: written there, or one that was made before
 _Make = Callable[[Path, dict[str, Any]], Path]
 
@@ -264,6 +312,8 @@ _Make = Callable[[Path, dict[str, Any]], Path]
 def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool) -> _Make:
     """Of a pool whose chain has run: the bundle that the chain made, where that has these options."""
     from cabs_core.base.errors import ProvenanceError
+    from cabs_core.data.inputs import folds_of
+    from cabs_core.pipeline.final_fit import fit_on_all_rows
     from cabs_core.router.build import BUNDLE, build_bundle
 
     if pool is None:
@@ -285,6 +335,11 @@ def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway:
     def make(candidate: Path, choices: dict[str, Any]) -> Path:
         folder = chain.store.folder(status.target.parts) / BUNDLE
         default = all(v is None or v == defaults[k] for k, v in choices.items()) and not free and prompts
+        policy = choices["policy"]
+        if policy is not None and folds_of(inputs["replay_problem"]) > 1:
+            everything = fit_on_all_rows(chain.pool, inputs, policy)
+            build_bundle(candidate, chain.pool, everything, free=free, prompts=prompts, **choices)
+            return candidate
         if default and status.state == "fresh" and folder.is_dir():
             return folder
         build_bundle(candidate, chain.pool, inputs, free=free, prompts=prompts, **choices)

@@ -1,4 +1,4 @@
-"""A routing table: which model has which task, its worth on test prompts, in the words of other gateways."""
+"""A routing table: the rules of a pool's answer, and the same in the words of other gateways."""
 
 from __future__ import annotations
 
@@ -10,156 +10,83 @@ from types import ModuleType
 import numpy as np
 import pytest
 import yaml
-from fake_replays import fake_pool, fake_problem, fake_result
 from pydantic import BaseModel
 
-from cabs_core.base.errors import DataError, ResultError
-from cabs_core.data.outcomes import Outcomes
-from cabs_core.evaluation.replay.storage import save_replay_result
-from cabs_core.report.evidence import Evidence
+from cabs_core.base.errors import ResultError
+from cabs_core.data.outcomes import Outcomes, splits_of_pool
+from cabs_core.data.pool_files import pool_from
 from cabs_core.report.gateways import FORMATS, about
-from cabs_core.report.routing_table import routing_table
+from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
+from cabs_core.report.routing_table import RoutingTable, may_be_recommended, routing_table
 
-N, TEST, RHO = 900, 300, 300.0
+N = 900
+World = tuple[PoolAnswer, Outcomes, np.ndarray]
+
+
+def answered(table: Outcomes, vectors: np.ndarray) -> PoolAnswer:
+    pool = pool_from({"name": "p", "source": {"kind": "file", "path": "t.csv"}, "today": "model-0"})
+    return answer_of_pool(Inputs(pool, table, splits_of_pool(table, pool), vectors))
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    """(evidence, table, split, embeddings): model-1 is better at task 1, model-0 at all else."""
+def world() -> World:
+    """(answer, table, embeddings): model-1 is better at task 1, model-0, today's, at all else."""
     rng = np.random.default_rng(4)
-    problem = fake_problem(N, arms=3)
     task = np.arange(N) % 3
     ability = np.tile([0.8, 0.55, 0.4], (N, 1))
     ability[task == 1] = [0.3, 0.8, 0.4]
-    scores = (rng.random((N, 3)) < ability).astype(float)
-    costs = np.full((N, 3), 1e-4)
-    whole = Outcomes(
-        query_ids=problem.query_ids,
-        prompts=[f"prompt {i} of task {t}" for i, t in enumerate(task)],
-        tasks=problem.tasks,
-        arms=problem.arms,
-        scores=scores,
-        costs=costs,
+    table = Outcomes(
+        query_ids=np.array([f"q{i}" for i in range(N)]),
+        prompts=[f"w{rng.integers(10**9)} w{rng.integers(10**9)} of task {t}" for t in task],
+        tasks=np.array([f"task {t}" for t in task]),
+        arms=["model-0", "model-1", "model-2"],
+        scores=(rng.random((N, 3)) < ability).astype(float),
+        costs=np.full((N, 3), 1e-4),
     )
-    last = np.arange(N - TEST, N)
-    values = {"scores": scores[last], "costs": costs[last], "query_ids": problem.query_ids[last]}
-    values |= {name: getattr(problem, name)[last] for name in ("tasks", "contexts", "predicted_scores")}
-    values |= {name: getattr(problem, name)[last] for name in ("predicted_costs", "surrogate_deltas")}
-    test = replace(problem, **values)
-    folder = tmp_path_factory.mktemp("replays")
-    folders = {}
-    for policy in ("best_single", "hier_mix"):
-        folders[policy, RHO] = folder / policy
-        result = fake_result(test, policy, RHO)
-        save_replay_result(result, test, folder / policy, pool=fake_pool())
-    split = np.where(np.arange(N) < N - TEST, "train", "test")
-    embeddings = np.eye(3)[task] + 0.05 * rng.normal(size=(N, 3))
-    return Evidence(test, folders, {}), whole, split, embeddings
+    vectors = np.eye(3)[task] + 0.05 * rng.normal(size=(N, 3))
+    return answered(table, vectors), table, vectors
 
 
-def made(world, decision="deploy", **changes):
-    evidence, whole, split, embeddings = world
-    known = {"pool": "p", "rho": RHO, "router": "hier_mix", "decision": decision, **changes}
-    return routing_table(evidence, whole, split, embeddings, **known)
+def made(world: World, *, examples: bool = True) -> RoutingTable:
+    return routing_table(world[0], world[2], "p", examples=examples)
 
 
-def test_a_task_gets_another_model_only_where_the_train_prompts_show_it(world):
+def test_a_row_has_the_model_of_the_rules_and_its_means(world: World) -> None:
     table = made(world)
-    assert table.by == "task" and table.default == "model-0"
-    assert {row.group: row.model for row in table.rows} == {
-        "task 0": "model-0",
-        "task 1": "model-1",
-        "task 2": "model-0",
-    }
-    better = next(row for row in table.rows if row.group == "task 1")
-    assert better.over_default.low > 0.0 and better.others[0] != "model-1" and len(better.others) == 2
-    assert better.score.low < better.score.value < better.score.high
-    assert 0.1 * 0.96 < better.cost.low < better.cost.value == pytest.approx(0.1)  # USD per 1,000
-    assert all("of task 1" in text for text in better.examples) and len(better.examples) == 8
-    evidence, whole, split, embeddings = world
-    dear = replace(
-        evidence.problem, offline_costs=evidence.problem.offline_costs + 1.0
-    )  # USD a call, in train
-    for row in made((Evidence(dear, evidence.folders, {}), whole, split, embeddings)).rows:
-        assert row.cost.high == pytest.approx(1000 * (1 - 0.05 ** (1 / row.queries)), rel=0.01)
-    few = split.copy()
-    few[30:600] = "test"  # ten train prompts a task show nothing
-    assert len({row.model for row in made((evidence, whole, few, embeddings)).rows}) == 1
-    assert {row.model for row in made(world, "keep").rows} == {"model-0"}
-    assert "keep the single model" in " ".join(about(made(world, "keep")))
+    assert (table.by, table.default) == ("task", "model-0") and may_be_recommended(table)
+    models = {"task 0": "model-0", "task 1": "model-1", "task 2": "model-0"}
+    assert {row.group: row.model for row in table.rows} == models
+    row = next(row for row in table.rows if row.group == "task 1")
+    here = world[1].tasks == "task 1"
+    assert row.score == pytest.approx(world[1].scores[here, 1].mean())
+    assert row.usd_per_1000 == pytest.approx(0.1) and row.prompts == 300
+    assert row.others[0] != "model-1" and len(row.others) == 2
+    assert len(row.examples) == 8 and all("of task 1" in text for text in row.examples)
 
 
-def test_what_is_lost_is_the_router_minus_the_table_on_the_rounds(world):
-    evidence, whole, split, _ = world
-    table, trace = made(world), evidence.trace("hier_mix", RHO)
-    utility = np.clip(whole.scores[split == "test"] - RHO * whole.costs[split == "test"], 0, 1)
-    played = utility[trace.order, trace.actions].mean()
-    arms = np.where(evidence.problem.tasks == "task 1", 1, 0)
-    assert table.utility == pytest.approx(utility[np.arange(TEST), arms][trace.order].mean())
-    assert table.lost.value == pytest.approx(played - table.utility)
-    assert table.lost.low < table.lost.value < table.lost.high
-    assert table.lost_guessed.value == pytest.approx(table.lost.value)  # the centres are far apart
-    noise = np.random.default_rng(0).normal(size=(N, 3))
-    assert made((evidence, whole, split, noise)).lost_guessed.value > table.lost.value
+def test_the_table_says_what_the_answer_says_of_the_rules(world: World) -> None:
+    table, rung = made(world), world[0].answer.rung("rules")
+    assert rung is not None
+    assert (table.difference, table.low, table.high) == (rung.difference, rung.low, rung.high)
+    assert table.word == rung.word == "better" and table.guessed_right == 1.0
+    text = " ".join(about(table))
+    assert "better" in text and f"{100 * table.difference:+.1f}" in text and "100 %" in text
 
 
-def test_prompts_without_tasks_are_clustered(world):
-    evidence, whole, split, embeddings = world
+def test_prompts_without_tasks_are_clustered(world: World) -> None:
+    _, whole, vectors = world
     one = replace(whole, tasks=np.array(["all"] * N))
-    table = made((evidence, one, split, embeddings))
-    assert table.by == "cluster" and len(table.rows) > 2
+    table = made((answered(one, vectors), one, vectors))
+    assert table.by == "cluster" and len(table.rows) > 2 and table.guessed_right is None
     assert {row.model for row in table.rows} == {"model-0", "model-1"}
     assert sum(row.share for row in table.rows) == pytest.approx(1.0)
 
 
-def test_a_task_of_test_prompts_alone_gets_the_default(world):
-    evidence, whole, split, embeddings = world
-    new = np.where((whole.tasks == "task 1") & (split == "test"), "new", whole.tasks)
-    table = made((evidence, replace(whole, tasks=new), split, embeddings))
-    queries = {row.group: row.queries for row in table.rows}
-    assert queries["task 1"] == 0 and "new" not in queries
-    rows = json.loads(FORMATS["json"](table, {m: m for m in whole.arms}))["rows"]
-    assert rows[-1]["score"]["value"] is None
-
-
-def test_a_table_of_cells_has_the_rows_of_the_full_one_in_wider_intervals(world):
-    """Cells drawn with noted probabilities; what was not asked counts by cross-fitted predictions."""
-    drawn = np.tile([1.0, 0.5, 0.3], (N, 1))
-    asked = np.random.default_rng(1).random((N, 3)) < drawn
-    full, table = made(world), made(with_cells(world, drawn, asked))
-    assert {row.group: row.model for row in table.rows} == {row.group: row.model for row in full.rows}
-    for row, whole in zip(table.rows, full.rows, strict=True):
-        assert 0.0 <= row.score.low <= row.score.high <= 1.0
-        if row.model == "model-0":  # always asked
-            assert row.score.value == pytest.approx(whole.score.value)
-        else:
-            assert row.score.value == pytest.approx(whole.score.value, abs=0.15)
-            assert row.score.high - row.score.low > 1.2 * (whole.score.high - whole.score.low)
-    nobody = asked & (np.arange(N) % 3 != 1)[:, None]  # not one answer to task 1
-    assert {row.model for row in made(with_cells(world, drawn, nobody)).rows} == {"model-0"}
-
-
-def test_a_table_whose_gaps_are_not_at_random_is_refused(world):
-    evidence, *others = with_cells(world, np.ones((N, 3)), np.arange(N)[:, None] % 4 + np.zeros(3) > 0)
-    wrong = replace(evidence.problem, metadata={"unknown": ["model-1"]})
-    with pytest.raises(DataError, match=r"'model-1' has no answer.*ask it on a random sample"):
-        made((replace(evidence, problem=wrong), *others))
-
-
-def with_cells(world, drawn, asked):
-    """The world of which only some cells were asked; the others hold what a model of no skill would say."""
-    evidence, whole, split, embeddings = world
-    scores = np.where(asked, whole.scores, 0.5)
-    table = replace(whole, scores=scores, answered=asked.astype(float), propensities=drawn)
-    last = split == "test"
-    problem = replace(
-        evidence.problem,
-        scores=scores[last],
-        observed=table.drawn[last],
-        predicted_scores=np.full((TEST, 3), 0.5),
-        predicted_costs=np.full((TEST, 3), 1e-4),
-    )
-    return replace(evidence, problem=problem), table, split, embeddings
+def test_a_table_of_few_prompts_without_tasks_has_no_rules(world: World) -> None:
+    _, whole, vectors = world
+    few = replace(whole.take(np.arange(40)), tasks=np.array(["all"] * 40))
+    with pytest.raises(ResultError, match="too few prompts"):
+        routing_table(answered(few, vectors[:40]), vectors[:40], "p")
 
 
 def test_vllm_semantic_router(world):
@@ -181,8 +108,9 @@ def test_vllm_semantic_router(world):
     assert set(config["routing"]) == {"strategy", "signals", "decisions"}
     assert config["version"] == "v0.3"
     assert config["providers"] == {"defaults": {"model": "our-model-0"}}
-    alone = yaml.safe_load(FORMATS["vllm_sr"](made(world, "keep"), {m: m for m in world[1].arms}))
-    assert alone["routing"] == {"strategy": "priority"}
+    alone = replace(table, rows=tuple(row for row in table.rows if row.model == table.default))
+    content = yaml.safe_load(FORMATS["vllm_sr"](alone, {m: m for m in world[1].arms}))
+    assert content["routing"] == {"strategy": "priority"}
     with pytest.raises(ResultError, match="leave --no-prompts out"):
         FORMATS["vllm_sr"](made(world, examples=False), {m: m for m in world[1].arms})
 

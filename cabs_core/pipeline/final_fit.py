@@ -1,0 +1,42 @@
+"""The ingredients of the router that is exported: fitted on all rows of a table that has folds."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cabs_core.algorithms.oracles.problems import build_problems
+from cabs_core.algorithms.oracles.train import train_oracles
+from cabs_core.data.inputs import FoldData
+from cabs_core.data.pool_files import ModelPool
+from cabs_core.evaluation.replay.tuning import tune_policies
+from cabs_core.router.ingredients import Ingredients
+
+
+def fit_on_all_rows(pool: ModelPool, inputs: dict[str, Path], policy: str) -> Ingredients:
+    """Return what a router of this policy is made of, with every row for training or for validation.
+
+    The rows that the first fold tests join its train rows; its validation rows stop and choose, as in every
+    fold. No row is left to judge this router on: the answer judged it in folds.
+
+    Args:
+        inputs: folders of outcomes, splits and embeddings.
+    """
+    read = Ingredients.read(inputs)
+    data = FoldData.read(inputs)
+    split = np.where(data.splits[0] == "validation", "validation", "train")
+    oracles = train_oracles(
+        data.vectors, data.table, split, pool.oracle, features=pool.features, device="auto"
+    )
+    validation = build_problems(data.table, split, data.vectors, oracles, pool)["validation"]
+    tuned = tune_policies(validation, pool.model_copy(update={"policies": (policy,)}))
+    problems = {"validation": validation, "test": replace(validation, name="test")}
+    return replace(
+        read,
+        outcomes=data.table,
+        split=split,
+        embeddings=data.vectors,
+        problem=problems.__getitem__,
+        oracles=lambda: oracles,
+        options={name: dict(entry["options"]) for name, entry in tuned.items()},
+    )
