@@ -31,7 +31,9 @@ _MOST_WORDS = 512  # of a longer text, its two ends
 #: a larger group is a form that much of the traffic has, not a copy: it is split like other prompts
 TEMPLATE_SHARE, TEMPLATE_LEAST = 0.02, 10
 #: a larger group of one template is a task: what fills its slots is what the prompts are about
-_TASK_SHARE, _TASK_LEAST = 0.1, 20
+_TASK_SHARE, _TASK_LEAST = 0.015, 20
+#: words that stand beside each other in more of the texts belong to a system prompt, or to a task
+_COMMON_SHARE = 0.1
 #: most places that differ between two prompts of a template, and least share and number of words that do not
 _SLOTS, _KEPT, _FEWEST_KEPT = 4, 0.5, 4
 #: most words of a slot: what is longer is a text of its own
@@ -50,7 +52,7 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal: one.
 
     A group of copies that is more than `TEMPLATE_SHARE` of the prompts (and `TEMPLATE_LEAST`) falls apart. So
-    does a group of one template that is more than a tenth of them, into its groups of copies.
+    does a group of one template that is more than `_TASK_SHARE` of them, into its groups of copies.
     """
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     copies = _linked(texts.tolist())
@@ -182,7 +184,7 @@ def _pairs_of_words(words: list[list[str]]) -> tuple[np.ndarray, np.ndarray, np.
     code = np.unique(np.array(hashes, dtype=np.int64), return_inverse=True)[1]
     different = np.unique(np.column_stack([row, code]), axis=0)
     texts_with = np.bincount(different[:, 1], minlength=int(code.max(initial=-1)) + 1)
-    return row, code, (texts_with <= max(_TASK_LEAST, _TASK_SHARE * len(words)))[code]
+    return row, code, (texts_with <= max(_TASK_LEAST, _COMMON_SHARE * len(words)))[code]
 
 
 def _own_words(words: list[list[str]], row: np.ndarray, rare: np.ndarray) -> list[list[str]]:
