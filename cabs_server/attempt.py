@@ -276,7 +276,7 @@ async def _begin_stream(
     try:
         async with asyncio.timeout(seconds) as patience:
             async for chunk in source:
-                ready += events.feed(chunk)
+                ready += await _feed(call, events, chunk)
                 last = time.monotonic()
                 if events.seen or events.error:
                     break
@@ -320,7 +320,7 @@ async def _stream(
             for piece in pieces_of(removed(event)):
                 yield piece
         async for chunk in source:
-            for piece in pieces_of(removed(b"".join(events.feed(chunk)))):
+            for piece in pieces_of(removed(b"".join(await _feed(call, events, chunk)))):
                 yield piece
         for piece in pieces_of(removed(events.end())):
             yield piece
@@ -353,6 +353,18 @@ async def _stream(
             reason=reason,
             billed=True,
         )
+
+
+async def _feed(call: Call, events: Events, chunk: bytes) -> list[bytes]:
+    """Return the events that a chunk completes.
+
+    Of the large chunks of all streams one passes in each turn of the event loop, so that requests of others
+    wait for one of them and not for one of every stream.
+    """
+    if len(chunk) > limits.SMALL:
+        async with call.shared.large_chunks:
+            await asyncio.sleep(0)
+    return events.feed(chunk)
 
 
 def _tell_breaker(call: Call, status: str, reason: str, is_ours: bool) -> None:

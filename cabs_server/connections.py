@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ class Connections:
         self.worker = FairWorker("cabs-decide")
         self.reader = FairWorker("cabs-read")
         self.counters = Counters()
+        #: held while a large chunk of a stream waits for its turn
+        self.large_chunks = asyncio.Lock()
 
     def _states_of(self, models: Mapping[str, Upstream], upstreams: Upstreams) -> dict[str, UpstreamState]:
         options = upstreams.breaker.model_dump()

@@ -165,5 +165,8 @@ def written_in(data: bytes) -> int:
 
 def _end(data: bytearray, begin: int) -> int:
     """Return where the first event ends, looked for from `begin` on, or -1 if it has not ended."""
-    mark = _EMPTY_LINE.search(data, begin)
+    breaks = [at for at in (data.find(b"\n", begin), data.find(b"\r", begin)) if at >= 0]
+    if not breaks:  # the usual case of a long event, and much faster than the pattern
+        return -1
+    mark = _EMPTY_LINE.search(data, min(breaks))
     return mark.end() if mark else -1
