@@ -9,6 +9,7 @@ import numpy as np
 from cabs_core.base.errors import counted
 from cabs_core.base.units import money, percentage
 from cabs_core.evaluation.answer import Rung, TaskRow, Word, losses
+from cabs_core.evaluation.answer.more_data import more_data
 from cabs_core.report.names import label
 from cabs_core.report.pool_answer import TASK, PoolAnswer
 from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, table_of, words
@@ -174,7 +175,8 @@ class AnswerPage:
             rows,
             columns,
             f"As good: less than {tolerance:g} points worse for sure (tolerance in the pool file). {folds} "
-            "Intervals are those of each option alone; the words share an error of 5 %.",
+            "Intervals are those of each option alone; words ask for more, since all of them share an error "
+            "of 5 %.",
         )
 
     @property
@@ -204,6 +206,26 @@ class AnswerPage:
             rows,
             columns,
             f"Tasks with fewer than {self.found.options.smallest_task} prompts stand together as other.",
+        )
+
+    @property
+    def more(self) -> PageTable | None:
+        """The chance that more prompts replace "cannot tell", for the options that have this word."""
+        compared = {"switch": len(self.found.answer.models), "rules": 2, "router": 2}
+        rows = []
+        for rung in self.found.answer.rungs:
+            outlooks = more_data(rung, self.found.options, compared=compared.get(rung.rung, 1))
+            if outlooks:
+                rows.append((rung, outlooks))
+        if not rows:
+            return None
+        columns: dict[str, Any] = {
+            "Option": lambda r: words(f"{_NAMES[r[0].rung]}: {_use(self.found, r[0])}")
+        }
+        for place, outlook in enumerate(rows[0][1]):
+            columns[f"{outlook.prompts:,} more prompts"] = lambda r, k=place: percent(r[1][k].chance)
+        return table_of(
+            "more", "Chance that more scored prompts replace the words cannot tell", rows, columns
         )
 
     def _task_rows(self) -> list[TaskRow]:

@@ -112,6 +112,7 @@ class PoolPage:
         tables = {
             "ladder": None if first is None else first.ladder,
             "by_task": None if first is None else first.tasks,
+            "more": None if first is None else first.more,
             "by_value": round_tables.by_value(self.verdicts, self.data.scale),
             "utility": sections.utility(data),
             "coupled": sections.coupled(data),

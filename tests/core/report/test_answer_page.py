@@ -122,3 +122,11 @@ def test_the_ladder_has_a_row_per_option_and_seconds_only_where_the_table_has_th
     ladder = page(table()).ladder
     assert ladder is not None and [row[0].text for row in ladder.rows] == ["Keep", "Switch", "Rules"]
     assert not any("Seconds" in header for header in ladder.headers)
+
+
+def test_options_that_cannot_be_told_have_a_chance_with_more_prompts_and_others_have_none() -> None:
+    few = page(table().take(np.arange(60)))
+    unknown = [rung.rung for rung in few.found.answer.rungs if rung.word == "cannot tell"]
+    assert unknown and few.more is not None
+    assert [row[0].text.lower() for row in few.more.rows] == unknown
+    assert len(few.more.headers) == 4
