@@ -28,7 +28,7 @@ from cabs_core.algorithms.policies.hier_model import (
     residual_learn,
     residual_predict,
 )
-from cabs_core.algorithms.policies.thompson import CELLS, best_probabilities, draw_largest
+from cabs_core.algorithms.policies.thompson import best_probabilities, draw_largest
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import ACTION, draw, uniform
 from cabs_core.base.compiled.utility import value_and_slope
@@ -103,7 +103,8 @@ class Scratch(NamedTuple):
 
     Attributes:
         fit: of one model. mean / sd: [K], of the value. cost: [K].
-        pmf / part: [K], probabilities of playing, under all models and under one; below: [2, K].
+        pmf / part: [K], probabilities of playing, under all models and under one.
+        below: [3, K], work space of `best_probabilities`.
         weights: [M], of the models; average: [2, K], of mean and sd over those that are averaged.
         chances, logs: [1 + singles], of being drawn.
     """
@@ -278,12 +279,12 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
         for c in range(chances.size):
             if c != choice and chances[c] > 0.0:
                 fill_choice(c, z, base, work.cost, mask, parts)
-                best_probabilities(mean, sd, part, work.below, CELLS)
+                best_probabilities(mean, sd, part, work.below)
                 for j in range(pmf.size):
                     pmf[j] += chances[c] * part[j]
     fill_choice(choice, z, base, work.cost, mask, parts)
     if constants.integral:
-        best_probabilities(mean, sd, part, work.below, CELLS)
+        best_probabilities(mean, sd, part, work.below)
         for j in range(pmf.size):
             pmf[j] += chances[choice] * part[j]
     arm = draw_largest(parts.keys, t, mean, sd)

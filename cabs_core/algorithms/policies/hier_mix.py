@@ -437,7 +437,7 @@ class HierMix(CompiledPolicy):
             pmf=np.zeros(k),
             part=np.zeros(k),
             cost=np.zeros(k),
-            below=np.zeros((2, k)),
+            below=np.zeros((3, k)),
             weights=np.zeros(self.experts),
             chances=np.zeros(choices),
             logs=np.zeros(choices),

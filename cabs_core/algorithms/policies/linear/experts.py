@@ -19,7 +19,7 @@ from cabs_core.algorithms.policies.linear.kernel_arrays import (
     LIN_UCB,
     SQUARE_CB,
 )
-from cabs_core.algorithms.policies.thompson import CELLS, best_probabilities
+from cabs_core.algorithms.policies.thompson import best_probabilities
 from cabs_core.algorithms.regression.ridge import dot, quadratic
 from cabs_core.algorithms.solver.workspace import solve_kernel
 from cabs_core.base.compiled.jit import kernel
@@ -272,7 +272,7 @@ def decide(
     if M == 1 and rules.experts[0].kind == LIN_TS and rules.mixture.integral:
         for j in range(K):
             s.work[j] = rules.experts[0].v * np.sqrt(s.spread[j])
-        best_probabilities(s.values, s.work, q, s.pair, CELLS)
+        best_probabilities(s.values, s.work, q, s.below)
         probability = q[arm]
     trace[0], trace[1] = gap, 0.0 if certified else 1.0
     for m in range(trace.size - 2):

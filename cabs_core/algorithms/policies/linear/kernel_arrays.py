@@ -131,7 +131,7 @@ class Memory(NamedTuple):
 
 
 class LinearScratch(NamedTuple):
-    """Work space of one lane: values, spread, keep, work, deltas [K]; pair [2, K]; gain [d]; graphs [M, K,
+    """Work space of one lane: values, spread, keep, work, deltas [K]; below [3, K]; gain [d]; graphs [M, K,
     K]; expected, program [K, K]; losses [L M]; mu [M]; workspace of the solver (of one element where nothing
     is solved)."""
 
@@ -140,7 +140,7 @@ class LinearScratch(NamedTuple):
     keep: np.ndarray
     work: np.ndarray
     deltas: np.ndarray
-    pair: np.ndarray
+    below: np.ndarray
     gain: np.ndarray
     graphs: np.ndarray
     expected: np.ndarray
@@ -158,7 +158,7 @@ def scratch(m: int, k: int, d: int, copies: int, solves: bool) -> LinearScratch:
         np.zeros(k),
         np.zeros(k),
         np.zeros(k),
-        np.zeros((2, k)),
+        np.zeros((3, k)),
         np.zeros(d),
         np.zeros((m, k, k)),
         np.zeros((k, k)),

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import log_ndtr
 
 from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.policies.requests import Request
-from cabs_core.algorithms.policies.thompson import CELLS, best_probabilities
+from cabs_core.algorithms.policies.thompson import best_probabilities
 from cabs_core.base.compiled.rng import draw, normal, uniform
 from cabs_core.base.streams import stream_key, stream_keys
 
@@ -50,34 +51,105 @@ def test_draw_never_returns_an_impossible_arm(weights, u):
     assert pmf[:arm].sum() <= u + 1e-12 and u <= pmf[: arm + 1].sum() + 1e-12
 
 
-@given(
-    seed=st.integers(0, 10_000),
-    K=st.integers(1, 18),
-    certain=st.integers(0, 2),
-    ratio=st.sampled_from([10, 400]),
-)
-@settings(max_examples=60, deadline=None)
-def test_thompson_probabilities(seed, K, certain, ratio):
-    """Arms of like and of very different spread, some of them certain or not to be played, against
-    simulation."""
-    rng = np.random.default_rng(seed)
+def exact_probabilities(mean, sd):
+    """Probability that each arm has the largest score, by 12-node rules between all m_j + k s_j."""
+    out = np.zeros(len(mean))
+    spread = np.flatnonzero((mean > -np.inf) & (sd > 0))
+    points = np.flatnonzero((mean > -np.inf) & ~(sd > 0))
+    m, s = mean[spread], sd[spread]
+    low, high = (m - 9 * s).max(), (m + 9 * s).max()
+    if len(points):
+        best = points[np.argmax(mean[points])]
+        low = max(low, mean[best])
+        out[best] = np.exp(log_ndtr((mean[best] - m) / s).sum())
+    if not high > low:
+        return out
+    ends = np.unique(np.concatenate([np.clip(m + k * s, low, high) for k in range(-9, 10)]))
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    for i in range(0, len(ends) - 1, 200):
+        lower, upper = ends[i : i + 200], ends[i + 1 : i + 201]
+        half = (upper - lower[: len(upper)]) / 2
+        points_of_panel = (lower[: len(upper)] + half)[:, None] + half[:, None] * nodes
+        z = (points_of_panel.reshape(-1, 1) - m) / s
+        below = log_ndtr(z)
+        others_below = below.sum(axis=1, keepdims=True) - below
+        density = np.exp(others_below - z * z / 2) / (s * np.sqrt(2 * np.pi))
+        out[spread] += (half[:, None] * weights).reshape(-1) @ density
+    return out
+
+
+def random_scores(rng, K, ratio, kind):
+    """Means and deviations of K arms whose deviations differ by a factor of up to `ratio`."""
     mean, sd = rng.normal(size=K) * 0.2, 0.3 * ratio ** -rng.random(K)
-    sd[rng.permutation(K)[:certain]] = 0.0
-    mean[rng.permutation(K)[: K // 4]] = -np.inf
-    out = np.empty(K)
-    best_probabilities(mean, sd, out, np.empty((2, K)), CELLS)
-    assert out.min() >= 0 and out.sum() == pytest.approx(1, abs=1e-9)
-    assert (out[mean == -np.inf] == 0).all()
-    draws = (mean + sd * rng.normal(size=(20000, K))).argmax(axis=1)
-    error = 0.01 if ratio == 10 else 0.05
-    assert abs(out - np.bincount(draws, minlength=K) / 20000).max() < error + 4.5 * 0.5 / np.sqrt(20000)
+    if kind == "one that joined":
+        sd = np.full(K, 0.3 / ratio)
+        sd[0] = 0.3
+        mean = rng.normal(size=K) * 0.3 / ratio
+    if kind == "best one certain":
+        sd[np.argmax(mean)] = 0.0
+    if kind == "all in contention":
+        mean = rng.normal(size=K) * sd
+    if kind == "half cannot be played":
+        mean[rng.permutation(K)[: K // 2]] = -np.inf
+    return mean, sd
+
+
+KINDS = ("any", "one that joined", "best one certain", "all in contention", "half cannot be played")
+
+
+def probabilities(mean, sd):
+    out = np.empty(len(mean))
+    best_probabilities(mean, sd, out, np.empty((3, len(mean))))
+    return out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", [1, 10, 400, 1e6])
+@pytest.mark.parametrize("K", [2, 5, 18, 60])
+def test_thompson_probabilities_equal_the_exact_integral_to_a_tenth_of_a_thousandth(K, ratio, kind):
+    rng = np.random.default_rng([K, int(ratio), KINDS.index(kind)])
+    for _ in range(3):
+        mean, sd = random_scores(rng, K, ratio, kind)
+        exact = exact_probabilities(mean, sd)
+        assert exact.sum() == pytest.approx(1, abs=1e-9)
+        found = probabilities(mean, sd)
+        assert abs(found - exact).max() < 1e-4
+        assert found.sum() == pytest.approx(1, abs=1e-12)
+        assert (found[mean == -np.inf] == 0).all() and (
+            found[mean > -np.inf][sd[mean > -np.inf] > 0] > 0
+        ).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1, 400, 1e6])
+def test_thompson_probabilities_of_500_arms_equal_the_exact_integral(ratio):
+    for kind in KINDS:
+        mean, sd = random_scores(np.random.default_rng(int(ratio)), 500, ratio, kind)
+        assert abs(probabilities(mean, sd) - exact_probabilities(mean, sd)).max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ratio", [10, 1e6])
+def test_thompson_probabilities_agree_with_200000_draws(ratio, kind):
+    rng = np.random.default_rng([int(ratio), KINDS.index(kind)])
+    mean, sd = random_scores(rng, 12, ratio, kind)
+    found = probabilities(mean, sd)
+    draws = (mean + sd * rng.normal(size=(200_000, 12))).argmax(axis=1)
+    shares = np.bincount(draws, minlength=12) / 200_000
+    error = np.sqrt(np.maximum(found * (1 - found), 1e-9) / 200_000)
+    assert (abs(shares - found) < 4.5 * error + 1e-4).all()
+
+
+@pytest.mark.parametrize("sd", [0.0, 1e-18, 1e-320])
+def test_a_deviation_that_float64_cannot_resolve_is_taken_for_none(sd):
+    found = probabilities(np.array([0.5, 0.4, -0.2]), np.array([sd, sd, 1e-3]))
+    assert found[0] == pytest.approx(1, abs=1e-8)
 
 
 def test_a_certain_arm_wins_when_all_others_fall_below_it():
-    mean, sd, out = np.array([0.5, 0.4, 0.3, 0.5]), np.array([0.0, 0.1, 0.002, 0.0]), np.empty(4)
-    best_probabilities(mean, sd, out, np.empty((2, 4)), CELLS)
-    assert out[0] == pytest.approx(stats.norm.cdf(1.0), abs=1e-6)
-    assert out[1] == pytest.approx(stats.norm.sf(1.0), abs=1e-6) and out[3] == 0
+    found = probabilities(np.array([0.5, 0.4, 0.3, 0.5]), np.array([0.0, 0.1, 0.002, 0.0]))
+    assert found[0] == pytest.approx(stats.norm.cdf(1.0), abs=1e-6)
+    assert found[1] == pytest.approx(stats.norm.sf(1.0), abs=1e-6) and found[3] == 0
 
 
 def test_lin_ts_plays_by_its_propensity():
