@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from cabs_core.base.command import HelpGroup
 from cabs_core.data.pools.completion import complete_pool
 
 if TYPE_CHECKING:
+    from cabs_core.data.outcomes import Outcomes
     from cabs_core.data.pool_files import PoolFile
 
 
@@ -25,7 +27,11 @@ def pool() -> None:
 @click.option(
     "--trust-commands", is_flag=True, help="Approve the commands of collect.scores without being asked."
 )
-def add(file: Path, trust_commands: bool) -> None:
+@click.option(
+    "--today",
+    help="The model that answers your requests today, or none. Default: asked for; in a script, a guess.",
+)
+def add(file: Path, trust_commands: bool, today: str | None) -> None:
     """Validate a pool file, read its table, copy it to the pool folder and register its partitions.
 
     Shows what the table holds, and refuses what `cabs run` would refuse. Sources that are downloaded are not
@@ -50,8 +56,11 @@ def add(file: Path, trust_commands: bool) -> None:
     elif not sources()[given.pool.source.kind].remote:
         from cabs_core.data.validation.overview import overview
 
-        click.echo(overview(given).text)
-    added = add_pool(file)
+        seen = overview(given)
+        click.echo(seen.text)
+        if given.pool.source.kind == "file":
+            today = _todays_model(given, seen.outcomes, today)
+    added = add_pool(file, today)
     with open_instance() as instance:
         register(instance, ArtifactStore(), added.pool_file.pool.name)
     click.echo(f"{added.verb} pool {added.pool_file.pool.name}: {added.pool_file.path}")
@@ -65,6 +74,33 @@ def add(file: Path, trust_commands: bool) -> None:
         )
     verb = "collect" if given.pool.collected else "run"
     click.echo(f"next: cabs {verb} --pool {added.pool_file.pool.name}")
+
+
+def _todays_model(given: PoolFile, table: Outcomes, today: str | None) -> str | None:
+    """Return the model that is used today, as the option or the answer says; None if it stays as it is.
+
+    Raises:
+        UsageError: the option names no model, or the file says it already.
+    """
+    from cabs_core.data.pool_files.pool import TODAY_NONE
+
+    names = [*table.arms, TODAY_NONE]
+    if given.pool.today is not None:
+        if today not in (None, given.pool.today):
+            raise click.UsageError(f"--today {today}: the file says today: {given.pool.today}")
+        return None
+    if today is not None:
+        if today not in names:
+            raise click.UsageError(f"--today {today}: expected one of {', '.join(names)}")
+        return today
+    dearest = table.arms[int(table.means[1].argmax())]
+    if sys.stdin.isatty():
+        chosen: str = click.prompt(
+            "Which model answers your requests today?", type=click.Choice(names), default=dearest
+        )
+        return chosen
+    click.echo(f"today: {dearest}, a guess: the dearest model (--today MODEL, or today: in the file)")
+    return None
 
 
 def _approve_commands(given: PoolFile, trust_commands: bool) -> None:

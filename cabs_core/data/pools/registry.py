@@ -73,21 +73,29 @@ class Added:
     changes: list[str]
 
 
-def add_pool(file: Path) -> Added:
+def add_pool(file: Path, today: str | None = None) -> Added:
     """Validate a pool file and copy it into the pool folder, atomically.
 
     Paths relative to the file are made absolute, so that they still hold after the copy.
+
+    Args:
+        today: value of the field `today`, added to the copy; None if the file says it or it stays a guess.
 
     Raises:
         PoolError: the file is not a valid pool, or a shipped pool has the name.
     """
     given = load_pool_file(file)
+    text = given.portable_text()
+    if today is not None:
+        if text.lstrip().startswith("{"):  # one flow mapping: a line after it is no field of it
+            raise PoolError(f"{file}: the file is one {{...}} mapping: write today: {today} into it")
+        text = f"{text.rstrip()}\ntoday: {json.dumps(today, ensure_ascii=False)}\n"
     name = given.pool.name
     known = {p.pool.name: p for p in list_pools()[0]}.get(name)
     target = pools_dir() / f"{name}.yaml"
     if known is not None and known.path != target.absolute():
         raise PoolError(f"{file}: the name {name!r} is taken by {known.path}; set another `name` in the file")
-    write_bytes(target, given.portable_text().encode())
+    write_bytes(target, text.encode())
     added = load_pool_file(target)
     if known is None:
         return Added(added, "added", [])
