@@ -19,10 +19,10 @@ import numpy as np
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import CabsError, PolicyError
-from cabs_core.data.inputs import outcomes_of, split_of
 from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.evaluation.replay.policy_checks import RHO, check_replay, expect
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
+from cabs_core.pipeline.stages.router import test_prompts
 from cabs_core.router.build import build_bundle, deployable
 from cabs_core.router.checks import check_bundle_matches_replay
 from cabs_core.router.policies_on_log import evaluate_pool, probabilities, read_decisions
@@ -86,8 +86,7 @@ def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
 def _deployment(name: str, options: dict[str, Any]) -> None:
     """From the problem to a bundle, through traffic, a restart and an estimate."""
     pool, made, _ = _pool()
-    test = np.flatnonzero(split_of(made) == "test")
-    prompts = outcomes_of(made).take(test).prompts
+    prompts = test_prompts(made)
     with TemporaryDirectory() as folder:
         inputs = {**made, "tuning": Path(folder, "tuning")}
         inputs["tuning"].mkdir()

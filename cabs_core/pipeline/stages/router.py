@@ -8,6 +8,7 @@ cannot be deployed (a model has no price, say) gets the reason instead of a bund
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import EncoderError, PolicyError, RouterError
 from cabs_core.base.threads import one_torch_thread
 from cabs_core.base.utility import middle_rho
-from cabs_core.data.inputs import outcomes_of, plain, split_of, tuned_options
+from cabs_core.data.inputs import FoldData, plain, tuned_options
 from cabs_core.evaluation.metrics.routing import latency_percentiles
 from cabs_core.evaluation.replay import latency as online_calls
 from cabs_core.pipeline.artifacts.results import Summary
@@ -126,10 +127,10 @@ def build(
     )
 
 
-def test_prompts(inputs: dict[str, Path]) -> list[str]:
-    """Texts of the test split, in the order of the test problem."""
-    table = outcomes_of(inputs)
-    return [table.prompts[i] for i in np.flatnonzero(split_of(inputs) == "test")]
+def test_prompts(inputs: Mapping[str, Path]) -> list[str]:
+    """Texts of the first fold's test split, in the order of its test problem."""
+    data = FoldData.read(inputs)
+    return data.table.take(np.flatnonzero(data.splits[0] == "test")).prompts
 
 
 def match(bundle: Path, inputs: dict[str, Path]) -> Match:
