@@ -26,7 +26,7 @@ from tests.servers import start_stand_in
 
 POOL = {
     "name": "tiny",
-    "source": {"kind": "synthetic", "queries": 400, "seed": 5},
+    "source": {"kind": "synthetic", "queries": 600, "seed": 5},
     "encoder": {"name": "tfidf-svd"},
     "models": ["gpt-4-1106-preview", "gpt-3.5-turbo-1106", "claude-v1", "mistralai_mistral-7b-chat"],
     "oracle": {"kind": "ridge"},

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server_support import ASK, client
+from server_support import ASK, FIGURES, client
 
 from cabs_core.base.errors import RouterError
 from cabs_core.router.bundle import read_manifest
@@ -153,11 +153,11 @@ def test_a_budget_out_of_reach_is_told_everywhere(place, caplog):
     assert "problem: the budget of $0.0000001 a request cannot be reached" in low.output
     assert fine.exit_code == 0 and "all is well" in fine.output and "all is well" not in low.output
     with client(place, budget_per_request=1e-7) as c:
-        ready = c.get("/readyz")
+        ready = c.get(f"{FIGURES}/readyz")
         assert ready.status_code == 200 and "cannot be reached" in ready.json()["problems"][0]
         assert c.post("/v1/chat/completions", json=ASK).status_code == 200
     assert "cannot be reached" in caplog.text
     assert "cannot be reached" in CliRunner().invoke(doctor, options).output
     with client(place, budget_per_request=0.5) as c:
-        assert c.get("/readyz").json() == {"status": "ready", "problems": []}
+        assert c.get(f"{FIGURES}/readyz").json() == {"status": "ready", "problems": []}
     assert "cannot be reached" not in CliRunner().invoke(doctor, options).output
