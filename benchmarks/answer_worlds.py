@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -368,12 +368,13 @@ def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
     return found
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
+    """Judge the tables of every world and print the shares."""
     script = Script(__file__, __doc__)
     script.add_argument("--tables", type=int, default=200, help="tables of each world and size")
     script.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="prompts, or conversations")
     script.add_argument("--worlds", nargs="+", default=[""], help="parts of the names of worlds")
-    options = script.parse_args()
+    options = script.parse_args(argv)
     found: dict[str, Any] = {}
     print("| world | n | false | interval covers | cost covers | settled of t's | router better |")
     print("|---|---|---|---|---|---|---|")

@@ -107,7 +107,7 @@ def read(
     problems = build_problems(outcomes, split, vectors, oracles, pool)
     encoding = {"identity": report.identity, "dtype": report.dtype}
     ingredients = Ingredients(
-        outcomes, split, vectors, problems.__getitem__, lambda: oracles, {}, encoding, []
+        outcomes, split, vectors, problems.__getitem__, lambda: oracles, {}, encoding, fitted
     )
     utilities = clipped_utility(outcomes.scores, outcomes.costs, rho)
     return Table(pool, ingredients, rho, int(utilities[split == "train"].mean(axis=0).argmax()))

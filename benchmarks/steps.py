@@ -63,13 +63,13 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
                         entered.clear()
                         body = {"messages": [{"role": "user", "content": text}]}
                         assert client.post("/v1/chat/completions", json=body).status_code == 200
-                    app.state.forwarder.worker.submit(bool).result()
+                    app.state.forwarder.worker.wait_idle()
             calls = list(entered.items())
     finally:
         threading.setprofile(None)
         provider.kill()
         provider.wait()
-    first = next(i for i, (name, _) in enumerate(calls) if "body_of" in name)
+    first = next(i for i, (name, _) in enumerate(calls) if "read_body" in name)
     return calls[first:]
 
 

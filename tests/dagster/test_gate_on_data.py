@@ -130,7 +130,11 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     after, page = verdict(), (reports / "mine" / "index.html").read_text(encoding="utf-8")
     assert "outcomes failed a check (costs_in_range" in after["older_data"]
     assert "since 20" in after["older_data"]
-    assert after["headline"] == "No verdict" and after["overall"] is None and after["export_command"] is None
+    assert (
+        after["headline"] == "No answer on older data"
+        and after["overall"] is None
+        and after["export_command"] is None
+    )
     assert 'id="verdict"' not in page and "The figures are of older data" in page
     assert "costs_in_range, stops a run" in page and "does not stop a run)" in page
     assert after["older_data"] in board() and before["headline"] not in board()

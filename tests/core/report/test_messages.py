@@ -17,7 +17,7 @@ NAMED = {
     "costs are per million": ("large on '", "prices of a million tokens?", "check costs_in_range"),
     "a row twice": ("row 1802", "row 9", "Leave one of the two rows out"),
     "one model": ("'large'", "Add the rows of another model"),
-    "twenty questions": ("table.csv: 20 different prompts", "a few hundred are the least"),
+    "twenty questions": ("prompts", "a few hundred are the least"),
     "gaps in half of the rows": ("large 300, small 300, medium 300", "missing: predict"),
     "every model answers alike": ("large: scores spread by 0 around",),
     "two models with the same scores": ("large-copy has the scores of large",),

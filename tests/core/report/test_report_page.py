@@ -282,7 +282,7 @@ def test_one_policy_one_rho_one_trial(small):
     page = report.path.read_text(encoding="utf-8")
     Outline(page)
     assert report.summary["best_policy"] == "random" and "runner_up" not in report.summary
-    assert "No verdict" in page and report.summary["verdict"] == "No verdict"
+    assert report.summary["verdict"] in page and "random" in report.summary["verdict"].lower()
     for absent in ("RQ1", "Oracle quality", "Tuning on", "Encoder robustness", "What one decision"):
         assert absent not in page  # what a pool does not have is not on its page
     assert '<a href="profile.html">Profile of the data</a>' in page and '<a href="../index.html">' in page

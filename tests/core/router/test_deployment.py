@@ -13,6 +13,7 @@ import pytest
 from tests_support import TINY, cabs, chain_of, output_of
 
 from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import EncoderError, ProvenanceError
 from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.pipeline.artifacts import make_artifact
@@ -39,6 +40,14 @@ def set_pool(home: Path, line: str) -> None:
     """The pool with one more line, its router made again."""
     (home / "pools" / "tiny.yaml").write_text(TINY + line + "\n", encoding="utf-8")
     make_artifact(chain_of(), chain_of().stage("router"))
+
+
+def independent(prompts: list[str]) -> int:
+    """Return the number of independent observations among test prompts, which share templates."""
+    inputs = chain_of().require(chain_of().stage("router"))
+    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    rows = [i for i, text in enumerate(prompts_of(inputs)) if text in prompts]
+    return len(rows) if problem.clusters is None else len(np.unique(problem.clusters[rows]))
 
 
 def bundle(home: Path) -> Path:
@@ -96,10 +105,12 @@ def test_a_worse_challenger_stays_out_and_a_good_one_goes_in_and_can_be_taken_ba
 
     set_pool(home, "router: {policy: random}")
     worse = deploy(chain_of())
-    assert not worse["passed"] and "champion stays" in worse["reason"] and worse["comparison"]["high"] < 0
+    assert (
+        not worse["passed"] and "champion stays" in worse["reason"] and worse["comparison"]["difference"] < 0
+    )
     assert read_manifest(place).id == champion
 
-    set_pool(home, "router: {epsilon: 0.2, margin: 0.2}")  # the same policy: not worse
+    set_pool(home, "router: {epsilon: 0.2, margin: 0.9}")  # the same policy: not worse
     same = deploy(chain_of())
     assert same["passed"] and read_manifest(place).id == same["challenger"] != champion
     assert roll_back(place) == champion
@@ -119,7 +130,7 @@ def test_the_champion_is_compared_with_what_it_learnt_on_prompts_that_nobody_saw
     router.close()
     set_pool(home, "router: {policy: lin_ucb, epsilon: 0.3}")
     record = deploy(chain_of())
-    assert record["comparison"]["queries"] == len(held_out) - 2 >= 30
+    assert len(held_out) > 30 and record["comparison"]["queries"] == independent(held_out[2:])
     assert not set(prompt_hashes(held_out).tolist()) & set(seen_prompts(bundle(home)).tolist())
     # a champion that was trained on them is not compared on them
     seen = np.unique(np.concatenate([seen_prompts(place), prompt_hashes(held_out[:5])]))
@@ -150,7 +161,7 @@ def test_traffic_that_repeats_the_tables_prompts_is_an_alert(home: Path) -> None
 
 
 def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
-    set_pool(home, "router: {policy: ridge, epsilon: 0.5, learn_from_log: true, margin: 0.2}")
+    set_pool(home, "router: {policy: ridge, epsilon: 0.5, learn_from_log: true, margin: 0.9}")
     assert "there is no log at" in deploy(chain_of())["log"]
     place, held_out = deployed_folder("tiny"), prompts_of(chain_of().require(chain_of().stage("router")))
     champion = read_manifest(place)
@@ -167,13 +178,13 @@ def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
     router.close()
     record = deploy(chain_of())
     assert record["log"] == "learnt from 40 decisions" and record["challenger"] != champion.id
-    assert record["comparison"]["queries"] == len(held_out) - 3  # the champion learnt from these
+    assert record["comparison"]["queries"] == independent(held_out[3:])  # the champion learnt from three
     assert record["passed"], record["reason"]
     now = read_manifest(place)
     assert now.id == record["challenger"] and now.provenance["log"] == {"decisions": 40, "prompts": 40}
     # a prompt that was learnt from stays out of comparisons, though the log keeps its hash alone
     assert held_out_rows([*held_out[:2], *texts[-2:]], place).tolist() == [0, 1]
     before, after = (Oracles.load(folder / "oracles") for folder in (bundle(home), place))
-    assert before.predictors["ridge"].mean_.mean() < after.predictors["ridge"].mean_.mean()
+    assert not np.allclose(before.predictors["ridge"].mean_, after.predictors["ridge"].mean_)
     again = deploy(chain_of())
     assert again["reason"] == "it is deployed already" and again["log"] == record["log"]
