@@ -49,7 +49,8 @@ def build(
     """Tune the policies whose code or inputs changed, in every fold; keep what was chosen for the others."""
     keeps = () if options.force else _still_valid(chain, target)
     missing = tuple(p for p in chain.pool.policies if p not in keeps)
-    before = chain.store.folder(target.parts)
+    # an object store has no folder of a tuning that was never made
+    before = chain.store.folder(target.parts) if keeps else folder
     choices: list[dict[str, Any]] = []
     settings: dict[str, list[Any]] = {}
     folds = folds_of(inputs["replay_problem"])
