@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -20,6 +21,16 @@ _SERVER = (
 )
 
 
+#: starts the stand-in upstream, or writes its files; needs the environment of `from_anywhere`
+STAND_IN = (sys.executable, "-m", "tests.stand_in")
+
+
+def from_anywhere() -> dict[str, str]:
+    """Return the environment of this process in which Python finds `tests` from any working directory."""
+    paths = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def free_port() -> int:
     """A port of 127.0.0.1 that nobody listens to."""
     with socket.socket() as listener:
@@ -30,7 +41,7 @@ def free_port() -> int:
 def start_stand_in() -> tuple[subprocess.Popen[bytes], int]:
     """The stand-in upstream in a process of its own, once it listens."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "tests.stand_in", "--port", str(port)])
+    process = subprocess.Popen([*STAND_IN, "--port", str(port)], env=from_anywhere())
     wait_for(port)
     return process, port
 

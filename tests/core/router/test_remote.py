@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from server_support import wait
+from server_support import FIGURES, wait
 from starlette.testclient import TestClient
 
 from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
@@ -37,12 +37,15 @@ def test_a_running_server_takes_the_router_that_is_put_there(s3, make_bundle, mo
     assert read_manifest(folder).id == first and fetch(URL) == folder
     monkeypatch.setattr("cabs_server.app.Follower", lambda url: Follower(url, 0.1))
     with TestClient(
-        make_app(folder, None, source=URL, log=":memory:", every=0.05), base_url="http://127.0.0.1"
+        make_app(
+            folder, None, source=URL, log=":memory:", every=0.05, metrics=FIGURES.removeprefix("http://")
+        ),
+        base_url="http://127.0.0.1",
     ) as client:
         assert client.get("/healthz").json()["bundle"] == first
         second = publish(new, URL)
         assert wait(lambda: client.get("/healthz").json()["bundle"] == second)
-        assert "cabs_follower_failures_total" in client.get("/metrics").text
+        assert "cabs_follower_failures_total" in client.get(f"{FIGURES}/metrics").text
     names = [o["Key"] for o in s3.list_objects_v2(Bucket="cabs")["Contents"]]
     expected = {f"routers/tiny/{n}" for n in (*read_manifest(new).files, "router.json")}
     assert set(names) == expected  # nothing is left of the first

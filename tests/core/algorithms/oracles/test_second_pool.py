@@ -22,8 +22,10 @@ source:
 encoder: {{name: tfidf-svd}}
 oracle: {{kind: ridge}}
 models: {models}
+split: {{folds: 5}}
 """
 PROMPTS, MODELS = 400, ["a", "b", "c", "d"]
+FOLDS = 5
 
 
 def records_of(folder: Path, name: str, models: list[str]) -> dict:
@@ -57,7 +59,7 @@ def test_one_more_model_embeds_and_searches_nothing_again(folder, monkeypatch) -
     first = records_of(folder, "first", MODELS[:3])
     assert first["prompt_embeddings"].record.summary["encoding"]["embedded"] == PROMPTS
     searched = list((folder / "one" / "embeddings" / "neighbours").iterdir())
-    assert len(searched) == 1  # for oracles and replay problem together
+    assert len(searched) == FOLDS  # one list a fold, for oracles and replay problem together
 
     with monkeypatch.context() as patch:
         patch.setattr(neighbour_lists, "search", None)
