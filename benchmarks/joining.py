@@ -5,7 +5,7 @@
 
 Real tables, a parquet file each with the columns query_id, prompt, model, score, cost. The model that is best
 by itself is held back: the router's table does not have it. At round JOINS it comes by `add_model`, with so
-many scored prompts of the train split, or by its price alone (0). Everybody is asked the same prompts of the
+many scored prompts of the train split. Everybody is asked the same prompts of the
 test split in the same order and explores FLOOR; every answer is scored and taught. `whole` is the same
 policy with the whole column of the model from the start; `lin_ucb` learns from nothing in either case.
 
@@ -118,7 +118,7 @@ def play(table: Table, folder: Path, order: np.ndarray, seed: int, scored: int |
 
     Args:
         folder: of its bundle, which is changed where the model comes. order: `[T]` rows of the table.
-        scored: prompts that the model brings, 0: its price; None: the router has it from the start.
+        scored: prompts that the model brings, at least 1; None: the router has it from the start.
     """
     outcomes, new = table.ingredients.outcomes, table.arms[table.best]
     train = np.flatnonzero(table.ingredients.split == "train")
@@ -131,9 +131,7 @@ def play(table: Table, folder: Path, order: np.ndarray, seed: int, scored: int |
                 rows = np.random.default_rng([seed, 1]).choice(train, scored, replace=False)
                 texts = [outcomes.prompts[j] for j in rows]
                 brought = Scored(texts, outcomes.scores[rows, table.best], outcomes.costs[rows, table.best])
-                prices = dict(zip(table.arms, outcomes.costs[train].mean(axis=0).tolist(), strict=True))
-                how: dict[str, Any] = {"scored": brought} if scored else {"prices": prices}
-                add_model(folder, new, log=log, encoder=router.encoder, **how)
+                add_model(folder, new, scored=brought, log=log, encoder=router.encoder)
                 router = Router.load(folder, log=log, seed=seed, encoder=router.encoder)
             decision = router.route(outcomes.prompts[i])
             arm = table.arms.index(decision.model)

@@ -1,4 +1,4 @@
-"""Models of the upstreams file that say how they start (`scored`, `like`, `price_only`) join the router.
+"""Models of the upstreams file that say how they start (`scored` or `like`) join the router.
 
 The worker that holds the lease has them join, by `joining.join` as command and HTTP do; the others take up
 the new bundle. What was taken out, by `remove-model` or `rollback`, does not come back by the file.
@@ -87,7 +87,6 @@ class Joins:
             self.models(),
             scored=scored,
             like=model.like,
-            price_only=model.price_only,
             log=router.log,
             encoder=router.encoder,
         )

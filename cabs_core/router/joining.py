@@ -11,8 +11,8 @@ server that follows the folder takes it up between two requests, `cabs rollback`
 from the same log (its `lineage`). Decisions of before keep the arms that they were drawn from.
 
 What is known of a model that comes is a prior: predictions of the trained arms, mixed and shifted
-(`oracles.arm_map`). It comes from 1 to 50 or more scored prompts, from a model that it is like, or from
-prices alone. A policy that learns then learns the scored prompts as well.
+(`oracles.arm_map`). It comes from 1 to 50 or more scored prompts, or from a model that it is like. A policy
+that learns then learns the scored prompts as well.
 """
 
 import math
@@ -37,7 +37,7 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import HEADER, read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads
-from cabs_core.router.price_prior import PER_DECADE, known_prices
+from cabs_core.router.price_prior import known_prices
 from cabs_core.router.promotion import previous, promote
 from cabs_core.router.router import Router
 
@@ -72,20 +72,17 @@ def join(
     *,
     scored: Scored | None = None,
     like: str | None = None,
-    price_only: bool = False,
     log: str | Path | EventLog,
     encoder: TextEncoder | None = None,
 ) -> str:
-    """`add_model` by exactly one of `STARTS`.
+    """Call `add_model` with the prices of an upstreams file.
 
     Args:
         models: of the upstreams file, which has the prices; empty: there is none.
 
     Raises:
-        RouterError: none or several of `STARTS`, the upstreams file lacks the model, or as of `add_model`.
+        RouterError: the upstreams file lacks the model, or as of `add_model`.
     """
-    if sum((scored is not None, like is not None, price_only)) != 1:
-        raise RouterError(f"say how good {name} is by one of {', '.join(STARTS)}")
     if models and name not in models:
         raise RouterError(f"the upstreams file has no model {name!r:.100}: add it there first")
     prices, free = known_prices(models), name in models and models[name].free
@@ -108,20 +105,20 @@ def add_model(
     """A model joins the router at a folder. Returns the new bundle's id.
 
     Args:
-        scored, like: at most one of them: scored prompts, or a model that it is as good as. Neither: `prices`
-            say what is expected.
+        scored, like: exactly one of them: scored prompts, or a model that it is as good as.
         prices: {model: USD of a typical call}, of the new model and of those of the router whose price is
             known. None: the new one costs what its scored prompts did, or as much as the model that it is
             like.
         free: its calls cost nothing. encoder: an open one of the bundle, to share it.
 
     Raises:
-        RouterError: the log is in memory, the model is there already, or nothing says how good it is.
+        RouterError: the log is in memory, the model is there already, or none or both of `scored` and `like`
+            are given.
         PolicyError: the policy takes no new arm.
         DataError: prompts that cannot be embedded.
     """
-    if scored is not None and like is not None:
-        raise RouterError("give scored prompts or a model that it is like, not both")
+    if (scored is None) == (like is None):
+        raise RouterError(f"say how good {name!r:.100} is by one of {' or '.join(STARTS)}")
     with _opened(folder, log, encoder) as router:
         _check_new(router, name)
         oracles = router.heads.oracles
@@ -241,7 +238,7 @@ def _likeness(
     like: str | None,
     prices: Mapping[str, float],
 ) -> Likeness:
-    """The prior of a new model."""
+    """Return the prior of a new model, from its scored prompts or from the model that it is like."""
     if scored is not None and vectors is not None:
         lengths = np.array([float(len(p)) for p in scored.prompts])
         oracles = router.heads.oracles
@@ -252,26 +249,13 @@ def _likeness(
         if scored.costs is not None and expected.mean() > 0:
             return replace(prior, cost=float(scored.costs.mean() / expected.mean()))
         return replace(prior, cost=_price_ratio(router, trained, prior, name, prices))
-    if like is not None:
-        if like not in router.arms:
-            raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
-        at = router.arms.index(like)
-        prior = Likeness(trained.weights[at], float(trained.offsets[at]), float(trained.costs[at]))
-        known = name in prices and prices.get(like, 0.0) > 0.0
-        return replace(prior, cost=prior.cost * prices[name] / prices[like]) if known else prior
-    price, others = prices.get(name), {arm: prices.get(arm, 0.0) for arm in router.arms}
-    if price is None or not any(others.values()):
-        raise RouterError(
-            f"nothing says how good {name} is: give scored prompts, a model like it, or prices of all"
-        )
-    near = min(
-        (arm for arm in others if others[arm] > 0.0),
-        key=lambda arm: abs(math.log(max(price, 1e-12) / others[arm])),
-    )
-    at, ratio = router.arms.index(near), price / others[near]
-    decades = float(np.clip(math.log10(max(ratio, 0.1)), -1.0, 1.0))
-    offset = float(trained.offsets[at]) + PER_DECADE * decades
-    return Likeness(trained.weights[at], offset, float(trained.costs[at]) * ratio)
+    if like is None or like not in router.arms:
+        raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
+    at = router.arms.index(like)
+    prior = Likeness(trained.weights[at], float(trained.offsets[at]), float(trained.costs[at]))
+    if name in prices and prices.get(like, 0.0) > 0.0:
+        return replace(prior, cost=prior.cost * prices[name] / prices[like])
+    return prior
 
 
 def _price_ratio(

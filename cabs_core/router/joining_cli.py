@@ -21,7 +21,6 @@ def router() -> None:
     help="Table of its scored prompts: prompt, score, and cost in USD where it is known; 8 to 50 rows do.",
 )
 @click.option("--like", metavar="MODEL", help="A model of the router that it is about as good as.")
-@click.option("--price-only", is_flag=True, help="Nothing is known but prices, in the file of --upstreams.")
 @click.option(
     "--upstreams",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
@@ -33,7 +32,6 @@ def add_model(
     name: str,
     scored: Path | None,
     like: str | None,
-    price_only: bool,
     upstreams: Path | None,
     folder: Path | str,
     log: str | None,
@@ -46,12 +44,10 @@ def add_model(
     from cabs_core.router.joining import join
     from cabs_core.router.scored_table import read_scored
 
-    if price_only and upstreams is None:
-        raise click.UsageError("--price-only needs --upstreams, the file that has the prices")
     models = {} if upstreams is None else load_upstreams(upstreams).models
     rows = None if scored is None else read_scored(scored)
     place = _folder(folder)
-    made = join(place, name, models, scored=rows, like=like, price_only=price_only, log=log_of(place, log))
+    made = join(place, name, models, scored=rows, like=like, log=log_of(place, log))
     click.echo(f"router {made} at {place}: {name} has joined; `cabs rollback --router {place}` undoes it")
 
 

@@ -63,8 +63,8 @@ def test_the_upstreams_file_says_how_a_model_starts(place, add_to_file):
         table.write_text("prompt,score,cost\nWhat is two plus two?,1,1e-5\n")
         add_to_file(new={"like": MODELS[0]})
         assert wait(lambda: keeper.router.arms == [*MODELS, "other", "new"]) and wait(lambda: not problems())
-        add_to_file(new={"like": MODELS[0], "price_only": True})
-        assert wait(lambda: "give like or price_only, not both" in " ".join(problems()))
+        add_to_file(new={"like": MODELS[0], "scored": "scored.csv"})
+        assert wait(lambda: "give scored or like, not both" in " ".join(problems()))
         add_to_file(new=None)  # an entry that goes takes no model out of the router
         assert wait(lambda: "models lacks 'new'" in " ".join(problems()))
         assert "new" in keeper.router.arms
@@ -72,11 +72,11 @@ def test_the_upstreams_file_says_how_a_model_starts(place, add_to_file):
         assert wait(lambda: not problems())
         remove_model(folder, "new", log=place / "log.sqlite")
         assert wait(lambda: "new" not in keeper.router.arms)
-        add_to_file(third={"price_only": True})  # what was taken out stays out, others come
+        add_to_file(third={"like": MODELS[0]})  # what was taken out stays out, others come
         assert wait(lambda: keeper.router.arms == [*MODELS, "other", "third"])
         roll_back(folder)
         assert wait(lambda: "third" not in keeper.router.arms)
-        add_to_file(fourth={"price_only": True})
+        add_to_file(fourth={"like": MODELS[0]})
         assert wait(lambda: keeper.router.arms == [*MODELS, "other", "fourth"])
 
 
@@ -85,7 +85,6 @@ def test_fields_of_a_start_that_cannot_be(place, add_to_file):
     for fields, words in (
         ({"like": "a", "scored": "b"}, "models.new: .*give scored or like, not both"),
         ({"like": ""}, "models.new.like"),
-        ({"price_only": "perhaps"}, "models.new.price_only"),
         ({"scored": ["a"]}, "models.new.scored"),
     ):
         add_to_file(new=fields)
@@ -126,7 +125,7 @@ def test_models_join_two_workers_under_load_and_leave_them(place, make_bundle, a
             assert wait(lambda: all(_problems(figures) for _ in range(6)), 60)  # whichever worker is asked
             add_to_file(new={"like": MODELS[0]})
             assert wait(lambda: (200, "new") in answers and not any(_problems(figures) for _ in range(6)), 60)
-            add_to_file(new={"like": MODELS[0]}, newer={"price_only": True})
+            add_to_file(new={"like": MODELS[0]}, newer={"like": MODELS[1]})
             assert wait(lambda: (200, "newer") in answers, 60)
             remove_model(place / "router", "new", log=place / "log.sqlite")
             assert wait(lambda: not any("new" in _models(url) for _ in range(6)), 60)

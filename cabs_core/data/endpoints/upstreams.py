@@ -31,8 +31,8 @@ Dialect = Literal["chat", "completions", "responses", "messages"]
 #: tokens that a model is taken to write at most, where the request does not say
 MOST_OUTPUT = 4_096.0
 Kind = Literal["text"] | Medium
-#: by which of them it is known how good a model is that joins a router
-STARTS = ("scored", "like", "price_only")
+#: the fields that say how good a model is that joins a router
+STARTS = ("scored", "like")
 
 _REQUESTS = frozenset({"model", *MESSAGES, "stream", "stream_options"})
 
@@ -90,7 +90,6 @@ class Upstream(Strict):
     like: str | None = Field(
         None, min_length=1, description="It joins the router: about as good as this model of the router"
     )
-    price_only: bool = Field(False, description="It joins the router: its price says how good it is")
 
     @field_validator("url")
     @classmethod
@@ -111,13 +110,13 @@ class Upstream(Strict):
     def _one_price(self) -> Upstream:
         if self.free and self.price is not None:
             raise ValueError("give price or free, not both")
-        if len(given := [name for name in STARTS if getattr(self, name)]) > 1:
-            raise ValueError(f"give {' or '.join(given)}, not both")
+        if all(getattr(self, name) for name in STARTS):
+            raise ValueError(f"give {' or '.join(STARTS)}, not both")
         return self
 
     @property
     def start(self) -> str | None:
-        """The field of `STARTS` by which it joins a router that does not choose it; None: by none."""
+        """How the model joins a running router: `scored` or `like`. None if the file does not add it."""
         return next((name for name in STARTS if getattr(self, name)), None)
 
     @property
