@@ -23,7 +23,7 @@ from starlette.testclient import TestClient
 from benchmarks.script import Script, write_figures
 from cabs_core.router.bundle import read_manifest
 from cabs_server.app import make_app
-from tests.servers import start_stand_in, write_upstreams
+from tests.servers import start_provider, write_upstreams
 
 ROOMS = (
     "cabs_core/data/endpoints/",
@@ -51,7 +51,7 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
             if outer in entered and outer != name:
                 entered[outer] = True
 
-    provider, port = start_stand_in()
+    provider, port = start_provider()
     try:
         with tempfile.TemporaryDirectory() as name:
             file = write_upstreams(Path(name) / "upstreams.yaml", read_manifest(bundle).names, port)

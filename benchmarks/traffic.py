@@ -30,7 +30,7 @@ from benchmarks.script import Script, write_figures
 from cabs_core.base.atomic import write_text
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import read_manifest
-from tests.servers import free_port, start_server, start_stand_in, wait_for
+from tests.servers import free_port, start_provider, start_server, wait_for
 
 _WORDS = "sort parse list legs spider river code train sum prime word tree poem loop map file".split()
 
@@ -93,7 +93,7 @@ def measure(
     """Play the traffic against a server in processes of its own."""
     known = {arm["name"]: float(arm["mean_cost"]) for arm in read_manifest(router).arms}
     arms = list(known)
-    provider, upstream = start_stand_in()
+    provider, upstream = start_provider()
     port, log = free_port(), folder / "events.sqlite"
     # a call of the stand-in has 10 tokens in and 5 out, and then costs what the router knows of the model
     rates = {f"m{i}-often": 1e6 * cost / 15 for i, cost in enumerate(known.values())}

@@ -38,8 +38,8 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def start_stand_in() -> tuple[subprocess.Popen[bytes], int]:
-    """The stand-in upstream in a process of its own, once it listens."""
+def start_provider() -> tuple[subprocess.Popen[bytes], int]:
+    """Start the stand-in provider. Return its process and its port once it listens."""
     port = free_port()
     process = subprocess.Popen([*STAND_IN, "--port", str(port)], env=from_anywhere())
     wait_for(port)

@@ -22,7 +22,7 @@ from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_core.router.build import build_bundle
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
-from tests.servers import start_stand_in
+from tests.servers import start_provider
 
 POOL = {
     "name": "tiny",
@@ -131,7 +131,7 @@ def router(make_bundle) -> Router:
 @pytest.fixture(scope="session")
 def upstream():
     """URL of the stand-in upstream."""
-    process, port = start_stand_in()
+    process, port = start_provider()
     yield f"http://127.0.0.1:{port}/v1"
     process.kill()  # asked to end, it would wait for streams that tests left open
     process.wait()

@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.script import Script, write_figures
 from cabs_core.router.bundle import read_manifest
-from tests.servers import free_port, start_server, start_stand_in, wait_for, write_upstreams
+from tests.servers import free_port, start_provider, start_server, wait_for, write_upstreams
 
 
 def prompt(number: int) -> str:
@@ -118,7 +118,7 @@ def measure(
     manifest = read_manifest(bundle)
     with tempfile.TemporaryDirectory(prefix="cabs-serve-") as name:
         folder = Path(name)
-        provider, upstream = start_stand_in()
+        provider, upstream = start_provider()
         settings = {
             "folder": str(Path(bundle).absolute()),
             "log": str(folder / "log.sqlite"),

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from cabs_dagster.cli import main
 from cabs_server.main import main as router_main
-from tests.servers import STAND_IN, free_port, from_anywhere, start_stand_in, wait_for
+from tests.servers import STAND_IN, free_port, from_anywhere, start_provider, wait_for
 
 COLLECT = {
     "name": "asked",
@@ -105,7 +105,7 @@ def test_no_command_is_left_out() -> None:
 @pytest.mark.timeout(1500)
 def test_every_command_ends_well(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    provider, port = start_stand_in()
+    provider, port = start_provider()
     files = ["--prompts", "prompts.csv", "--upstreams", "upstreams.yaml"]
     subprocess.run([*STAND_IN, "--port", str(port), *files], env=from_anywhere(), check=True)
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(COLLECT))

@@ -20,7 +20,7 @@ from fresh_environments import copy_sources
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.cold import build_cold
-from tests.servers import free_port, start_stand_in
+from tests.servers import free_port, start_provider
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "litellm.md").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_the_proxy_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         pytest.skip(f"packages cannot be installed here: {done.stdout[-300:]}")
     assert done.returncode == 0, done.stdout[-3000:]
 
-    provider, upstream = start_stand_in()
+    provider, upstream = start_provider()
     port = free_port()
     (place / "config.yaml").write_text(block("yaml").replace(":8000/", f":{upstream}/"))
     (place / "cabs_proxy.py").write_text(re.findall(r"```\n(from cabs_server.*?)```", PAGE, re.DOTALL)[0])

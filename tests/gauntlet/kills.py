@@ -27,7 +27,7 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.router import Router
-from tests.servers import free_port, start_server, start_stand_in, wait_for, write_upstreams
+from tests.servers import free_port, start_provider, start_server, wait_for, write_upstreams
 
 
 class _Client(threading.Thread):
@@ -111,7 +111,7 @@ def run_chaos(
     rng = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="cabs-chaos-") as name:
         folder = Path(name)
-        provider, upstream = start_stand_in()
+        provider, upstream = start_provider()
         arms = Router.load(bundle).arms
         settings = {
             "folder": str(Path(bundle).absolute()),

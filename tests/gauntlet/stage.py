@@ -19,7 +19,7 @@ import requests
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.bundle import read_manifest
-from tests.servers import free_port, start_stand_in
+from tests.servers import free_port, start_provider
 
 ROOT = Path(__file__).parents[2]
 #: USD of a usual call of the stand-in, 10 tokens in and 5 out, at these prices
@@ -227,7 +227,7 @@ class Stage:
 
     def __init__(self, folder: Path, routers: Mapping[str, Path]):
         self.folder, self.routers, self.ends = folder, routers, ExitStack()
-        process, self.provider = start_stand_in()
+        process, self.provider = start_provider()
         self.provider_pid = process.pid
         self.ends.callback(process.wait)
         self.ends.callback(process.kill)
