@@ -33,6 +33,8 @@ class ContextCostPredictor:
 
     def fit(self, pca: PcaFeatures, embeddings: np.ndarray, lengths: np.ndarray, costs: np.ndarray) -> Self:
         """Learn from embeddings `[N, e]`, lengths `[N]` (characters) and costs `[N, K]`; returns self."""
+        from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
+
         lengths = np.asarray(lengths, dtype=np.float64)
         logs = np.log1p(lengths)
         self.pca_ = pca
@@ -43,19 +45,10 @@ class ContextCostPredictor:
         z = z - self.center_
         self.mean_ = costs.mean(axis=0)
         target = costs - self.mean_
+        # one penalty for all arms, so the errors of cheap and of dear ones are made to count alike
         scale = np.maximum(target.std(axis=0), 1e-30)
-        values, basis = np.linalg.eigh(z.T @ z)
-        values = np.maximum(values, 0.0)
-        rotated = z @ basis
-        moment = rotated.T @ target
-        best = np.inf
-        for penalty in _PENALTIES:
-            weights = moment / (values + penalty)[:, None]
-            leverage = (rotated**2 / (values + penalty)).sum(axis=1)
-            residual = (target - rotated @ weights) / np.maximum(1.0 - leverage, 1e-3)[:, None]
-            error = float(((residual / scale) ** 2).mean())
-            if error < best:
-                best, self.weights_ = error, basis @ weights
+        ridge = RidgeCV(_PENALTIES, fit_intercept=False).fit(z, target / scale)
+        self.weights_ = ridge.coef_.reshape(len(scale), -1).T * scale
         return self
 
     def _features(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
