@@ -27,7 +27,7 @@ class Span:
     """One attempt; this one records nothing."""
 
     def headers(self) -> dict[str, str]:
-        """Headers that let the upstream go on with the trace."""
+        """Return the headers by which the provider continues the trace."""
         return {}
 
     def end(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
@@ -39,10 +39,14 @@ class _Recorded(Span):
         self.span = span
 
     def headers(self) -> dict[str, str]:
-        context = self.span.get_span_context()
-        return {
-            "traceparent": f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
-        }
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415  (of the extra otel)
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415  (of the extra otel)
+            TraceContextTextMapPropagator,
+        )
+
+        headers: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(headers, set_span_in_context(self.span))
+        return headers
 
     def end(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
         from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415  (of the extra otel)
