@@ -1,19 +1,29 @@
-"""Figures in Prometheus' text format. Calls and rewards come from the log, which all workers share; the rest
-is this worker's, since it started. Counters only rise."""
+"""Figures of a server for Prometheus. Calls and rewards come from the log, which all workers share; the
+other figures are this worker's since it started. Counters only rise.
+"""
 
 import os
-import threading
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
-from itertools import accumulate
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from cabs_core.data.endpoints.replies import REFUSALS
 from cabs_core.data.endpoints.usage import Bill
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import FAILED
 
+# the time at which each counter began would be a second series for every series
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+#: bounds of the histograms' buckets, seconds
 BOUNDS = (
     0.001,
     0.002,
@@ -76,6 +86,24 @@ HELP = {
     "decision_seconds": ("histogram", "Time of decisions"),
     "request_seconds": ("histogram", "Time of requests, of streams until they begin"),
 }
+#: {counter or histogram that this worker counts: its labels}
+_LABELS: dict[str, tuple[str, ...]] = {
+    "upstream_calls_total": ("model", "status"),
+    "upstream_failures_total": ("model", "reason"),
+    "upstream_refusals_total": ("model", "reason"),
+    "upstream_seconds": ("model",),
+    "cost_usd_total": ("model",),
+    "fixed_model_cost_usd_total": (),
+    "routed_cost_usd_total": (),
+    "tokens_total": ("model", "kind"),
+    "estimated_total": ("model",),
+    "unrouted_total": ("reason",),
+    "unlogged_total": (),
+    "over_cap_total": (),
+    "refused_total": ("status",),
+    "decision_seconds": (),
+    "request_seconds": (),
+}
 #: label -> its values; anything else is counted as OTHER, so that neither callers nor upstreams make series.
 #: `model`, `kind`: of the upstreams file and of `usage.Tokens`
 REASONS = {
@@ -107,7 +135,8 @@ _VALUES = {
         "reason": frozenset(REASONS.values()) | {f"HTTP {status}" for status in _STATUSES}
     },
 }
-Labels = tuple[tuple[str, str], ...]
+#: name without prefix, labels and value of a figure
+Sample = tuple[str, Mapping[str, str], float]
 
 
 def label_of(reason: str) -> str:
@@ -117,47 +146,38 @@ def label_of(reason: str) -> str:
     return next((label for words, label in REASONS.items() if reason.startswith(words)), OTHER)
 
 
-@dataclass
-class Histogram:
-    """Durations: between: how many lie between the bounds; total: their sum, seconds."""
-
-    between: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    total: float = 0.0
-
-
 class Counters:
-    """Counters and histograms by labels; safe for threads."""
+    """Counters and histograms of this worker; safe for threads.
+
+    Attributes:
+        registry: holds them for Prometheus, each with the label `worker`.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.values: dict[tuple[str, Labels], float] = {}
-        self.histograms: dict[tuple[str, Labels], Histogram] = {}
+        self.registry = CollectorRegistry()
+        self._worker = str(os.getpid())
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for name, labels in _LABELS.items():
+            kind, text = HELP[name]
+            every = ("worker", *labels)
+            if kind == "counter":
+                self._counters[name] = Counter(f"cabs_{name}", text, every, registry=self.registry)
+            else:
+                self._histograms[name] = Histogram(
+                    f"cabs_{name}", text, every, registry=self.registry, buckets=BOUNDS
+                )
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Raise a counter; amount >= 0."""
+        """Raise a counter by an amount of at least 0."""
         for label, values in _VALUES.get(name, {}).items():
             if labels[label] not in values:
                 labels[label] = OTHER
-        key = (name, tuple(sorted(labels.items())))
-        with self._lock:
-            self.values[key] = self.values.get(key, 0.0) + amount
-
-    def value(self, name: str, **labels: str) -> float:
-        """A counter."""
-        return self.values.get((name, tuple(sorted(labels.items()))), 0.0)
+        self._counters[name].labels(worker=self._worker, **labels).inc(amount)
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
-        """One duration of a histogram."""
-        key = (name, tuple(sorted(labels.items())))
-        with self._lock:
-            histogram = self.histograms.setdefault(key, Histogram())
-            histogram.total += seconds
-            histogram.between[bisect_left(BOUNDS, seconds)] += 1
-
-    def now(self) -> tuple[dict[tuple[str, Labels], float], dict[tuple[str, Labels], Histogram]]:
-        """Counters and histograms as they are."""
-        with self._lock:
-            return dict(self.values), dict(self.histograms)
+        """Add a duration to a histogram."""
+        self._histograms[name].labels(worker=self._worker, **labels).observe(seconds)
 
     def call(
         self, model: str, status: str, reason: str, seconds: float, bill: Bill, fallback_usd: float | None
@@ -187,51 +207,39 @@ class Counters:
                     self.add("tokens_total", count, model=model, kind=kind)
 
 
-def metrics_text(
-    log: EventLog, bundle: str, counters: Counters, gauges: Sequence[tuple[str, Mapping[str, str], float]]
-) -> str:
-    """The page that Prometheus reads.
+def metrics_text(log: EventLog, bundle: str, counters: Counters, states: Sequence[Sample]) -> str:
+    """Return the page that Prometheus reads.
 
     Args:
-        gauges: (name, labels, value) of this worker beside its counters.
+        bundle: id of the bundle that decides.
+        states: figures of this worker that are not counted but read where they stand.
     """
-    lines: dict[str, list[str]] = {}
+    worker = {"worker": str(os.getpid())}
+    samples = [
+        *_of_log(log, bundle),
+        *((name, {**worker, **labels}, value) for name, labels, value in states),
+    ]
+    registry = CollectorRegistry()
+    families: dict[str, Counter | Gauge] = {}
+    for name, labels, value in samples:
+        if name not in families:
+            kind, text = HELP[name]
+            family = Counter if kind == "counter" else Gauge
+            families[name] = family(f"cabs_{name}", text, tuple(labels), registry=registry)
+        series = families[name].labels(**labels) if labels else families[name]
+        series.inc(value)  # from 0: the registry is a new one
+    return (generate_latest(registry) + generate_latest(counters.registry)).decode()
 
-    def put(name: str, labels: Mapping[str, str], value: float, suffix: str = "") -> None:
-        inner = ",".join(f'{k}="{_escaped(v)}"' for k, v in labels.items())
-        label_text = f"{{{inner}}}" if inner else ""
-        lines.setdefault(name, []).append(f"cabs_{name}{suffix}{label_text} {value:.17g}")
 
+def _of_log(log: EventLog, bundle: str) -> Iterator[Sample]:
+    """Yield the figures that all workers share."""
     plays: dict[str, int] = {}
     for arm, status, count in log.counts():
         plays[arm] = plays.get(arm, 0) + count
         if status not in ("decided", "called"):
-            put("calls_ended_total", {"model": arm, "status": status}, count)
+            yield "calls_ended_total", {"model": arm, "status": status}, count
     for arm, count in plays.items():
-        put("decisions_total", {"model": arm}, count)
-    put("rewards_total", {}, log.reward_count())
-    put("spent_usd_total", {}, log.spent())
-    put("bundle", {"id": bundle}, 1)
-    worker = {"worker": str(os.getpid())}
-    values, histograms = counters.now()
-    for (name, labels), value in sorted(values.items()):
-        put(name, {**worker, **dict(labels)}, value)
-    for name, gauge_labels, value in gauges:
-        put(name, {**worker, **gauge_labels}, value)
-    for (name, labels), histogram in sorted(histograms.items(), key=lambda item: item[0]):
-        mine = {**worker, **dict(labels)}
-        *counts, every = accumulate(histogram.between)
-        for bound, count in zip(BOUNDS, counts, strict=True):
-            put(name, {**mine, "le": f"{bound:g}"}, count, "_bucket")
-        put(name, {**mine, "le": "+Inf"}, every, "_bucket")
-        put(name, mine, histogram.total, "_sum")
-        put(name, mine, every, "_count")
-    out = []
-    for name, samples in lines.items():
-        kind, text = HELP[name]
-        out += [f"# HELP cabs_{name} {text}", f"# TYPE cabs_{name} {kind}", *samples]
-    return "\n".join(out) + "\n"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        yield "decisions_total", {"model": arm}, count
+    yield "rewards_total", {}, log.reward_count()
+    yield "spent_usd_total", {}, log.spent()
+    yield "bundle", {"id": bundle}, 1

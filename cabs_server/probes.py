@@ -4,12 +4,13 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from cabs_server.callers import ADMIN_KEYS, Refused
 from cabs_server.guard import caller_in, who
-from cabs_server.metrics import metrics_text
+from cabs_server.metrics import Sample, metrics_text
 
 
 async def health(request: Request) -> Response:
@@ -42,19 +43,18 @@ async def show_metrics(request: Request) -> Response:
         text = f"figures are for a key of {ADMIN_KEYS}, or stand at --metrics ADDRESS"
         raise Refused(403, text, "permission_error")
     router, forwarder = state.keeper.router, state.forwarder
-    gauges: list[tuple[str, dict[str, str], float]] = [
+    states: list[Sample] = [
         ("learnt_rewards", {}, router.learner.learnt),
         ("keeper_failures_total", {}, state.keeper.failures),
     ]
     if state.follower is not None:
-        gauges.append(("follower_failures_total", {}, state.follower.failures))
+        states.append(("follower_failures_total", {}, state.follower.failures))
     for name, breaker in forwarder.breakers.items():
-        gauges.append(("breaker_open", {"model": name}, float(breaker.state == "open")))
-        gauges.append(("breaker_opened_total", {"model": name}, breaker.opened))
+        states.append(("breaker_open", {"model": name}, float(breaker.state == "open")))
+        states.append(("breaker_opened_total", {"model": name}, breaker.opened))
     if router.pacer is not None:
-        gauges += [("budget_rho", {}, router.pacer.rho), ("budget_spent_usd", {}, router.pacer.spent)]
+        states += [("budget_rho", {}, router.pacer.rho), ("budget_spent_usd", {}, router.pacer.spent)]
     if state.cap is not None:
-        gauges += [("cap_spent_usd", {}, state.cap.spent), ("cap_usd", {}, state.cap.usd)]
-    gauges.sort(key=lambda gauge: gauge[0])
-    text = await asyncio.to_thread(metrics_text, router.log, router.manifest.id, forwarder.counters, gauges)
-    return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4"})
+        states += [("cap_spent_usd", {}, state.cap.spent), ("cap_usd", {}, state.cap.usd)]
+    text = await asyncio.to_thread(metrics_text, router.log, router.manifest.id, forwarder.counters, states)
+    return PlainTextResponse(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})

@@ -28,6 +28,7 @@ _ALWAYS = (
     "numba",
     "numpy",
     "packaging",
+    "prometheus-client",
     "pydantic",
     "pyyaml",
     "safetensors",

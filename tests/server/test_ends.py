@@ -172,8 +172,9 @@ def test_labels_of_metrics_are_a_closed_set():
             f"HTTP 503: {i}",
         ):
             counters.add("upstream_failures_total", model="m", reason=label_of(words))
-    labels = {dict(labels).get("reason", dict(labels).get("status")) for _, labels in counters.values}
-    assert labels == {OTHER, "timeout", "no answer in it", "HTTP 503"} and len(counters.values) == 6
+    samples = [sample for family in counters.registry.collect() for sample in family.samples]
+    labels = {sample.labels.get("reason", sample.labels.get("status")) for sample in samples}
+    assert labels == {OTHER, "timeout", "no answer in it", "HTTP 503"} and len(samples) == 6
 
 
 def test_a_line_of_the_text_log_is_one_line():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server_support import client, log, settle
+from server_support import client, figure, log, settle
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.person_text import LONGEST
@@ -238,9 +238,8 @@ def test_what_the_fallback_would_have_cost_counts_kept_turns(place):
             settle(c)
             body["messages"] = [*body["messages"], ANSWER, message("and then?")]
         rows = log(place).decisions()
-        counters = c.app.state.forwarder.counters
         assert any(row.kept for row in rows)
-        assert counters.value("routed_cost_usd_total") == pytest.approx(sum(row.cost for row in rows))
+        assert figure(c, "cabs_routed_cost_usd_total") == pytest.approx(sum(row.cost for row in rows))
         drawn = {row.id: row for row in rows if row.kept is None}
         fixed = 0.0
         for row in rows:
@@ -248,4 +247,4 @@ def test_what_the_fallback_would_have_cost_counts_kept_turns(place):
             best = c.app.state.keeper.router.manifest.fallback
             ratio = 1.0 if row.arm == best else one.fixed_cost / one.expected_cost
             fixed += one.fixed_cost if row.kept is None else row.cost * ratio
-        assert counters.value("fixed_model_cost_usd_total") == pytest.approx(fixed)
+        assert figure(c, "cabs_fixed_model_cost_usd_total") == pytest.approx(fixed)
