@@ -36,6 +36,8 @@ from cabs_dagster.resources import AlertResource, CabsResource
 POOL_TAG, CHAIN_TAG = tag("pool"), tag("chain")
 #: seconds after which `pool_files` asks again for what is still due, such as what failed
 ASK_AGAIN = 3600.0
+#: seconds within which `next_part`, which looks every ten, has asked for what follows a part of a chain
+FOLLOWED_UP = 60.0
 _RESULTS: tuple[Kind, ...] = ("results",)
 _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
@@ -63,9 +65,9 @@ def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.
 def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
     """Request what the planner says is due: the work of the sensor `pool_files` at a tick.
 
-    Results are requested when no chain is under way. The cursor holds the problems that were reported, and
-    for each pool (empty: results) the content that was requested, when, and how often, so that nothing is
-    requested at every tick.
+    Results are requested when no run is under way and `next_part` is done with the last one. The cursor holds
+    the problems that were reported, and for each pool (empty: results) the content that was requested, when,
+    and how often, so that nothing is requested at every tick.
     """
     memory = json.loads(context.cursor) if context.cursor else {}
     reported = memory.get("reported", [])
@@ -87,7 +89,7 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
             continue
         if parts and name not in busy and (began := _newly_asked(asked, name, content)):
             requests += chain_requests(parts, began)
-    if not requests and not busy:
+    if not requests and is_at_rest(context.instance):
         results = planner.next_results()
         if results and (began := _newly_asked(asked, "", stable_hash([p.state for p in results]))):
             requests += chain_requests(results, began)
@@ -138,6 +140,18 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
     runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
     tagged = [run.tags for run in runs if not chains or CHAIN_TAG in run.tags]
     return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in tagged} - {""}
+
+
+def is_at_rest(instance: dg.DagsterInstance) -> bool:
+    """Return whether no run is under way and no part of a chain ended within `FOLLOWED_UP` seconds.
+
+    Between two parts of a chain no run of it is under way. Marts made then would be made again at its end.
+    """
+    if instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY), limit=1):
+        return False
+    since = datetime.fromtimestamp(time.time() - FOLLOWED_UP, UTC)
+    ended = instance.get_runs(dg.RunsFilter(updated_after=since))
+    return not any(CHAIN_TAG in run.tags for run in ended)
 
 
 def follow_up(

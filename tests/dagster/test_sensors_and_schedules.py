@@ -168,17 +168,24 @@ def test_a_stage_that_failed_leaves_no_report_with_figures_of_older_data(tiny_po
     assert isinstance(skipped, dg.SkipReason)
 
 
-def test_results_are_asked_for_when_no_chain_is_under_way(tiny_pool: Path, instance) -> None:
+def test_results_are_asked_for_when_no_chain_is_under_way_nor_between_two_parts(
+    tiny_pool: Path, instance, monkeypatch
+) -> None:
     finished_stages()
     for policy in chain_of().pool.policies:
         for rho in (0.0, 500.0):
             finished_replay(rho, policy)
     (request,) = tick(instance).run_requests or []
     assert request.job_name == RESULTS
-    instance.create_run_for_job(
+    run = instance.create_run_for_job(
         broken_job, status=dg.DagsterRunStatus.STARTED, tags={"cabs/pool": "another", "cabs/chain": "c"}
     )
     assert not tick(instance).run_requests
+    instance.report_run_canceled(run)
+    assert not tick(instance).run_requests  # the sensors of ended runs ask for what follows it
+    later = time.time() + 61
+    monkeypatch.setattr("time.time", lambda: later)
+    assert len(tick(instance).run_requests or []) == 1
 
 
 def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
