@@ -115,6 +115,7 @@ def _paid(
 
 @checked(
     "outcomes",
+    is_table=True,
     **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
     description="Scores and costs of every model on every query: read from the pool's source, "
     "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,

@@ -10,15 +10,23 @@ import dagster as dg
 
 from cabs_core.pipeline.artifacts import POOL_STAGES, Made
 from cabs_core.pipeline.chain_order import SOURCE_FILES
+from cabs_core.pipeline.retention import remove_replays_of_other_versions
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.columns import lineage, schema
 from cabs_dagster.metadata import figures, guarded
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
-from cabs_dagster.resources import CABS, CabsResource, cabs_of
+from cabs_dagster.resources import CABS, TABLES, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
-from dbt_like_sql.freshness import Marts, failed_tests, model_code_version, sources_behind, used_sources
+from dbt_like_sql.freshness import (
+    MARTS,
+    Marts,
+    failed_tests,
+    model_code_version,
+    sources_behind,
+    used_sources,
+)
 from dbt_like_sql.project import Column, SqlModel, list_models
 
 MODELS = {key_of(f"{model.layer}/{model.name}"): model for model in list_models()}
@@ -145,13 +153,16 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
 def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     with guarded():
         cabs = cabs_of(context)
+        for chain in partitions.planner_in(context.instance, cabs.store()).chains.values():
+            for replay in remove_replays_of_other_versions(chain):
+                context.log.info(f"{replay} is removed: another version made it, and no pool file names it")
         _observe(context, cabs, pending=False)
         return dg.MaterializeResult(data_version=dg.DataVersion("seen"))
 
 
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     kind = "view" if model.materialized == "view" else "parquet"
-    return dg.AssetSpec(
+    spec = dg.AssetSpec(
         **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
         deps=[
             *(_KEYS[n] for n in model.depends_on),
@@ -165,6 +176,7 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
         metadata=_declared(model.columns) | _linked(model),
         skippable=True,
     )
+    return spec.with_io_manager_key(TABLES)
 
 
 @dg.multi_asset(
@@ -209,7 +221,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
             yield dg.MaterializeResult(
                 asset_key=key,
                 data_version=dg.DataVersion(made.record.content),
-                metadata=_metadata(model, made),
+                metadata=_metadata(cabs, model, made),
                 check_results=results,
             )
             if failed := failed_tests(made.record):
@@ -231,9 +243,12 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
             )
 
 
-def _metadata(model: SqlModel, made: Made) -> dict[str, Any]:
-    """Row count, the schema that DuckDB reports, and column lineage of one run of a model."""
+def _metadata(cabs: CabsResource, model: SqlModel, made: Made) -> dict[str, Any]:
+    """Row count, the schema that DuckDB reports, column lineage, table and SQL file of one run of a model."""
     summary = made.record.summary
+    places = {"SQL file": dg.MetadataValue.path(str(model.path))}
+    for name in made.record.files:
+        places["location"] = dg.MetadataValue.path(cabs.store().location((MARTS, name)))
     described = {c.name: c.description for c in model.columns}
     values = schema({name: (kind, described.get(name, "")) for name, kind in summary["_schema"]})
     if summary["_lineage"]:
@@ -244,4 +259,4 @@ def _metadata(model: SqlModel, made: Made) -> dict[str, Any]:
             }
         )
     computed = "reused, nothing changed" if made.reused else "computed in this run"
-    return values | {"computed": computed} | figures(summary)
+    return values | places | {"computed": computed} | figures(summary)

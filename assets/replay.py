@@ -63,6 +63,7 @@ class ReplayConfig(PoliciesConfig):
 
 @checked(
     "replay",
+    is_table=True,
     **specs.common("replay", "replay", "python", "numba", "parquet"),
     deps=[key("pool_file"), key("replay_problem"), key("tuning")],
     code_version=specs.replay_code_version(),

@@ -11,10 +11,11 @@ import dagster as dg
 from cabs_core.base.errors import CabsError
 from cabs_dagster.executors import executor
 from cabs_dagster.jobs import JOBS, progress_logger
-from cabs_dagster.resources import ALERTS, CABS, resources
+from cabs_dagster.resources import ALERTS, CABS, TABLES, WEBHOOK, AlertResource, CabsResource
 from cabs_dagster.schedules import SCHEDULES
 from cabs_dagster.sensors import sensors
 from cabs_dagster.specs import preview
+from cabs_dagster.tables import CabsTables
 
 _PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
 
@@ -60,6 +61,13 @@ class _InRepository(dg.FilePathMapping):
             if local_path.suffix == ".sql"
             else ("assets", local_path.name)
         )
+
+
+def resources() -> dict[str, Any]:
+    """Return the default resources."""
+    cabs = CabsResource(artifacts_url="", device="auto")
+    url = dg.EnvVar(WEBHOOK) if os.environ.get(WEBHOOK) else ""
+    return {CABS: cabs, ALERTS: AlertResource(webhook_url=url), TABLES: CabsTables(cabs=cabs)}
 
 
 def build_defs(**overrides: Any) -> dg.Definitions:

@@ -18,7 +18,7 @@ from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdic
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.names import key, step
-from cabs_dagster.resources import CABS
+from cabs_dagster.resources import CABS, TABLES
 from cabs_dagster.specs import preview
 from dbt_like_sql.project import SqlModel
 
@@ -85,12 +85,21 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
         ]
 
 
-def checked(asset: str, **spec: Any) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Decorator of the step that makes one asset of this `AssetSpec`; its checks can also run alone."""
+def checked(
+    asset: str, *, is_table: bool = False, **spec: Any
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """Decorator of the step that makes one asset of this `AssetSpec`; its checks can also run alone.
+
+    Args:
+        is_table: whether assets of a team can read it as a DataFrame, see `CabsTables`.
+    """
+    asset_spec = dg.AssetSpec(**spec)
+    if is_table:
+        asset_spec = asset_spec.with_io_manager_key(TABLES)
     return dg.multi_asset(
         required_resource_keys={CABS},
         name=step(asset),
-        specs=[dg.AssetSpec(**spec)],
+        specs=[asset_spec],
         check_specs=check_specs(asset),
         can_subset=True,
     )

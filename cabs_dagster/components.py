@@ -88,7 +88,9 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
                 )
             _set(variable, value, field)
         from cabs_dagster.build import build_defs  # noqa: PLC0415  (it reads what was set above)
+        from cabs_dagster.partitions import register_while_loading  # noqa: PLC0415  (so does this)
 
+        register_while_loading()
         return build_defs(executor=None, loggers=None)
 
 

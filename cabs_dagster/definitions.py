@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 
 from cabs_dagster.build import build_defs
+from cabs_dagster.partitions import register_while_loading
 
 
 def _scaffolded() -> dg.Definitions:
@@ -14,4 +15,5 @@ def _scaffolded() -> dg.Definitions:
     return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
 
 
+register_while_loading()
 defs = dg.Definitions.merge(build_defs(), _scaffolded())

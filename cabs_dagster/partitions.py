@@ -4,6 +4,8 @@ Registering a pool also registers its rhos. Dagster's product has cells of a poo
 too: they are finished with nothing to do.
 """
 
+import logging
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -101,6 +103,22 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
     if name and not instance.has_dynamic_partition(POOLS, name):
         instance.add_dynamic_partitions(POOLS, [name])
     follow(instance, [p.pool for p in chosen(instance, store, members)], errors)
+
+
+def register_while_loading() -> None:
+    """Make the partitions of this environment's instance those of the active pools.
+
+    A code location calls this while it loads, so that `dg launch --partition` finds the pool of a new file in
+    a fresh instance. Without DAGSTER_HOME there is no instance. An instance that cannot be reached does not
+    keep a code location from loading: the sensor `partitions_of_pools` registers the pools later.
+    """
+    if not os.environ.get("DAGSTER_HOME"):
+        return
+    try:
+        with dg.DagsterInstance.get() as instance:
+            register(instance, ArtifactStore())
+    except Exception as error:
+        logging.getLogger("dagster").warning(f"the pools could not be registered as partitions yet: {error}")
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:

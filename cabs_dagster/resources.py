@@ -4,7 +4,6 @@ What belongs here: settings that differ between machines. What does not: setting
 stand in the pool file, so that they are part of every artifact's key.
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -19,7 +18,9 @@ from cabs_dagster.names import named
 
 WEBHOOK = "CABS_WEBHOOK_URL"
 #: keys of the resources in the code location
-CABS, ALERTS = named("cabs"), named("alerts")
+CABS = named("cabs")
+ALERTS = named("alerts")
+TABLES = named("tables")
 
 
 class CabsResource(dg.ConfigurableResource[Any]):
@@ -76,12 +77,6 @@ class AlertResource(dg.ConfigurableResource[Any]):
             except requests.RequestException as error:  # its message may hold the address, which is a secret
                 log.error(f"the webhook could not be reached ({type(error).__name__}); the alert was:")
         log.error(text)
-
-
-def resources() -> dict[str, Any]:
-    """The default resources."""
-    url = dg.EnvVar(WEBHOOK) if os.environ.get(WEBHOOK) else ""
-    return {CABS: CabsResource(artifacts_url="", device="auto"), ALERTS: AlertResource(webhook_url=url)}
 
 
 def cabs_of(context: Any) -> CabsResource:

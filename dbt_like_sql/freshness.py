@@ -263,9 +263,16 @@ class Marts:
         recorded = {
             p: f for p, f in self._recorded.items() if p.count("/") == depth and fnmatchcase(p, pattern)
         }
+        other_versions = {parts: record for parts, record in self._records if record.other_version}
         for path in sorted({*hashes, *recorded}):
             parts = tuple(path.split("/"))
-            place, again = self.store.location(parts), f"`cabs run --pool {parts[1]}` makes"
+            place = self.store.location(parts)
+            again = f"`cabs run --pool {parts[1]}` makes"
+            if record := other_versions.get(parts[:-1]):
+                return ProvenanceError(
+                    f"{record.described} was {record.other_version} (`cabs run --pool {parts[1]}`); `cabs "
+                    f"pool retire {parts[1]}` leaves the pool out"
+                )
             if path not in recorded:
                 return ProvenanceError(
                     f"{place} belongs to no artifact: delete its folder, and {again} it again if the pool "

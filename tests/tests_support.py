@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -18,9 +19,11 @@ from filelock import FileLock
 
 from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.hashing import stable_hash
 from cabs_core.data.pools.find import find_pool
 from cabs_core.evaluation.replay.engine import make_stream
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Target, make_artifact
+from cabs_core.pipeline.artifacts.provenance import FORMAT, RECORD_NAME
 from cabs_core.pipeline.artifacts.results import Summary
 
 #: Its chain takes seconds: generated outcomes, TF-IDF instead of a network, two rhos, two trials.
@@ -99,6 +102,21 @@ def event_row(name: str, arm: str = "x", **more) -> dict[str, Any]:
     about = {"id": name, "ts": 0.0, "bundle": "b", "arm": arm, "p": 0.5, "pmf": half, "target": half}
     about |= {"rho": 0.0, "mode": "route", "prompt_hash": "h", "prompt_length": 9.0, "decision": "{}"}
     return about | more
+
+
+def in_another_format(record: bytes, format: int) -> bytes:
+    """The bytes of an artifact's record as another version of this software would have written them."""
+    values = {name: value for name, value in json.loads(record).items() if name != "seal"} | {
+        "format": format
+    }
+    return json.dumps(values | {"seal": stable_hash(values, 32)}).encode()
+
+
+def make_home_of_earlier_version(home: Path) -> None:
+    """Give the records of all artifacts and SQL models below a CABS_HOME an earlier format."""
+    artifacts = home / "artifacts"
+    for path in (*artifacts.rglob(RECORD_NAME), *artifacts.glob("marts/records/*.json")):
+        path.write_bytes(in_another_format(path.read_bytes(), FORMAT - 1))
 
 
 def stand_in(text: str = "stand-in", **summary):

@@ -14,6 +14,7 @@ from cabs_core.base.errors import PoolError
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pools.find import find_pool
 from cabs_core.data.pools.registry import edit_retired, retired
+from cabs_core.pipeline.artifacts.planner import Chain
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES
 from cabs_core.pipeline.artifacts.store import ArtifactStore
 
@@ -68,6 +69,30 @@ def prune(store: ArtifactStore, trace: Prunable) -> None:
     if record is not None and record.created == trace.created and TRACE_FILE not in record.pruned:
         kept = replace(record, pruned=(*record.pruned, TRACE_FILE))
         store.rewrite_record(trace.parts, kept, delete=(TRACE_FILE,))
+
+
+def remove_replays_of_other_versions(chain: Chain) -> list[str]:
+    """Remove the replays of a pool that another version made and that its pool file no longer names.
+
+    No run would make them again, and the SQL models read all replays that are there.
+
+    Returns:
+        The removed replays in words.
+    """
+    store = chain.store
+    pool = chain.pool.name
+    named = {target.parts for target in chain.replays()}
+    removed = []
+    for rho in store.children(("replay", pool)):
+        for policy in store.children(("replay", pool, rho)):
+            parts = ("replay", pool, rho, policy)
+            if parts in named:
+                continue
+            record = store.record(parts)
+            if record is not None and record.other_version:
+                store.delete(parts)
+                removed.append(record.described)
+    return removed
 
 
 def retire_pool(name: str, store: ArtifactStore, *, delete: bool = False) -> None:

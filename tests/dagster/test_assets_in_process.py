@@ -24,9 +24,9 @@ from cabs_core.data.validation.catalog import CHECKS, CheckResult
 from cabs_core.pipeline.artifacts import Options, Target, make_artifact
 from cabs_core.pipeline.stages.replay import ReplaySummary
 from cabs_dagster import partitions
+from cabs_dagster.build import resources
 from cabs_dagster.checks import data_results
 from cabs_dagster.metadata import NOTHING_MADE, table
-from cabs_dagster.resources import CabsResource
 from dbt_like_sql.freshness import Marts
 from dbt_like_sql.project import get_model
 
@@ -49,7 +49,7 @@ def make(instance: dg.DagsterInstance, assets: list, key: Any, **config: Any) ->
     return dg.materialize(
         assets,
         instance=instance,
-        resources={"cabs": CabsResource()},
+        resources=resources(),
         partition_key=key,
         run_config=config or None,
         raise_on_error=False,
@@ -120,9 +120,7 @@ def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     assert {name for name, verdict in verdicts.items() if verdict.passed} >= set(verdicts) - {"latency"}
     assert verdicts["same_decisions"].severity == dg.AssetCheckSeverity.ERROR
     assert (deployed_folder("tiny") / "router.json").is_file()
-    job = dg.Definitions(
-        assets=[router], resources={"cabs": CabsResource()}
-    ).resolve_implicit_global_asset_job_def()
+    job = dg.Definitions(assets=[router], resources=resources()).resolve_implicit_global_asset_job_def()
     checks = {spec.key for spec in router.check_specs}
     part = job.get_subset(asset_selection=set(), asset_check_selection=checks)
     of_no_pool = part.execute_in_process(instance=instance, raise_on_error=False)  # "Execute all" in the UI
@@ -205,9 +203,7 @@ def test_checks_alone_look_at_the_files(world) -> None:
     make(instance, [replay], key)
     trace = chain_of().store.folder(("replay", "tiny", "0500", "random")) / "rounds.parquet"
     good = trace.read_bytes()
-    job = dg.Definitions(
-        assets=[replay], resources={"cabs": CabsResource()}
-    ).resolve_implicit_global_asset_job_def()
+    job = dg.Definitions(assets=[replay], resources=resources()).resolve_implicit_global_asset_job_def()
     checks = {dg.AssetCheckKey(dg.AssetKey("replay"), name) for name in ("trace", "plausible")}
     try:
         trace.write_bytes(good[:-20])
@@ -275,12 +271,17 @@ def test_marts_have_schema_lineage_and_tests(world) -> None:
     _, instance = world
     for rho in (0, 500):
         make(instance, [replay], partitions.grid_key("tiny", rho))
-    result = dg.materialize([marts], instance=instance, resources={"cabs": CabsResource()})
+    result = dg.materialize([marts], instance=instance, resources=resources())
     events = {e.asset_key: e for e in result.asset_materializations_for_node("sql_models")}
     assert set(events) == {*MODELS, dg.AssetKey("database")}
     board = events[dg.AssetKey(["marts", "mart_policy_leaderboard"])]
     assert {"dagster/column_schema", "dagster/column_lineage", "dagster/row_count"} <= set(board.metadata)
-    again = dg.materialize([marts], instance=instance, resources={"cabs": CabsResource()})
+    assert (
+        pq.read_metadata(board.metadata["location"].value).num_rows
+        == board.metadata["dagster/row_count"].value
+    )
+    assert Path(board.metadata["SQL file"].value).name == "mart_policy_leaderboard.sql"
+    again = dg.materialize([marts], instance=instance, resources=resources())
     computed = {
         e.metadata["computed"].value
         for e in again.asset_materializations_for_node("sql_models")
@@ -301,9 +302,7 @@ def test_marts_refuse_replays_that_are_not_what_was_recorded(world, damage: str)
             (folder / name).write_bytes(good[:200] + bytes([good[200] ^ 1]) + good[201:])
         else:
             (folder / name).unlink()
-        result = dg.materialize(
-            [marts], instance=instance, resources={"cabs": CabsResource()}, raise_on_error=False
-        )
+        result = dg.materialize([marts], instance=instance, resources=resources(), raise_on_error=False)
         assert not result.success
         failure = failure_of(result)
         assert "tiny" in failure and "best_single" in failure

@@ -14,6 +14,7 @@ import pytest
 from tests_support import TINY
 
 from cabs_core.base.errors import CabsError
+from cabs_core.data.pools.find import find_pool
 from cabs_dagster.components import CabsPools
 
 ROOT = Path(__file__).parents[2]
@@ -156,6 +157,83 @@ def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_n
         assert (location["owners"], location["zones"]) == ([f"team:{name}"], ["Europe/Berlin"])
     sets = {"pools": [], "rhos": [], "first_pools": ["tiny"], "second_pools": ["tiny"]}
     assert location["sets"] == sets
+
+
+READS = """
+import dagster as dg
+import pandas as pd
+from dagster import AssetIn, AssetKey
+
+
+def pool_of(name):
+    return AssetIn(key=AssetKey(["routing", *name.split("/")]))
+
+
+@dg.asset(ins={"board": pool_of("marts/mart_policy_leaderboard")})
+def best(board: pd.DataFrame) -> dg.MaterializeResult:
+    return dg.MaterializeResult(metadata={"policies": sorted(set(board["policy"])), "pools": len(board)})
+
+
+@dg.asset(
+    ins={"table": pool_of("outcomes"), "rounds": pool_of("replay")},
+    partitions_def=dg.DynamicPartitionsDefinition(name="routing_pools"),
+)
+def seen(table: pd.DataFrame, rounds: pd.DataFrame) -> dg.MaterializeResult:
+    of_table = sorted(set(table["model"]))
+    return dg.MaterializeResult(
+        metadata={
+            "models": of_table,
+            "prompts": table["prompt"].nunique(),
+            "cells": len(table),
+            "rhos": sorted(set(rounds["rho"])),
+            "policies": sorted(set(rounds["policy"])),
+        }
+    )
+"""
+
+#: prints as JSON what a team's assets read of the tables of a finished home
+READ = """
+import json, sys
+from pathlib import Path
+
+import dagster as dg
+from team.definitions import defs
+
+found = defs()
+
+from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_dagster import partitions
+
+said = {}
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
+    partitions.register(instance, ArtifactStore())
+    for name, partition in (("best", None), ("seen", "tiny")):
+        job = dg.define_asset_job(f"{name}_job", dg.AssetSelection.assets(name))
+        job = dg.Definitions.merge(found, dg.Definitions(jobs=[job])).resolve_job_def(f"{name}_job")
+        done = job.execute_in_process(instance=instance, partition_key=partition)
+        (event,) = done.asset_materializations_for_node(name)
+        said[name] = {key: value.value for key, value in event.metadata.items() if "/" not in key}
+print("READ " + json.dumps(said))
+"""
+
+
+def test_a_teams_assets_read_marts_outcomes_and_replays_as_data_frames(ran: Path, tmp_path: Path) -> None:
+    folder = project(tmp_path / "team", f"pools: {ran}/pools\n  home: {ran}\n  name: routing")
+    (folder / "src" / "team" / "defs" / "mine.py").write_text(READS)
+    (tmp_path / "instance").mkdir()
+    printed = call(sys.executable, "-c", READ, tmp_path / "instance", cwd=folder, path=folder / "src")
+    said = json.loads(printed[printed.index("READ ") + 5 :].splitlines()[0])
+    policies = sorted(find_pool("tiny").pool.policies)
+    assert said["best"]["policies"] == policies and said["best"]["pools"] == len(policies)
+    seen = said["seen"]
+    assert seen["policies"] == policies and seen["rhos"] == [0.0, 500.0]
+    assert seen["cells"] == 240 * len(seen["models"]) and seen["prompts"] > 200
+
+
+def test_a_partition_of_a_new_pool_can_be_launched_in_a_fresh_instance(tmp_path: Path) -> None:
+    folder = project(tmp_path / "team")
+    call(DG, "launch", "--assets", "outcomes", "--partition", "tiny", cwd=folder, path=folder / "src")
+    assert (folder / "home" / "artifacts" / "outcomes" / "tiny" / "outcomes.parquet").is_file()
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

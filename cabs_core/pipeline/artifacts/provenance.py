@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,9 @@ from cabs_core.base.versions import package_versions
 
 RECORD_NAME = "provenance.json"
 FORMAT = 4
+#: why an artifact is out of date whose record another version wrote; see `OtherVersionRecord`
+EARLIER = "made by an earlier version; `cabs run` makes it again"
+LATER = "made by a later version; `cabs run` makes it again"
 
 
 def content_hash(files: Mapping[str, Mapping[str, Any]], volatile: Iterable[str] = ()) -> str:
@@ -68,6 +71,8 @@ class Recipe:
 
     def outdated(self, record: Record) -> list[str]:
         """Reasons why the artifact of a record is not what would be made now; empty when it is."""
+        if record.other_version:
+            return [record.other_version]
         if record.key == self.key:
             return []
         reasons = []
@@ -84,7 +89,7 @@ class Recipe:
                 reasons.append(f"setting {name}: {_short(old)} -> {_short(new)}")
         if self.code_version != record.code_version:
             reasons.append(f"code version {record.code_version} -> {self.code_version}")
-        return reasons or ["made by another version"]
+        return reasons or [EARLIER]
 
     def record(
         self,
@@ -130,22 +135,64 @@ class Record(Recipe):
     seconds: float = 0.0
     run_id: str = ""
 
-    @classmethod
-    def parse(cls, data: bytes) -> Record:
-        """From the bytes of `to_bytes`.
+    @property
+    def other_version(self) -> str:
+        """Why this version cannot use the artifact, in words. Empty if this version wrote the record."""
+        return ""
+
+    @staticmethod
+    def parse(data: bytes) -> Record:
+        """Return the record from the bytes of `to_bytes`.
+
+        A record that another version wrote gives an `OtherVersionRecord`: its artifact is out of date, and
+        not damaged.
 
         Raises:
-            ValueError: another format, or something in it was changed since it was written.
+            ValueError: the bytes are no record, or something in it was changed since it was written.
         """
         loaded = json.loads(data)
-        if not isinstance(loaded, dict) or loaded.get("format") != FORMAT:
-            raise ValueError(f"not a record of format {FORMAT}")
-        if loaded.pop("seal", None) != stable_hash(loaded, 32):
+        if not isinstance(loaded, dict) or not isinstance(loaded.get("format"), int):
+            raise ValueError("it is no record")
+        seal = loaded.pop("seal", None)
+        is_other_format = loaded["format"] != FORMAT
+        # the first formats had no seal
+        if seal != stable_hash(loaded, 32) and not (is_other_format and seal is None):
             raise ValueError("it was altered since it was written")
+        if is_other_format:
+            return _of_other_version(loaded, EARLIER if loaded["format"] < FORMAT else LATER)
+        if loaded.keys() - {"format"} != {entry.name for entry in fields(Record)}:
+            return _of_other_version(loaded, EARLIER)
         del loaded["format"]
-        return cls(**loaded | {name: tuple(loaded[name]) for name in ("volatile", "pruned")})
+        return Record(**loaded | {name: tuple(loaded[name]) for name in ("volatile", "pruned")})
 
     def to_bytes(self) -> bytes:
         """JSON bytes, keys sorted, with a hash over all of it as `seal`."""
         values = json.loads(json.dumps(asdict(self) | {"format": FORMAT}))
         return json.dumps(values | {"seal": stable_hash(values, 32)}, sort_keys=True, indent=1).encode()
+
+
+@dataclass(frozen=True)
+class OtherVersionRecord(Record):
+    """A record in the format of another version, of which only identity and time are read.
+
+    Its artifact is there and out of date. Its files are not compared with the record, and none is used.
+
+    Attributes:
+        reason: why the artifact is out of date.
+    """
+
+    reason: str = EARLIER
+
+    @property
+    def other_version(self) -> str:
+        return self.reason
+
+
+def _of_other_version(loaded: Mapping[str, Any], reason: str) -> OtherVersionRecord:
+    return OtherVersionRecord(
+        name=str(loaded.get("name", "")),
+        partition=str(loaded.get("partition", "")),
+        code_version=str(loaded.get("code_version", "")),
+        created=str(loaded.get("created", "")),
+        reason=reason,
+    )

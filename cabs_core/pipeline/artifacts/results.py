@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from cabs_core.pipeline.artifacts.provenance import Record
+from cabs_core.base.errors import ProvenanceError
+from cabs_core.pipeline.artifacts.provenance import EARLIER, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,13 @@ class Summary:
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """What the stage found when it made the artifact of this record."""
+        """Return what the stage found when it made the artifact of this record.
+
+        Raises:
+            ProvenanceError: another version of the stage's code wrote the summary.
+        """
+        if record.other_version or record.summary.keys() - {entry.name for entry in fields(cls)}:
+            raise ProvenanceError(f"{record.described} was {record.other_version or EARLIER}")
         return cls(**record.summary)
 
     def shown(self) -> dict[str, Any]:

@@ -48,10 +48,12 @@ class ArtifactStore:
         return "/".join((self.url, *parts))
 
     def record(self, parts: Parts) -> Record | None:
-        """The provenance record of an artifact; None when there is no finished artifact.
+        """Return the provenance record of an artifact, or None if there is no finished artifact.
+
+        The record of an artifact that another version made is an `OtherVersionRecord`.
 
         Raises:
-            ProvenanceError: it cannot be read.
+            ProvenanceError: the record is damaged.
         """
         try:
             if not self.remote:
@@ -63,8 +65,8 @@ class ArtifactStore:
             return None
         except (ValueError, TypeError, KeyError) as error:
             raise ProvenanceError(
-                f"{self.location(parts)}/{RECORD_NAME} cannot be read ({error}): delete the folder and "
-                f"materialise {'/'.join(parts)} again"
+                f"{self.location(parts)}/{RECORD_NAME} cannot be read ({error}): materialise "
+                f"{'/'.join(parts)} again"
             ) from None
 
     def folder(self, parts: Parts) -> Path:
@@ -196,6 +198,8 @@ class ArtifactStore:
 
         A remote artifact is copied into the cache first.
         """
+        if record.other_version:
+            return [record.other_version]
         try:
             files = hash_folder(self.folder(parts), without=(RECORD_NAME,))
         except ProvenanceError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -10,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests_support import in_another_format
 
 from cabs_core.base import atomic
 from cabs_core.base.errors import ProvenanceError
-from cabs_core.base.hashing import hash_folder
+from cabs_core.base.hashing import hash_folder, stable_hash
 from cabs_core.pipeline.artifacts import ArtifactStore
-from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe, Record
+from cabs_core.pipeline.artifacts.provenance import FORMAT, RECORD_NAME, Recipe, Record
+from cabs_core.pipeline.artifacts.results import Summary
 
 
 @pytest.fixture(params=["local", "memory"])
@@ -108,6 +111,38 @@ def test_a_broken_record_says_what_to_do(cabs_home: Path) -> None:
     (store.folder(("splits", "p")) / RECORD_NAME).write_text("{")
     with pytest.raises(ProvenanceError, match="materialise splits/p again"):
         store.record(("splits", "p"))
+
+
+@pytest.mark.parametrize(("format", "age"), [(FORMAT - 1, "earlier"), (FORMAT + 1, "later")])
+def test_a_record_of_another_version_says_so_and_its_artifact_is_not_used(
+    store: ArtifactStore, format: int, age: str
+) -> None:
+    parts = ("splits", "p")
+    made = put(store, parts)
+    written = in_another_format(made.to_bytes(), format)
+    with store.write(parts) as folder:
+        (folder / RECORD_NAME).write_bytes(written)
+    record = store.record(parts)
+    assert record is not None and (record.described, record.created) == (made.described, made.created)
+    assert f"made by a{'n' if age == 'earlier' else ''} {age} version" in record.other_version
+    assert Recipe("splits", "p", "c").outdated(record) == [record.other_version]
+    with pytest.raises(ProvenanceError, match=f"{age} version"):
+        store.verified(parts, record)
+    with pytest.raises(ProvenanceError, match=f"{age} version"):
+        Summary.of(record)
+
+
+def test_a_record_without_a_field_that_this_version_has_is_of_an_earlier_version() -> None:
+    values = json.loads(Recipe("s", "p", "c").record({}, {}).to_bytes())
+    del values["seal"], values["packages"]
+    data = json.dumps(values | {"seal": stable_hash(values, 32)}).encode()
+    assert Record.parse(data).other_version
+
+
+def test_a_summary_with_a_figure_that_this_version_does_not_know_is_of_an_earlier_version() -> None:
+    record = Recipe("splits", "p", "c").record({}, {"rows": 5, "gone": 1})
+    with pytest.raises(ProvenanceError, match=r"splits of pool p.*earlier version"):
+        Summary.of(record)
 
 
 def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_kept(cabs_home: Path) -> None:

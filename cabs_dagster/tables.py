@@ -1,0 +1,115 @@
+"""Tables of the chain as DataFrames in a team's own assets.
+
+@dg.asset(ins={"board": dg.AssetIn(key=["marts", "mart_policy_leaderboard"])})
+def best(board: pd.DataFrame) -> None: ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import dagster as dg
+
+from cabs_core.base.errors import CabsError, ProvenanceError
+from cabs_core.pipeline.artifacts import Chain
+from cabs_core.pipeline.retention import TRACE_FILE
+from cabs_dagster.names import path_of
+from cabs_dagster.partitions import split_key
+from cabs_dagster.resources import CabsResource
+from dbt_like_sql.freshness import Marts
+from dbt_like_sql.project import get_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class CabsTables(dg.ConfigurableIOManager):
+    """IO manager that reads marts, outcomes and replays as DataFrames, and writes nothing.
+
+    Every file is compared with its record before it is read. Of several partitions there is one DataFrame;
+    its columns name the pool, and of replays the rho and the policy.
+    """
+
+    cabs: CabsResource
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Refuse to write: the chain writes its artifacts itself.
+
+        Raises:
+            CabsError: always.
+        """
+        raise CabsError(
+            f"{context.asset_key.to_user_string()}: CabsTables reads tables of the chain and writes nothing. "
+            "Give your asset another `io_manager_key`"
+        )
+
+    def load_input(self, context: dg.InputContext) -> pd.DataFrame:
+        """Return the table of the asset that an input names.
+
+        Raises:
+            CabsError: the asset is no table. ProvenanceError: it is not made yet, or a file was altered.
+        """
+        import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
+
+        name = path_of(context.asset_key)
+        if name.startswith(("marts/", "staging/")):
+            return self._sql_table(name)
+        tables = {"outcomes": self._outcomes, "replay": self._replays}
+        if name not in tables:
+            raise CabsError(
+                f"{name} is no table that CabsTables reads: take outcomes, replay or a mart, or name the "
+                "asset in `deps` instead of `ins`"
+            )
+        return pd.concat([tables[name](key) for key in context.asset_partition_keys], ignore_index=True)
+
+    def _sql_table(self, name: str) -> pd.DataFrame:
+        from dbt_like_sql.execute import model_path  # noqa: PLC0415  (duckdb: a quick code location)
+
+        marts = Marts(self.cabs.store())
+        model = get_model(name.partition("/")[2])
+        if model.materialized == "view":
+            raise CabsError(f"{name} is a view, which has no file: take a mart, or query {marts.database}")
+        record = marts.record(model.name)
+        if record is None:
+            faults = ["it is not made yet"]
+        elif record.other_version:
+            faults = [record.other_version]
+        else:
+            faults = marts.file_faults(record)
+        if faults:
+            raise ProvenanceError(f"{name}: {'; '.join(faults)}. Materialise it first")
+        return _read(model_path(model.name, marts.folder))
+
+    def _outcomes(self, pool: str) -> pd.DataFrame:
+        chain = self.cabs.chain(pool)
+        folder = chain.verified(chain.stage("outcomes"))
+        table = _read(folder / "outcomes.parquet").merge(_read(folder / "queries.parquet"), on="query_id")
+        table.insert(0, "pool", pool)
+        return table
+
+    def _replays(self, partition: str) -> pd.DataFrame:
+        import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
+
+        pool, rho = split_key(partition)
+        chain = self.cabs.chain(pool)
+        if rho not in chain.pool.replay.rhos:
+            return pd.DataFrame()  # the grid has cells of a pool at the rhos of other pools
+        return pd.concat([self._rounds(chain, rho, policy) for policy in chain.pool.policies])
+
+    def _rounds(self, chain: Chain, rho: float, policy: str) -> pd.DataFrame:
+        (target,) = chain.replays([rho], [policy])
+        record = chain.made(target)
+        if TRACE_FILE in record.pruned:
+            raise ProvenanceError(
+                f"{target.described}: its rounds were pruned. `cabs run --pool {chain.pool.name} --force` "
+                "writes them again; the marts have their summaries"
+            )
+        return _read(chain.verified(target) / TRACE_FILE)
+
+
+def _read(path: Any) -> pd.DataFrame:
+    import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
+
+    # not by its folder, whose names pyarrow would take for partitions
+    table: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
+    return table
