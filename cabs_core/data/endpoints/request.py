@@ -115,6 +115,11 @@ _HELD = (
 _HELD_KINDS = ("item_reference", "redacted_thinking", "mcp_approval_response", "reasoning.encrypted")
 #: fields beside the messages that name what a provider keeps
 _HELD_BY_BODY = ("previous_response_id", "conversation", "prompt", "container", "cached_content")
+#: fields and kinds of tools by which a request lets the provider search the web
+_SEARCH_FIELDS = ("web_search_options", "search_parameters", "web_search")
+_SEARCH_TOOL = re.compile(r"(web|google|enterprise)_?search|live_?search", re.IGNORECASE)
+#: web searches that a call with such a tool is taken to make at most, where the request gives no limit
+MOST_SEARCHES = 10.0
 #: the blocks that are taken out by default, and no template
 TEXT_RULES = TextRules()
 _CLAUDE = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
@@ -135,6 +140,8 @@ class ChatRequest:
         most_output: most tokens that the model may write in an answer. None if the request does not say.
         limit_field: the field that says so, one of `OUTPUT_FIELDS`.
         answers: how many it is to write.
+        searches: most web searches that a provider is taken to make for an answer. It is 1 if the request
+            names none, since some models search for every request.
     """
 
     text: str | None
@@ -151,6 +158,7 @@ class ChatRequest:
     most_output: float | None = None
     limit_field: str | None = None
     answers: float = 1.0
+    searches: float = 1.0
 
     @classmethod
     def read(
@@ -217,6 +225,7 @@ class ChatRequest:
             most_output=None if limit_field is None else count(body[limit_field]),
             limit_field=limit_field,
             answers=_answers(body, dialect),
+            searches=_most_searches(body),
         )
 
 
@@ -311,6 +320,34 @@ def _answers(body: Mapping[str, Any], dialect: str) -> float:
         if isinstance(prompts, list) and not any(isinstance(item, int) for item in prompts):
             return each * max(len(prompts), 1)
     return each
+
+
+def _most_searches(body: Mapping[str, Any]) -> float:
+    """Return the most web searches that a provider is taken to make for an answer.
+
+    The limit is `max_uses` of the tool (Anthropic) or `max_tool_calls` of the request (OpenAI).
+    """
+    tools = body.get("tools")
+    limits = [
+        count(tool.get("max_uses"))
+        for tool in (tools if isinstance(tools, list) else [])
+        if isinstance(tool, dict) and _is_search_tool(tool)
+    ]
+    if not limits and not any(body.get(name) is not None for name in _SEARCH_FIELDS):
+        return 1.0
+    calls = count(body.get("max_tool_calls"))
+    most = sum(MOST_SEARCHES if limit is None else limit for limit in limits) or MOST_SEARCHES
+    return max(most if calls is None else min(most, calls), 1.0)
+
+
+def _is_search_tool(tool: Mapping[str, Any]) -> bool:
+    """Return True if a tool is a web search that the provider makes, not a function of the caller."""
+    kind = tool.get("type")
+    if kind == "function":
+        return False
+    # OpenAI, Anthropic and xAI name the kind; Gemini and OpenRouter name a field
+    names = [kind] if isinstance(kind, str) else list(tool)
+    return any(_SEARCH_TOOL.search(name) for name in names)
 
 
 def session_key(session: str, caller: str = "") -> str:

@@ -144,17 +144,20 @@ class Upstream(Strict):
         return 0.0 if self.free else Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
 
     def most_usd(self, request: ChatRequest) -> float:
-        """What a call is taken to cost at most, USD; 0 where it is free or nobody knows.
+        """Return the most that a call is taken to cost, USD. Return 0 if it is free or has no price.
 
-        Twice the tokens that it is estimated to have, and for each answer as many out as it allows, else
-        `MOST_OUTPUT`, at the dearest tier of the price. Web searches are not foreseen.
+        The call is taken to have twice the tokens that are estimated. Each answer has as many tokens as the
+        request allows, else `MOST_OUTPUT`, at the dearest tier of the price, and as many web searches as
+        `ChatRequest.searches` says if the price has searches.
         """
         if self.free or self.price is None:
             return 0.0
         limit = self.sent_limit(request)
         output = request.answers * (MOST_OUTPUT if limit is None else limit)
         into, out = self.price.dearest(2.0 * request.tokens)
-        return (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
+        tokens = (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
+        searches = request.answers * request.searches * (self.price.per_search or 0.0)
+        return tokens + searches
 
     def sent_limit(self, request: ChatRequest) -> float | None:
         """Return the most tokens of an answer that this model is told, or None if it is told none."""

@@ -40,9 +40,9 @@ from cabs_core.data.logs.table import (
     find_columns,
     is_portkey,
     reader_of,
-    refuse_battles,
 )
 from cabs_core.data.tables import open_table
+from cabs_core.data.tables.battles import refuse_battles
 from cabs_core.data.tables.cells import Place
 from cabs_core.data.tables.dotted import LONGEST_PRINTED, parsed, shape
 from cabs_core.data.tables.files import files_of

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cabs_core.base.errors import DataError
 from cabs_core.data.endpoints.usage import INPUT
 from cabs_core.data.logs.calls import failed_by_status, is_yes, says_something, word_of
+from cabs_core.data.tables.battles import plain
 from cabs_core.data.tables.dotted import parsed
 from cabs_core.data.tables.table import Table
 
@@ -109,16 +109,6 @@ _HARNESS = frozenset(
     ).split()
 )
 _UNREAD = frozenset("status error cached success exception".split())
-
-
-def plain(name: str) -> str:
-    """Return a name without case and separators.
-
-    Examples:
-        >>> plain("response.statusCode") == plain("Response_Status_Code")
-        True
-    """
-    return re.sub(r"[^a-z0-9]", "", name.casefold())
 
 
 def endings_unread(names: Iterable[str]) -> list[str]:
@@ -295,19 +285,3 @@ def _are_flags(values: Sequence[Any]) -> bool:
     words = {word_of(value) for value in values if value not in (None, "")}
     flags = "true false yes no 1 0 1.0 0.0 y n hit miss t f".split()
     return bool(words) and words <= set(flags)
-
-
-def refuse_battles(table: Table) -> None:
-    """Raise an error for a table of battles between two models.
-
-    Raises:
-        DataError: its rows compare a pair of models.
-    """
-    names = {plain(name): name for name in table.columns}
-    for left, right in (("modela", "modelb"), ("model1", "model2"), ("leftmodel", "rightmodel")):
-        if left in names and right in names:
-            raise DataError(
-                f"{table.path}: a row compares a pair of models ({names[left]}, {names[right]}): who won "
-                "says nothing about how good an answer is. A log needs a row for each model's answer with a "
-                "score of its own; score the answers of both, or have a judge do it (source kind collect)"
-            )

@@ -15,6 +15,7 @@ from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.columns import TableColumns
 from cabs_core.data.pool_files.table import FileSource, TablePool
 from cabs_core.data.tables import open_table
+from cabs_core.data.tables.battles import refuse_battles
 from cabs_core.data.tables.cells import prompt_column
 from cabs_core.data.tables.table import Table
 
@@ -35,7 +36,8 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
 
     Raises:
         PoolError: the file is not there.
-        DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
+        DataError: the file cannot be read, its rows compare pairs of models, a column is absent, or a value
+            is wrong (row, column and value named).
     """
     table = open_table(pool_file.table_path())
     pool = pool_file.pool
@@ -44,7 +46,11 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     required: tuple[str, ...] = _REQUIRED
     if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
         required = _REQUIRED[:-1]  # a cost column is used where there is one
-    if pool.source.layout == "tidy":
+    wide = pool.source.layout == "wide"
+    # the columns of a wide table may be the models' names, and two models may be called model_a and model_b
+    if not (wide and _MODEL in (columns.score, columns.cost)):
+        refuse_battles(table)
+    if not wide:
         return _tidy(table, columns, required, pool.score_range)
     named = [name for given in pool.names_in_source().values() for name in given]
     models = list(dict.fromkeys([*named, *pool.later_models.values()])) or None

@@ -117,6 +117,28 @@ def test_a_call_costs_at_most_what_all_its_answers_may(fields, dialect, answers)
     assert dear.most_usd(request) == pytest.approx(answers * 0.01)
 
 
+@pytest.mark.parametrize(
+    ("fields", "searches"),
+    [
+        ({}, 1),
+        ({"tools": [{"type": "function", "function": {"name": "web_search"}}]}, 1),
+        ({"tools": [{"name": "web_search", "input_schema": {"type": "object"}}]}, 1),
+        ({"tools": ["web_search", None]}, 1),
+        ({"web_search_options": {}}, 10),
+        ({"tools": [{"type": "web_search_preview"}]}, 10),
+        ({"tools": [{"type": "web_search"}], "max_tool_calls": 3}, 3),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}]}, 5),
+        ({"tools": [{"type": "web_search_20250305", "max_uses": 0}]}, 10),
+        ({"tools": [{"google_search": {}}]}, 10),
+    ],
+)
+def test_a_reservation_foresees_the_searches_that_a_request_allows(fields, searches):
+    request = ChatRequest.read({"messages": [], "n": 2, "max_tokens": 1, **fields})
+    priced = Upstream(url="https://example.org/v1", price={"input": 0, "output": 0, "per_search": 0.01})
+    assert priced.most_usd(request) == pytest.approx(2 * searches * 0.01)
+    assert Upstream(url="https://example.org/v1", price={"input": 0, "output": 0}).most_usd(request) == 0.0
+
+
 def one_message(role: str, *parts: dict, **fields) -> dict:
     """A request whose one message has these parts and fields."""
     return {"messages": [{"role": role, **({"content": [*parts]} if parts else {}), **fields}]}

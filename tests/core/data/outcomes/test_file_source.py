@@ -75,6 +75,31 @@ def test_a_wide_table(load_table) -> None:
     assert len(set(outcomes.query_ids.tolist())) == 3, "rows with one text are different queries"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"columns": {"model": "model_a", "score": "winner"}},
+        {
+            "layout": "wide",
+            "columns": {"score": "winner_{model}"},
+            "cost_per_call": {"model_a": 1, "model_b": 2},
+        },
+    ],
+)
+def test_battles_are_refused_with_a_word_about_pairs(load_table, options: dict) -> None:
+    battle = {"prompt": "a", "model_a": "x", "model_b": "y", "winner": 1, "winner_model_a": 1}
+    frame = pd.DataFrame([battle | {"winner_model_b": 0, "cost_model_a": 0.1, "cost_model_b": 0.1}])
+    with pytest.raises(DataError, match="pair"):
+        load_table(frame, ".csv", **options)
+
+
+def test_a_wide_table_may_have_models_called_model_a_and_model_b(load_table) -> None:
+    frame = pd.DataFrame({"prompt": ["a", "b"], "model_a": [0, 1], "model_b": [1, 1]})
+    costs = {"model_a": 1.0, "model_b": 2.0}
+    options = {"columns": {"score": "{model}"}, "cost_per_call": costs, "models": list(costs)}
+    assert load_table(frame, ".csv", layout="wide", **options).arms == list(costs)
+
+
 def test_data_dir_comes_before_the_pool_files_folder(tmp_path: Path, pool_file, monkeypatch) -> None:
     (tmp_path / "data").mkdir()
     for folder, n in ((tmp_path, 3), (tmp_path / "data", 5)):

@@ -1,0 +1,36 @@
+"""Tables of battles: a row says which of two models won, which is no score of an answer."""
+
+import re
+
+from cabs_core.base.errors import DataError
+from cabs_core.data.tables.table import Table
+
+#: plain names of the two columns that hold the models of a battle
+_PAIRS = (("modela", "modelb"), ("model1", "model2"), ("leftmodel", "rightmodel"))
+
+
+def plain(name: str) -> str:
+    """Return a name without case and separators.
+
+    Examples:
+        >>> plain("response.statusCode") == plain("Response_Status_Code")
+        True
+    """
+    return re.sub(r"[^a-z0-9]", "", name.casefold())
+
+
+def refuse_battles(table: Table) -> None:
+    """Raise an error for a table of battles between two models.
+
+    Raises:
+        DataError: the rows of the table compare a pair of models.
+    """
+    names = {plain(name): name for name in table.columns}
+    for left, right in _PAIRS:
+        if left in names and right in names:
+            raise DataError(
+                f"{table.path}: a row compares a pair of models ({names[left]}, {names[right]}): who won "
+                "says nothing about how good an answer is. A log or a table needs a row for each model's "
+                "answer with a score of its own; score the answers of both, or have a judge do it (source "
+                "kind collect)"
+            )
