@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -293,6 +294,38 @@ def test_one_limit_of_output_is_sent_and_the_cap_reserves_by_it(place, write_ups
             c.post("/v1/chat/completions", json=both)
     assert came[1][0]["max_tokens"] == 7 and "max_completion_tokens" not in came[1][0]
     assert request.price.output == 30.0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_completion_tokens": 1, "max_tokens": 100_000},
+        {"max_completion_tokens": 100_000, "max_tokens": 1},
+        {"max_completion_tokens": 0, "max_tokens": 100_000},
+        {"max_output_tokens": 1, "max_tokens": 100_000},
+    ],
+)
+def test_a_hundred_calls_at_once_spend_at_most_the_cap_and_one_call(place, write_upstreams, limits):
+    """The provider writes as many tokens as the largest limit that reaches it allows, and bills them."""
+    price = 30.0
+
+    def write_all(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        status, data = good(body)
+        written = max(body.get(name) or 0 for name in limits)
+        return status, {**data, "usage": {"prompt_tokens": 10, "completion_tokens": written}}
+
+    with provider(write_all) as (url, came):
+        write_upstreams({m: {"url": url, "price": {"input": 0.0, "output": price}} for m in MODELS})
+        with client(place, budget_cap_per_day=1.0) as c, ThreadPoolExecutor(100) as pool:
+            answers = list(
+                pool.map(lambda _: c.post("/v1/chat/completions", json={**ASK, **limits}), range(100))
+            )
+            settle(c)
+        bills = [max(body.get(name) or 0 for name in limits) * price / 1e6 for body, _, _ in came]
+        assert {answer.status_code for answer in answers} <= {200, 429}
+        assert 1 <= len(bills) == sum(answer.status_code == 200 for answer in answers)
+        assert sum(bills) <= 1.0 + max(bills)
+        assert sum(row.cost for row in log(place).decisions() if row.cost) == pytest.approx(sum(bills))
 
 
 def test_keys_whose_names_join_alike_share_no_idempotency_key(place):
