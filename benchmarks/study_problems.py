@@ -21,6 +21,7 @@ from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.outcomes import load_outcomes, outcomes_under, split_under
 from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.rhos import PAPER_GRID
+from cabs_core.data.pool_files.sections import Encoder
 from cabs_core.data.pools.find import find_pool
 
 #: condition `severe`: tasks of another kind of work, by pool (shell patterns); a pool's own split.test_tasks
@@ -98,7 +99,8 @@ def set_up(pool: ModelPool, setup: Setup) -> ModelPool:
     """The pool as the study takes it."""
     update: dict[str, Any] = {}
     if setup.encoder is not None:
-        update["encoder"] = pool.encoder.model_copy(update={"name": setup.encoder})
+        kept = pool.encoder.model_dump(exclude={"name", "of"})
+        update["encoder"] = Encoder(name=setup.encoder, **kept)
     if setup.oracle is not None:
         update["oracle"] = pool.oracle.model_copy(update={"kind": setup.oracle})
     if setup.mean_cost is not None and pool.replay.rhos != PAPER_GRID:

@@ -5,7 +5,7 @@
     requirements.txt  what a machine installs that only serves it (`requirements`)
     policy/       policy.json, state.npz
     oracles/      the predictors that the policy needs
-    encoder/      character statistics, for the encoder that is fitted (tfidf-svd)
+    encoder/      the ONNX graph and tokenizer of a transformer; of another encoder its arrays and settings
     neighbours/   train prompts for explanations, unless they were left out
     seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
     events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: which may still be scored

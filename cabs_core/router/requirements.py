@@ -50,6 +50,7 @@ def serving_requirements(policy: str, encoder: str) -> str:
     record = encoder_record(encoder)
     fitted = record is not None and bool(record.path)
     roots = [*_ALWAYS, *(() if fitted else _TRANSFORMER)]
+    roots += record.packages if record is not None else ()
     roots += _distributions(
         [policy_record(policy).path, *([record.path] if record is not None and fitted else [])]
     )

@@ -75,7 +75,8 @@ def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, 
     """Write the JSON and arrays of an encoder that is no transformer, fitted on the train prompts.
 
     Raises:
-        ProvenanceError: the stored embeddings were made by an encoder that was fitted on other prompts.
+        ProvenanceError: the stored embeddings were made by an encoder that was fitted on other prompts, or
+            distilled from another transformer.
     """
     record = encoder_record(encoder.name)
     assert record is not None  # an encoder without a record is a transformer
@@ -83,10 +84,11 @@ def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, 
     installed = kind.identity(encoder, train_prompts)
     if installed != identity:
         raise ProvenanceError(
-            f"the embeddings were made by {encoder.name} fitted on other prompts ({identity}, here "
-            f"{installed}): embed again"
+            f"the embeddings were made by {encoder.name} "
+            f"{'distilled from another transformer' if encoder.of else 'fitted on other prompts'} "
+            f"({identity}, here {installed}): embed again"
         )
-    arrays, values = kind(train_prompts, encoder.normalize).state()
+    arrays, values = kind.make(encoder, train_prompts).state()
     folder.mkdir()
     (folder / VALUES).write_text(json.dumps(values), encoding="utf-8")
     with open(folder / ARRAYS, "wb") as handle:

@@ -94,6 +94,21 @@ def test_a_transformer_serves_with_what_is_listed(tmp_path, bert_pool, bert_arti
 
 
 @pytest.mark.slow
+def test_static_vectors_serve_with_a_tokenizer_and_without_onnxruntime(
+    tmp_path, bert_pool, artifacts_of, monkeypatch
+) -> None:
+    monkeypatch.setenv("CABS_HOME", str(tmp_path / "home"))
+    fields = bert_pool.model_dump(mode="json", exclude_unset=True)
+    static_pool = pool_from({**fields, "encoder": {"name": "static", "of": bert_pool.encoder.name}})
+    inputs = artifacts_of(tmp_path / "artifacts", static_pool)
+    build_bundle(tmp_path / "r", static_pool, inputs, policy="hier_mix", rho=300.0)
+    assert listed(tmp_path / "r").isdisjoint({*NEVER, "onnxruntime"})
+    assert "tokenizers" in listed(tmp_path / "r")
+    assert sorted(p.name for p in (tmp_path / "r" / "encoder").iterdir()) == ["fitted.json", "fitted.npz"]
+    serve(tmp_path / "r")
+
+
+@pytest.mark.slow
 def test_the_oracle_network_serves_without_torch(tmp_path, pool, artifacts_of) -> None:
     oracle = {"kind": "network", "hidden": 16, "max_epochs": 2}
     fields = {

@@ -12,7 +12,7 @@ from cabs_core.base.catalog.plugins import records
 
 @dataclass(frozen=True)
 class EncoderRecord:
-    """What is said about an encoder, in one place: either a transformer on the model hub, or a class.
+    """Description of an encoder, which is either a transformer on the model hub or a class.
 
     Attributes:
         name: `encoder.name` in pool files; letters, digits, hyphens, dots and underscores.
@@ -23,6 +23,9 @@ class EncoderRecord:
         sha256: of a transformer: pin of its first file of weights.
         path: of any other encoder: `module:Class`; the class is a `cabs_core.data.encoders.PromptEncoder`.
         fitted: its class learns from the train split's prompts.
+        distilled: its class is made from the transformer that `encoder.of` names, and reads
+            `encoder.max_length` tokens.
+        packages: distributions that its class needs to serve, beside those that every router needs.
     """
 
     name: str
@@ -33,6 +36,8 @@ class EncoderRecord:
     sha256: str = ""
     path: str = ""
     fitted: bool = False
+    distilled: bool = False
+    packages: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:
@@ -61,6 +66,14 @@ _BUILT_IN = (
         label="TF-IDF + SVD",
         path="cabs_core.data.encoders.tfidf:TfidfEncoder",
         fitted=True,
+    ),
+    EncoderRecord(
+        "static",
+        "256-d mean of word-piece vectors, distilled once from the transformer of `encoder.of`.",
+        label="Static",
+        path="cabs_core.data.encoders.static:StaticEncoder",
+        distilled=True,
+        packages=("tokenizers",),
     ),
 )
 

@@ -23,8 +23,9 @@ class PromptEncoder(Protocol):
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
         """16 hex characters of all that the embeddings depend on: settings, version, prompts fitted on."""
 
-    def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
-        """Make the encoder, fitted on the prompts where it learns; normalize: vectors have unit length."""
+    @classmethod
+    def make(cls, encoder: Encoder, fit_prompts: Sequence[str]) -> Self:
+        """Make the encoder with the settings of a pool; one that learns is fitted on the prompts."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """(vectors `[n, e]` float32, counts `[n, 2]` int64: tokens read, tokens cut off)."""

@@ -178,14 +178,14 @@ class _ByClass:
 
     def run(self, shards: list[list[str]]) -> Shards:
         if shards:
-            model = self.kind(self.fit_prompts, self.encoder.normalize)
+            model = self.kind.make(self.encoder, self.fit_prompts)
             for shard in shards:
                 yield model.encode(shard)
 
     def facts(self) -> dict[str, Any]:
         return {
             "pooling": self.kind.pooling,
-            "max_length": 0,
+            "max_length": self.encoder.max_length if self.encoder.of else 0,
             "device": "cpu",
             "device_name": "CPU",
             "dtype": "float32",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cabs_core.base.errors import EncoderError
+from cabs_core.data.encoders.window import TokenWindow
 
 if TYPE_CHECKING:
     from cabs_core.data.encoders.transformer import TransformerEncoder
@@ -26,8 +27,6 @@ MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "encoder.json"
 #: largest difference of a float32 vector from torch's; 1e-7 to 3e-7 were measured
 TOLERANCE = 1e-6
 OPSET = 17
-#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut
-CHARACTERS = 100
 _PROBES = (
     "short",
     "How many legs do three spiders have, and how many has a millipede? " * 3,
@@ -53,9 +52,8 @@ class OnnxEncoder:
         try:
             settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
             self.max_length, self.width = int(settings["max_length"]), int(settings["width"])
-            self._tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-            self._tokenizer.no_padding()
-            self._tokenizer.enable_truncation(self.max_length)
+            tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+            self._window = TokenWindow(tokenizer, self.max_length, special=True)
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads = options.inter_op_num_threads = 1
             options.log_severity_level = 3
@@ -79,12 +77,7 @@ class OnnxEncoder:
 
     def tokens(self, text: str) -> list[int]:
         """Token ids cut to `max_length`, special tokens included; a long text is read until it is full."""
-        # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
-        text = text.encode("utf-8", "replace").decode("utf-8")
-        read = CHARACTERS * self.max_length
-        ids: list[int] = self._tokenizer.encode(text[:read]).ids
-        if len(text) > read and len(ids) < self.max_length:
-            ids = self._tokenizer.encode(text).ids
+        ids: list[int] = self._window.encodings([text])[0].ids
         return ids
 
     def _vector(self, text: str) -> np.ndarray:

@@ -10,7 +10,8 @@ class EmbeddingReport:
     Attributes:
         encoder, identity: name of the encoder, and the hash of everything that its numbers depend on.
         dim: width of the embeddings.
-        pooling, normalized, max_length: how token states become one vector; tokens kept per prompt.
+        pooling, normalized, max_length: how token states become one vector; tokens kept per prompt
+            (0 if prompts are never cut).
         prompts, unique: prompts asked for, and how many of them differ.
         embedded, reused: unique prompts computed now, and found in the store.
         empty: prompts without a visible character.

@@ -61,6 +61,11 @@ class TfidfEncoder:
             digest.update(key)
         return digest.hexdigest()[:16]
 
+    @classmethod
+    def make(cls, encoder: Encoder, fit_prompts: Sequence[str]) -> TfidfEncoder:
+        """Fit the encoder on the prompts, with the settings of a pool."""
+        return cls(fit_prompts, encoder.normalize)
+
     @one_blas_thread()
     def __init__(self, fit_prompts: Sequence[str], normalize: bool = True):
         from scipy.sparse import csr_array  # noqa: PLC0415  (only where an encoder is fitted)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from cabs_core.base.catalog.conditions import CONDITIONS
+from cabs_core.base.catalog.encoders import encoder_record
 from cabs_core.data.pool_files.columns import LogColumns, Text
 from cabs_core.data.pool_files.rhos import PAPER_GRID, rounded_rho
 from cabs_core.data.pool_files.sessions import Sessions
@@ -83,15 +84,37 @@ class Split(Strict):
         return self.kind in ("random", "by_prompt")
 
 
+DEFAULT_ENCODER = "all-MiniLM-L6-v2"
+
+
 class Encoder(Strict):
     """A text encoder: a name known to `cabs_core.data.encoders`, a Hugging Face id, or a local folder."""
 
-    name: Text = "all-MiniLM-L6-v2"
+    name: Text = DEFAULT_ENCODER
+    #: transformer that `static` is distilled from; only there. Absent elsewhere, so it changes no other hash
+    of: Text | None = Field(None, exclude_if=lambda value: value is None)
     revision: Text | None = None
     max_length: int = Field(256, ge=8, le=8192)  #: tokens; longer prompts are cut and counted
     normalize: bool = True  #: scale embeddings to unit length
     #: auto: bfloat16 where the hardware multiplies it natively, else float32
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+
+    @model_validator(mode="after")
+    def _distilled(self) -> Encoder:
+        record = encoder_record(self.name)
+        distilled = record is not None and record.distilled
+        if self.of is not None and not distilled:
+            raise ValueError(
+                f"encoder.of is for name: static, and encoder.name is {self.name!r:.60}: remove encoder.of"
+            )
+        if distilled and self.dtype == "bfloat16":
+            raise ValueError(
+                f"encoder {self.name!r} is distilled in float32, so that every machine makes the same array: "
+                "remove encoder.dtype"
+            )
+        if distilled and self.of is None:
+            object.__setattr__(self, "of", DEFAULT_ENCODER)
+        return self
 
 
 class Oracle(Strict):

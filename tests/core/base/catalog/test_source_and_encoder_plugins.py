@@ -39,8 +39,12 @@ class LetterCounts:
     def identity(encoder, fit_prompts):
         return hashlib.sha256(f"letter-counts 1 {encoder.normalize}".encode()).hexdigest()[:16]
 
-    def __init__(self, fit_prompts, normalize=True):
+    def __init__(self, normalize):
         self.normalize = normalize
+
+    @classmethod
+    def make(cls, encoder, fit_prompts):
+        return cls(encoder.normalize)
 
     def encode(self, texts):
         letters = "abcdefghijklmnopqrstuvwxyz"
@@ -54,7 +58,7 @@ class LetterCounts:
 
     @classmethod
     def restore(cls, arrays, values):
-        return cls((), values["normalize"])
+        return cls(values["normalize"])
 '''
 
 SCRIPT = """
