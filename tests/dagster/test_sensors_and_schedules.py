@@ -141,7 +141,7 @@ def test_a_pool_that_a_check_stopped_has_no_results_to_ask_for_unless_a_report_i
         Options(force=True),
         build=stand_in("outcomes", blocked=["costs_in_range"]),
     )
-    assert due().in_words("tiny").startswith("nothing: outcomes failed a check (costs_in_range")
+    assert due().in_words("tiny").startswith("nothing: ") and "costs_in_range" in due().in_words("tiny")
     (skipped,) = follow_up(due(), "tiny", "", "c", set())
     assert isinstance(skipped, dg.SkipReason) and not tick(instance).run_requests
     recipe = Recipe("report", "tiny", "", {}, {})

@@ -193,7 +193,7 @@ def test_upstream_keys_come_from_the_environment_and_cookies_go_nowhere(place, w
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://localhost:{server.server_port}/v1"  # cookies of bare addresses are dropped anyway
         write_upstreams({m: {"url": url, "key_env": "TEST_UPSTREAM_KEY"} for m in MODELS})
-        with pytest.raises(RouterError, match="TEST_UPSTREAM_KEY, which is not set"):
+        with pytest.raises(RouterError, match=r"TEST_UPSTREAM_KEY.*not set"):
             read_upstreams(place / "upstreams.yaml", MODELS)
         monkeypatch.setenv("TEST_UPSTREAM_KEY", "sk-1234567890")
         with client(place, keys={"a": "client-key-1"}) as c:

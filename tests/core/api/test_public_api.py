@@ -162,7 +162,7 @@ def test_a_policy_of_another_library_plays_the_same_orders(problem):
         Mean.predict = lambda self, context, wrong=wrong: wrong
         with pytest.raises(PolicyError, match="predict returned"):
             replay(problem, Mean(), trials=1)
-    with pytest.raises(PolicyError, match="expected the name of a policy"):
+    with pytest.raises(PolicyError, match="name of a policy"):
         replay(problem, object())
 
 

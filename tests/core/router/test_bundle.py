@@ -43,7 +43,7 @@ def test_a_bundle_that_decides_otherwise_is_found_out(make_bundle, problem, tmp_
 
 def test_another_problem_is_refused(make_bundle, artifacts):
     validation = ReplayProblem.load(artifacts["replay_problem"] / "validation")
-    with pytest.raises(ProvenanceError, match="compare it with the problem that it was made from"):
+    with pytest.raises(ProvenanceError, match=r"compare.*problem"):
         check_bundle_matches_replay(make_bundle("carrot"), validation)
 
 

@@ -71,7 +71,7 @@ def test_shadow_and_guarded_begin_with_the_fallback(cold, mode) -> None:
 
 
 def test_a_model_without_a_price_is_named(tmp_path) -> None:
-    with pytest.raises(RouterError, match="model 'b': it has no price"):
+    with pytest.raises(RouterError, match=r"model 'b': .*price"):
         build_cold(tmp_path / "r", {**MODELS, "b": Upstream(url=URL)}, encoder="tfidf-svd")
     with pytest.raises(RouterError, match="holds 1 models"):
         build_cold(tmp_path / "r", {"own": MODELS["own"]}, encoder="tfidf-svd")

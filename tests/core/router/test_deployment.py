@@ -172,7 +172,7 @@ def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
         router.feedback(decision.id, score=1.0, cost=1e-4)
     few = deploy(chain_of())
     assert few["reason"] == "it is deployed already"
-    assert "17 scored decisions on prompts that are not in the table; 30 are needed" in few["log"]
+    assert "17 scored decisions" in few["log"] and "30 are needed" in few["log"]
     for decision in router.route_many(texts[20:]):
         router.feedback(decision.id, score=1.0, cost=1e-4)
     router.close()

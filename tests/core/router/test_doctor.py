@@ -70,7 +70,7 @@ def test_no_log_and_no_log_file(make_bundle, tmp_path):
     with pytest.raises(RouterError, match="there is no log"):
         examine(make_bundle("carrot"), tmp_path / "none.sqlite")
     (tmp_path / "text").write_text("this is text" * 100)
-    with pytest.raises(RouterError, match="cannot be opened: file is not a database"):
+    with pytest.raises(RouterError, match=r"opened: .*not a database"):
         examine(make_bundle("carrot"), tmp_path / "text")
 
 

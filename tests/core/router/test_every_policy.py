@@ -29,7 +29,7 @@ def test_a_policy_that_fails_is_an_error_of_its_own(broken_carrot, artifacts) ->
     problem = ReplayProblem.load(artifacts["replay_problem"] / "validation")
     choice = choose_policy(problem, ["carrot", "ridge"], 300.0)
     assert choice.policy == "ridge" and "carrot cannot be played" in choice.failed["carrot"]
-    with pytest.raises(RouterError, match="no policy could be played"):
+    with pytest.raises(RouterError, match="no policy"):
         choose_policy(problem, ["carrot"], 300.0)
 
 

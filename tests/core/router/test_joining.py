@@ -241,7 +241,8 @@ def test_estimates_know_which_models_were_there(placed, log, test_prompts):
     np.testing.assert_array_equal(left.pmf, data.pmf)
     rest = read_events(log, ["new"])
     assert len(rest) == 15
-    assert rest.receipt == ("15 scores of decisions that could play none of new are left out",)
+    (receipt,) = rest.receipt
+    assert receipt.startswith("15 scores") and "new" in receipt
 
 
 def softmax(values: np.ndarray, available: np.ndarray) -> np.ndarray:

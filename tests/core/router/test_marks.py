@@ -116,9 +116,8 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
             router.feedback(decision.id, score=1.0, cost=1e-4)
     data, n = read_events(log, router.arms), len(routed) - len(chance)
     assert len(data) == 10 + n and (data.scores == 1.0).all()
-    assert data.receipt == (
-        f"{len(chance)} scores of decisions that were not marked to be scored are left out",
-    )
+    (receipt,) = data.receipt
+    assert receipt.startswith(f"{len(chance)} scores") and "not marked" in receipt
     np.testing.assert_allclose(data.weights, [1.0] * 10 + [1.0 / SHARE] * n)
     np.testing.assert_array_equal(data.pmf[:10], data.behaviour[:10])
     np.testing.assert_allclose(data.propensities, data.pmf[np.arange(len(data)), data.actions])
@@ -135,7 +134,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     router = Router.load(folder, log=nothing_wanted, seed=1, score_share=0.01)
     decision = next(d for d in router.route_many(test_prompts) if not d.marked)
     router.feedback(decision.id, score=1.0)
-    with pytest.raises(DataError, match=r"no scored decision .* 1 scores of decisions that were not marked"):
+    with pytest.raises(DataError, match=r"no scored decision .* 1 scores.*not marked"):
         read_events(nothing_wanted, router.arms)
 
 
@@ -166,5 +165,5 @@ def test_the_queue(make_bundle, test_prompts, tmp_path):
 def test_a_share_is_a_share(make_bundle, share):
     with pytest.raises(RouterError, match="score_share"):
         Router.load(make_bundle("lin_ts"), score_share=share)
-    with pytest.raises(RouterError, match="score_rule 'best': expected one of uniform, seldom"):
+    with pytest.raises(RouterError, match=r"score_rule 'best': .*uniform, seldom"):
         Router.load(make_bundle("lin_ts"), score_rule="best")

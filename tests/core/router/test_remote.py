@@ -67,7 +67,7 @@ def test_the_command_line_takes_a_url(s3, make_bundle) -> None:
 
 
 def test_what_is_not_there_is_said(s3, make_bundle) -> None:
-    with pytest.raises(RouterError, match=f"there is no router at {URL}"):
+    with pytest.raises(RouterError, match=f"no router.*{URL}"):
         fetch(URL)
     s3.put_object(Bucket="cabs", Key="routers/tiny/report.html", Body=b"mine")
     with pytest.raises(StorageError, match=r"'report.html' and no router"):
@@ -102,7 +102,7 @@ def test_a_store_that_is_away_delays_a_new_router_and_nothing_else(s3, make_bund
     s3fs.S3FileSystem.clear_instance_cache()
     assert fetch_or_keep(URL) == folder  # a server starts
     shutil.rmtree(local_folder(URL))
-    with pytest.raises(StorageError, match="check the bucket, the credentials and the endpoint"):
+    with pytest.raises(StorageError, match=r"bucket.*credentials.*endpoint"):
         fetch_or_keep(URL)
 
 

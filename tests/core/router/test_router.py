@@ -147,7 +147,7 @@ def test_a_policy_of_one_rho_says_so(make_bundle, test_prompts):
     router = Router.load(make_bundle("lin_ts"))
     with pytest.raises(RouterError, match="lin_ts serves rho 300 only"):
         router.route(test_prompts[0], rho=900)
-    with pytest.raises(RouterError, match="no budget can move rho"):
+    with pytest.raises(RouterError, match=r"budget.*rho"):
         Router.load(make_bundle("lin_ts"), budget_per_request=1e-3)
 
 

@@ -203,6 +203,6 @@ def test_a_later_arm_needs_few_outcomes_and_no_training(problem, tmp_path):
 
 def test_other_policies_say_that_they_cannot_start_an_arm_from_scored_prompts(problem):
     policy, _ = built("lin_ucb", problem)
-    with pytest.raises(PolicyError, match="cannot start an arm from scored prompts"):
+    with pytest.raises(PolicyError, match="scored prompts"):
         policy.add_arm("new", problem.offline_embeddings[:3], np.ones(3))
     assert policy.arms == list(problem.arms)

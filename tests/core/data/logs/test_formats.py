@@ -118,7 +118,7 @@ def test_an_unknown_shape_is_shown_with_the_mapping_that_is_missing(tmp_path: Pa
     mapped = {"prompt": "q.text", "model": "calls.0.llm", "score": "calls.0.good", "cost": "usd"}
     log = read_log(path, "openai", mapped)
     assert rows(log) == [("hi", "a", 1.0)] and log.frame["cost"].tolist() == [0.1]
-    with pytest.raises(DataError, match="no record has a score 'stars'"):
+    with pytest.raises(DataError, match="score 'stars'"):
         read_log(path, "openai", {"prompt": "q.text", "model": "calls.0.llm", "score": "stars"})
 
 
@@ -229,5 +229,5 @@ def test_a_pool_of_a_foreign_log(tmp_path) -> None:
     assert raw.arms == ["a", "b"] and len(raw.prompts) == 40 and raw.report["receipt"]["format"] == "openai"
     assert np.nanmax(raw.scores) == 1 and np.nanmin(raw.scores) == 0.2 and raw.input_tokens is not None
     (tmp_path / "foreign.yaml").write_text("source: {kind: file, format: openai, path: log.jsonl}\n")
-    with pytest.raises(PoolError, match=r"source\.format: is for source kind logs or collect"):
+    with pytest.raises(PoolError, match=r"source\.format: .*logs or collect"):
         read_pool_file(tmp_path / "foreign.yaml")

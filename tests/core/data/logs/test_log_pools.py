@@ -68,7 +68,7 @@ def test_a_cost_of_0_is_a_price_that_nobody_knew(tmp_path: Path, cabs_home: Path
     outcomes = load_outcomes(read_pool_file(path))
     played = outcomes.answered[:, 1] == 1
     assert played.sum() == 25 and set(outcomes.costs[played, 1]) == {0.0}
-    assert "35 calls whose writer knew no price in USD" in str(Receipt(**outcomes.report["receipt"]))
+    assert "35 calls whose writer knew no price" in str(Receipt(**outcomes.report["receipt"]))
     log.write_text(log.read_text().replace('"call_type"', '"total_tokens": 0, "call_type"'))
     assert "no price" not in overview(read_pool_file(path)).text, "nothing was asked, nothing is charged"
 
@@ -83,9 +83,7 @@ def test_the_receipt_is_printed_with_the_pool(tmp_path: Path, cabs_home: Path) -
     two = overview(read_pool_file(pool(tmp_path, "models: [gpt-x, openai/gpt-x]\n" + SPLIT))).text
     assert "'small' 20, 'azure/small' 15" in two
     assert "merge them: models: {small: [small, azure/small]}" in two
-    with pytest.raises(
-        DataError, match=r"check split_sizes.*The log: .*95 calls kept, 70 with a score; left out: 5 failed"
-    ):
+    with pytest.raises(DataError, match=r"split_sizes.*95 calls.* 70 .*5 failed"):
         overview(read_pool_file(pool(tmp_path, MERGED)))
 
 
@@ -118,7 +116,7 @@ def test_a_table_that_asks_one_model_twice_under_two_names_is_an_error(
     rows += [f"question {i},{name},1,.1" for i in range(30) for name in ("a", "b")]
     (tmp_path / "t.csv").write_text("\n".join([*rows, "question 3,x/a,0,.1", "question 99,x/a,0,.1"]))
     (tmp_path / "p.yaml").write_text("source: {kind: file, path: t.csv}\nmodels: {a: [a, x/a], b: b}\n")
-    with pytest.raises(DataError, match=r"has scores of a, x/a, which models merges as 'a' \(1 such row\)"):
+    with pytest.raises(DataError, match=r"a, x/a, .*models.*'a' \(1 "):
         load_outcomes(read_pool_file(tmp_path / "p.yaml"))
 
 
@@ -159,7 +157,7 @@ def test_scores_in_a_file_of_their_own_belong_to_the_source(tmp_path: Path, cabs
     (tmp_path / "scores" / "1.jsonl").write_text(json.dumps(marks[0]))
     assert set(before) == {"table", "scores/1.jsonl"} and pool_file.external_files() != before
     (tmp_path / "p.yaml").write_text(source.replace("scores: scores", "scores: nowhere"))
-    with pytest.raises(PoolError, match=r"source\.scores 'nowhere' is not at"):
+    with pytest.raises(PoolError, match=r"source\.scores 'nowhere'"):
         load_outcomes(read_pool_file(tmp_path / "p.yaml"))
 
 

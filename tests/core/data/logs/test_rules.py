@@ -258,7 +258,7 @@ def test_langfuse_writes_scores_apart(tmp_path: Path, place: str) -> None:
     assert log.frame["model"].tolist() == ["late", "a", "free"] and scores(log) == [1, 0.5, None]
     assert log.frame["cost"].tolist()[:2] == [0.3, 0.3] and np.isnan(log.frame["cost"][2])
     assert log.frame["session"].tolist() == ["c"] * 3 and log.frame["tokens"].tolist() == [5, 5, 5]
-    assert log.receipt.left_out == {"failed": 1} and "1 score about no call that was kept" in str(log.receipt)
+    assert log.receipt.left_out == {"failed": 1} and "1 score about no call" in str(log.receipt)
 
 
 def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_a_named_path_is_the_only_place_that_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, "litellm", *calls, columns={"model": "model_group"}).receipt.left_out == {
         "no model": 1
     }
-    with pytest.raises(DataError, match="columns names 'costs'; of a log there are prompt, model"):
+    with pytest.raises(DataError, match=r"columns.*'costs'.*prompt, model"):
         read(tmp_path, "litellm", *calls, columns={"costs": "usd"})
 
 
@@ -420,9 +420,8 @@ def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path
         log.frame["time"].isna().tolist() == [True, True, False]
         and str(log.frame["time"][2]) == "2026-08-01 10:00:00+00:00"
     )
-    assert "1 time that could not be read, such as 'soon'" in str(
-        read(tmp_path, "table", rows[0] | {"time": "soon"}).receipt
-    )
+    receipt = str(read(tmp_path, "table", rows[0] | {"time": "soon"}).receipt)
+    assert "1 time" in receipt and "'soon'" in receipt
     assert "not read: other" in str(read(tmp_path, "table", rows[0] | {"other": 1}).receipt)
     with pytest.raises(DataError, match=r"row 3: propensity .* is 2"):
         read(tmp_path, "table", *rows[:2], rows[2] | {"prompt": "p"}, columns={"propensity": "extra.deep"})

@@ -85,5 +85,5 @@ def test_more_prompts_than_the_templates_give() -> None:
         patch.setattr(module, "DAYS", ("Monday",))
         patch.setattr(module, "PEOPLE", ("Ana",))
         patch.setattr(module, "FAMILIES", FAMILIES[:1])
-        with pytest.raises(DataError, match="do not give that many prompts"):
+        with pytest.raises(DataError, match="many prompts"):
             module.generate_prompts(4500, np.random.default_rng(0))

@@ -134,11 +134,11 @@ def test_missing_price_or_token_count_is_an_error(load_table) -> None:
     one = {"small": {"input": 1, "output": 1}}
     with pytest.raises(DataError, match=r"prices lacks large.*never taken as 0"):
         load_table(frame, **unpriced, prices=one)
-    with pytest.raises(PoolError, match="prices must name a price"):
+    with pytest.raises(PoolError, match=r"prices.* a price"):
         load_table(frame, columns={"cost": None})
     frame.loc[(frame["query_id"] == "q4") & (frame["model"] == "large"), "n_output_tokens"] = None
     both = {**one, "large": {"input": 1, "output": 2}}
-    with pytest.raises(DataError, match=r"output tokens of query 'q4', model 'large' is missing"):
+    with pytest.raises(DataError, match=r"output tokens.*'q4'.*'large'"):
         load_table(frame, **unpriced, prices=both, missing="error")
     outcomes = load_table(frame, **unpriced, prices=both)
     assert len(outcomes) == 5 and outcomes.report["missing_costs"] == {"large": 1}
@@ -170,7 +170,7 @@ def test_missing_cells(load_table) -> None:
         "code": {"read": 3, "dropped": 1},
         "math": {"read": 3, "dropped": 2},
     }
-    with pytest.raises(DataError, match=r"query 'q2' has no score for model 'large' \(3 of 6 queries"):
+    with pytest.raises(DataError, match=r"'q2'.*score.*'large' \(3 of 6"):
         load_table(frame, missing="error")
     chosen = load_table(frame, models=["small", "odd/../name"])
     assert len(chosen) == 5, "queries count as complete for the chosen models only"
@@ -246,7 +246,7 @@ def test_pool_that_does_not_fit_its_table(load_table, fields: dict, expected: st
 
 def test_mapped_column_that_is_not_there(load_table) -> None:
     for field in ("task", "query_id", "latency", "split", "input_tokens"):
-        with pytest.raises(DataError, match=f"no column 'nowhere', which source.columns.{field} names"):
+        with pytest.raises(DataError, match=f"'nowhere'.*source.columns.{field}"):
             load_table(tidy(), columns={field: "nowhere"})
 
 
@@ -254,7 +254,7 @@ def test_file_that_is_not_there(tmp_path: Path, pool_file, monkeypatch) -> None:
     monkeypatch.delenv("CABS_DATA_DIR", raising=False)
     with pytest.raises(PoolError, match=r"'nowhere.csv' is not at .*CABS_DATA_DIR is not set"):
         load_outcomes(pool_file(source={"kind": "file", "path": "nowhere.csv"}))
-    with pytest.raises(PoolError, match="Tables are read from files: download it first"):
+    with pytest.raises(PoolError, match="download"):
         load_outcomes(pool_file(source={"kind": "file", "path": "https://example.org/t.csv"}))
 
 
@@ -316,7 +316,7 @@ def test_wide_cells_and_ids_are_named(load_table) -> None:
     )
     with pytest.raises(DataError, match=r"row 3: score \(column 'a'\) is 2;"):
         load_table(frame, ".csv", **wide)
-    with pytest.raises(DataError, match=r"row 3: .* query 'x', model 'a' stands already in row 2"):
+    with pytest.raises(DataError, match=r"row 3: .*'x'.*'a'.* row 2"):
         load_table(frame.assign(a=1, query_id="x"), ".csv", **wide)
 
 

@@ -74,7 +74,7 @@ def test_later_outcomes_are_the_later_versions(tmp_path, layout) -> None:
 def test_queries_without_the_later_version_are_left_out_and_counted(tmp_path) -> None:
     outcomes = read(tmp_path, table(without=7))
     assert len(outcomes) == 33 and outcomes.report["queries_without_later"] == 7
-    with pytest.raises(DataError, match="no query has outcomes of all models before and after"):
+    with pytest.raises(DataError, match=r"outcomes.*before and after"):
         never = table()
         never["query_id"] = [
             q if m in ("small", "big") else f"{q} again" for q, m in zip(never["query_id"], never["model"])

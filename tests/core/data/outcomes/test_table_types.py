@@ -105,7 +105,7 @@ def test_a_missing_cost_is_the_models_price(load_table) -> None:
     assert len(outcomes) == 6 and outcomes.report["costs_priced"] == {"large": 1}
     constant = load_table(frame, missing="price", cost_per_call={"large": 0.25})
     assert constant.costs[row, arm] == 0.25
-    with pytest.raises(DataError, match=r"query 'q2' has no cost for model 'large' \(1 of 6 queries"):
+    with pytest.raises(DataError, match=r"'q2'.*cost.*'large' \(1 of 6"):
         load_table(frame, missing="error")
     without_tokens = frame.assign(n_output_tokens=None)  # a price alone fills nothing
     outcomes = load_table(without_tokens, missing="price", prices=prices)
@@ -135,7 +135,7 @@ def test_a_constant_cost_of_a_wide_table(load_table) -> None:
 
 
 def test_a_table_without_any_cost(load_table) -> None:
-    with pytest.raises(DataError, match=r"no call has a cost\. .*prices .*cost_per_call"):
+    with pytest.raises(DataError, match=r"cost.*prices .*cost_per_call"):
         load_table(plain().assign(cost=None))
 
 
@@ -186,9 +186,7 @@ def test_scores_as_people_have_them() -> None:
         assert column.tolist() == pytest.approx(expected)
         numbers = number_column(pd.Series(texts[:1] * 2, dtype="string"), "score", place, given)
         assert numbers.tolist() == pytest.approx(expected[:1] * 2)
-    with pytest.raises(
-        DataError, match=r"run from 1 to 5 here; set score_range: \[1, 5\], or the range that they can have"
-    ):
+    with pytest.raises(DataError, match=r"1 to 5 .*score_range: \[1, 5\]"):
         number_column(pd.Series([1, 2, 5]), "score", place)
     with pytest.raises(DataError, match=r"run from -1 to 1 here; set score_range: \[-1, 1\]"):
         number_column(pd.Series([-1, 1, 0]), "score", place)

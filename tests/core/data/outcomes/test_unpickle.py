@@ -85,7 +85,7 @@ def test_malicious_pickle_is_refused_and_runs_nothing(tmp_path: Path, attack, pr
     witness = tmp_path / "witness"
     path = write(tmp_path, attack(witness), protocol)
     for allowed in (NUMPY_GLOBALS, PANDAS_GLOBALS):
-        with pytest.raises(DataError, match=r"asks for .*refused and nothing of it was run"):
+        with pytest.raises(DataError, match=r"asks for .*refused"):
             restricted_load(path, allowed)
     assert not witness.exists()
 

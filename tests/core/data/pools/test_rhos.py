@@ -49,7 +49,7 @@ def test_no_rhos(rho: float) -> None:
     "key", ["", "300", "0300.0", "0300.", "1e3", "../0300", "00300", "0300|x", "-0001", "9" * 50]
 )
 def test_no_keys(key: str) -> None:
-    with pytest.raises(PoolError, match="is no partition key of a rho"):
+    with pytest.raises(PoolError, match="partition key"):
         parse_rho_key(key)
 
 
@@ -169,12 +169,10 @@ def test_a_table_that_cannot_be_read_hides_no_pool(cabs_home: Path) -> None:
 def test_auto_is_for_tables(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("source: {kind: synthetic}\nreplay: {rhos: auto}\n")
-    with pytest.raises(
-        PoolError, match=r"line 2: replay\.rhos is auto, but it is for source kinds file and logs"
-    ):
+    with pytest.raises(PoolError, match=r"line 2: replay\.rhos.*auto.*file and logs"):
         load_pool_file(path)
     table(tmp_path)
-    with pytest.raises(PoolError, match=r"replay\.rhos is auto, but replay\.answer_value_usd is given too"):
+    with pytest.raises(PoolError, match=r"replay\.rhos.*auto.*replay\.answer_value_usd"):
         load_pool_file(pool(tmp_path, "replay: {rhos: auto, answer_value_usd: [1]}\n"))
 
 

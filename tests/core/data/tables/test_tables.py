@@ -104,7 +104,7 @@ def test_dotted_paths_in_every_kind(tmp_path: Path) -> None:
         frame = table.read(["meta.scores.0.v", "meta.gpt-4.1", "a.b"])
         assert frame["meta.scores.0.v"].tolist()[:2] == [1, 0] and frame["meta.scores.0.v"].isna()[2], name
         assert frame["meta.gpt-4.1"][0] == "x" and frame["a.b"].astype(int).tolist() == [1, 2, 3]
-        with pytest.raises(DataError, match=r"no row has a value at 'scores\.0\.w' of 'meta'"):
+        with pytest.raises(DataError, match=r"'scores\.0\.w' of 'meta'"):
             table.read(["meta.scores.0.w"])
         assert not table.has("mta.scores")
     assert "meta.gpt-4.1" in open_table(tmp_path / "t.parquet").names
@@ -172,7 +172,7 @@ def test_headers_that_nobody_asks_for(tmp_path: Path) -> None:
     assert texts(path) == ["a", "b"]
     table = open_table(path)
     assert table.read(["score"])["score"].tolist() == ["1", "0"] and table.first_row == 4
-    with pytest.raises(DataError, match="two columns are called 'note'"):
+    with pytest.raises(DataError, match=r"columns.*'note'"):
         table.read(["note"])
 
 
@@ -262,7 +262,7 @@ def test_samples_of_the_harness(tmp_path: Path) -> None:
     assert frame.set_index(["model", "query_id"])["score"][("org__small", "gsm8k_cot/1")] == 0.0
     assert frame["doc.question"].tolist()[0] == "q0"
     harness(tmp_path, "org__big", "arc_easy", [sample(0, "x", acc=1.0)], "2026-03-02T10-00-00.123456")
-    with pytest.raises(DataError, match="two runs of task arc_easy by org__big"):
+    with pytest.raises(DataError, match=r"arc_easy.*org__big"):
         open_table(tmp_path)
 
 
@@ -291,7 +291,7 @@ def test_samples_with_several_metrics_and_filters(tmp_path: Path) -> None:
 def test_samples_of_another_document_are_not_joined(tmp_path: Path) -> None:
     harness(tmp_path, "a", "t", [sample(0, "p", acc=1.0)])
     harness(tmp_path, "b", "t", [sample(0, "p", acc=1.0) | {"doc_hash": "other"}])
-    with pytest.raises(DataError, match="document 0 of task t is another one than in"):
+    with pytest.raises(DataError, match="document 0 of task t"):
         open_table(tmp_path).read(["prompt"])
 
 
@@ -307,7 +307,7 @@ def test_a_changed_byte_of_parquet_with_checksums_is_found(tmp_path: Path) -> No
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"t\.parquet cannot be read as \.parquet"):
+    with pytest.raises(DataError, match=r"t\.parquet.*read"):
         open_table(path).read(["score"])
 
 

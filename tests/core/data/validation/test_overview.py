@@ -57,7 +57,7 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
 def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Path) -> None:
     dear = support_table().assign(cost=lambda f: f["cost"] * 1000)
     about = overview(load_pool_file(given(tmp_path, dear, "replay: {rhos: paper}\n")))
-    assert "most models cost more than it is worth" in about.text
+    assert "most models cost more" in about.text
     assert "depends on it between about $2.00 and $500" in about.text
     free = overview(load_pool_file(given(tmp_path, support_table().assign(cost=0))))
     assert "nothing can be saved" in free.text
@@ -154,7 +154,7 @@ def test_what_stands_above_the_header_and_what_lacks_a_column(cabs_home: Path, t
     path = given(tmp_path, support_table())
     table = tmp_path / "tickets.csv"
     table.write_text("Results of May,,,\n" + table.read_text())
-    with pytest.raises(DataError, match="delete what stands above the names of the columns"):
+    with pytest.raises(DataError, match=r"delete.*names of the columns"):
         overview(load_pool_file(path))
     table.write_bytes(support_table().to_csv(index=False).encode("utf-16-le"))
     with pytest.raises(DataError, match="is UTF-16 text"):

@@ -45,7 +45,7 @@ def test_other_grids_are_cut_into_thirds(grid) -> None:
 
 
 def test_a_rho_beside_the_grid_has_no_regime() -> None:
-    with pytest.raises(ValueError, match="rho 3 is not on the grid"):
+    with pytest.raises(ValueError, match=r"rho 3 .*grid"):
         regime_of(3, (0, 0.5, 1, 2, 5, 10))
 
 

@@ -85,12 +85,12 @@ def test_the_column_becomes_part_of_the_outcomes(tmp_path: Path, cabs_home: Path
 
 def test_mistakes_are_said(tmp_path: Path, cabs_home: Path) -> None:
     frame = calls(240)
-    with pytest.raises(DataError, match=r"no column 'thread', which source\.columns\.session names"):
+    with pytest.raises(DataError, match=r"'thread'.*source\.columns\.session"):
         read(tmp_path, frame, "session: thread")
     with pytest.raises(DataError, match=r"row 5: session has 501 characters"):
         read(tmp_path, frame.assign(session=["x" * 501 if i == 3 else "s" for i in range(240)]))
     (tmp_path / "other.yaml").write_text("source: {kind: synthetic, columns: {session: s}}\n")
-    with pytest.raises(PoolError, match=r"source\.columns: is for source kind file or logs or collect"):
+    with pytest.raises(PoolError, match=r"source\.columns: .*file or logs or collect"):
         read_pool_file(tmp_path / "other.yaml")
     with pytest.raises(DataError, match="sessions has 2 entries for 240 queries"):
         replace(read(tmp_path, frame), sessions=np.array(["a", "b"]))

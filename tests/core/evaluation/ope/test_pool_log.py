@@ -176,12 +176,12 @@ def test_refusals_and_mistakes_are_said(world) -> None:
     home, _ = world
     frame = pd.read_csv(home / "log.csv")
     frame.rename(columns={"cost": "price"}).to_csv(home / "no_cost.csv", index=False)
-    with pytest.raises(DataError, match="no call has a cost"):
+    with pytest.raises(DataError, match="cost"):
         estimates(home / "no_cost.csv")
     frame.assign(model="nobody").to_csv(home / "strangers.csv", index=False)
     with pytest.raises(DataError, match="'nobody' is none of"):
         estimates(home / "strangers.csv")
-    with pytest.raises(DataError, match="there is no log at"):
+    with pytest.raises(DataError, match="no log"):
         estimates(home / "absent.sqlite")
 
 

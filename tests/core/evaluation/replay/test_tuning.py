@@ -109,9 +109,9 @@ def test_pool_hook(problem):
 
 def test_a_policy_that_is_never_tuned_is_named_with_the_reason():
     problem = synthetic_problem(n=60, K=3, d=4)
-    with pytest.raises(PolicyError, match=r"cabs_c_linear@literal: preset 'literal' follows its paper"):
+    with pytest.raises(PolicyError, match=r"cabs_c_linear@literal.*paper"):
         tune(problem, "cabs_c_linear@literal")
-    with pytest.raises(PolicyError, match="ridge: its record has no settings to tune"):
+    with pytest.raises(PolicyError, match=r"ridge: .*no settings"):
         tune(problem, ["ridge", "random"])
     tuned = tune(problem, ["lin_ucb", "random"], (300.0,), 2, trials=2)
     assert list(tuned.chosen) == ["lin_ucb"] and list(tuned.untuned) == ["random"]

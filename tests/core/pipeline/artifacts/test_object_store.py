@@ -64,7 +64,7 @@ def test_a_store_that_is_away_is_said_and_tried_again(s3, monkeypatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(StorageError, match="check the bucket, the credentials and the endpoint") as caught:
+    with pytest.raises(StorageError, match=r"bucket.*credentials.*endpoint") as caught:
         ArtifactStore("s3://cabs/x").record(("splits", "tiny"))
     assert is_transient(caught.value)
 
@@ -89,9 +89,7 @@ def test_a_slow_store_that_fails_now_and_then_costs_time_only(tmp_path, monkeypa
         folder = ArtifactStore("s3://cabs/team").verified(("splits", "tiny"), record)
         assert (folder / "11.txt").read_text() == "11" and unreliable.requests > 30
         unreliable.fail_every = 1
-        with pytest.raises(
-            StorageError, match="check the bucket, the credentials and the endpoint"
-        ) as caught:
+        with pytest.raises(StorageError, match=r"bucket.*credentials.*endpoint") as caught:
             store.record(("splits", "tiny"))
         assert is_transient(caught.value)
     s3fs.S3FileSystem.clear_instance_cache()

@@ -108,14 +108,12 @@ def test_adding_a_policy_leaves_other_replays_fresh(tiny_pool: Path) -> None:
 
 def test_a_consumer_says_what_to_refresh_first(tiny_pool: Path) -> None:
     with pytest.raises(
-        ProvenanceError, match=r"replay_problem of pool tiny needs outcomes of pool tiny.*not there"
+        ProvenanceError, match=r"replay_problem of pool tiny.*outcomes of pool tiny.*not there"
     ):
         chain_of().require(chain_of().stage("replay_problem"))
     finished_stages()
     edit(tiny_pool, "[0.5, 0.2, 0.3]", "[0.6, 0.2, 0.2]")
-    with pytest.raises(
-        ProvenanceError, match=r"needs splits of pool tiny, which is out of date \(setting split"
-    ):
+    with pytest.raises(ProvenanceError, match=r"splits of pool tiny.*out of date \(setting split"):
         chain_of().require(chain_of().stage("replay_problem"))
 
 
@@ -138,7 +136,7 @@ def test_a_damaged_artifact_is_stale_refused_by_consumers_and_mended_by_making_i
     damage(chain_of().store.folder(("oracles", "tiny")))
     current = chain_of()
     assert current.status(current.stage("oracles")).state == "stale"
-    with pytest.raises(ProvenanceError, match="needs oracles of pool tiny, which is out of date"):
+    with pytest.raises(ProvenanceError, match=r"oracles of pool tiny.*out of date"):
         current.require(current.stage("replay_problem"))
     assert not make_artifact(chain_of(), current.stage("oracles"), build=stand_in("oracles")).reused
     assert set(states().values()) == {"fresh"}
