@@ -152,6 +152,12 @@ class AnswerPage:
         return sentences
 
     @property
+    def newest(self) -> str:
+        """Sentence that compares the newest prompts with the older ones; empty if the table has no times."""
+        texts = [note.text for note in self.found.answer.notes if note.code == "newest"]
+        return texts[0] if texts else ""
+
+    @property
     def ladder(self) -> PageTable | None:
         """The options from the lowest rung to the highest."""
         recommended = self.found.answer.recommended

@@ -135,7 +135,10 @@ def build_report(
     images = {key: figure.png for key, figure in page.figures.items() if figure}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
-    return ReportResult(path, _summary(data, headline), note, images)
+    summary = _summary(data, headline)
+    if first is not None and first.newest:
+        summary["newest"] = first.newest
+    return ReportResult(path, summary, note, images)
 
 
 def build_leaderboard(

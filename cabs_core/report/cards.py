@@ -61,6 +61,8 @@ def markdown(
         lines += [ranking, ""]
     else:
         lines += [first.question, "", first.why, ""]
+        if first.newest:
+            lines += [first.newest, ""]
         if first.ladder is not None:
             lines += _markdown_table(first.ladder)
     lines += ["| policy | mean utility | rank |", "|---|---:|---:|"]

@@ -3,7 +3,8 @@
 The statistics are those of `evaluation.answer`; this module says what table, rules and routers a pool has.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,14 @@ from cabs_core.evaluation.answer import (
     Answer,
     AnswerOptions,
     Decisions,
+    Newest,
+    Note,
     RouterCandidate,
     ScoredTable,
     answer,
     choose_router,
     fit_rules,
+    newest_fifth,
 )
 from cabs_core.report.evidence import Evidence
 
@@ -73,6 +77,8 @@ class PoolAnswer:
             right; None for clusters, and without embeddings.
         router: None if there is none. policy, rho: of the router that is exported.
         folds: number of folds that rules and routers are judged in.
+        newest: an option on the newest prompts and on the older ones; None if the table has no times, or if
+            they cannot be told apart.
     """
 
     answer: Answer
@@ -89,6 +95,7 @@ class PoolAnswer:
     policy: str | None = None
     rho: float | None = None
     folds: int = 1
+    newest: Newest | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `verdict.json` holds under `answer`."""
@@ -103,6 +110,7 @@ class PoolAnswer:
             "requests_per_month": self.options.requests_per_month,
             "tolerance": self.options.tolerance,
             "router": None if self.policy is None else {"policy": self.policy, "rho": self.rho},
+            "newest": None if self.newest is None else asdict(self.newest),
             "rungs": self.answer.to_dict()["rungs"],
         }
         return content
@@ -132,7 +140,7 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
     options = AnswerOptions(tolerance=pool.tolerance, requests_per_month=float(requests or REQUESTS))
     if pool.logged:
         found = answer(scored, None, (), options)
-        return PoolAnswer(found, scored, inputs.table, options, guessed, requests is None)
+        return _with_newest(PoolAnswer(found, scored, inputs.table, options, guessed, requests is None))
     folds = _rule_folds(inputs)
     rules, groups, by, right = None, None, TASK, None
     if folds is not None and (named := _groups(inputs)) is not None:
@@ -142,7 +150,7 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
     router, policy, rho = _router(inputs, scored, options)
     routers = () if router is None else (router,)
     found = answer(scored, rules, routers, options)
-    return PoolAnswer(
+    judged = PoolAnswer(
         answer=found,
         scored=scored,
         outcomes=inputs.table,
@@ -158,6 +166,43 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
         rho=rho,
         folds=len(inputs.splits),
     )
+    return _with_newest(judged)
+
+
+def _with_newest(found: PoolAnswer) -> PoolAnswer:
+    """Add what the newest fifth of the prompts says of the recommended option, if the table has times.
+
+    If nothing or "keep" is recommended, the comparison is of the option that would be recommended first.
+    """
+    times = found.outcomes.times
+    others = [rung for rung in found.answer.rungs if rung.rung != "keep"]
+    if times is None or not others:
+        return found
+    rung = next((rung for rung in others if rung.rung == found.answer.recommended), others[0])
+    played = Decisions(str(rung.use), found.decisions(rung.rung))
+    newest = newest_fifth(found.scored, times, rung.rung, played, found.options)
+    note = Note("newest", _newest_text(newest, rung.rung, found.answer.today))
+    noted = replace(found.answer, notes=(*found.answer.notes, note))
+    return replace(found, answer=noted, newest=newest)
+
+
+def _newest_text(newest: Newest | None, rung: str, today: str) -> str:
+    """Say whether the newest prompts give the same answer as the older ones."""
+    if newest is None:
+        return (
+            "Whether the newest fifth of the prompts gives the same answer as the rest cannot be told: too "
+            "few independent prompts, or too many of the same time."
+        )
+    since = datetime.fromtimestamp(newest.since, UTC).strftime("%d %B %Y")
+    figures = (
+        f"{rung} beside {today} is {100 * newest.difference:+.1f} points on the {newest.prompts:,} prompts "
+        f"since {since} and {100 * newest.older_difference:+.1f} points on the {newest.older_prompts:,} "
+        f"before (change {100 * newest.change:+.1f} points, 96 % interval {100 * newest.low:+.1f} to "
+        f"{100 * newest.high:+.1f})"
+    )
+    if newest.differs:
+        return f"The newest fifth of the prompts gives another answer than the rest: {figures}."
+    return f"The newest fifth of the prompts gives no other answer than the rest, beyond noise: {figures}."
 
 
 def scored_table(pool: ModelPool, table: Outcomes) -> ScoredTable:

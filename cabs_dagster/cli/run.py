@@ -49,7 +49,8 @@ def run(
     parts, seconds = page_parts(pool_file.pool.name), time.perf_counter() - started
     record = None if no_report else runner.store.record(parts)
     page = runner.store.location((*parts, "index.html")) if record else None
-    missing, verdict = (record.summary.get(k, "") if record else "" for k in ("missing", "verdict"))
+    summary = record.summary if record else {}
+    missing, verdict, newest = (summary.get(k, "") for k in ("missing", "verdict", "newest"))
     if as_json:
         runs = [
             {"job": job, "partition": key, "assets": list(assets)} for job, key, assets in runner.launched
@@ -60,6 +61,7 @@ def run(
             "runs": runs,
             "report": page,
             "verdict": verdict,
+            "newest": newest,
             "missing": missing,
         }
         click.echo(json.dumps(outcome, indent=1))
@@ -69,5 +71,7 @@ def run(
         click.secho(missing, fg="yellow")
     if verdict:
         click.secho(verdict, bold=True)
+    if newest:
+        click.echo(newest)
     if page:
         click.secho(f"report: {page}", bold=True)

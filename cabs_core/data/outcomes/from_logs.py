@@ -63,7 +63,7 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
             **{name: log.frame[name] for name in ("prompt", "model", "score")},
         }
     )
-    known = {name: log.frame[name] for name in ("cost", "propensity", "session", "task")}
+    known = {name: log.frame[name] for name in ("cost", "propensity", "session", "task", "time")}
     known |= {f"n_{name}": log.details[name] for name in ("input_tokens", "output_tokens")}
     known |= {"split": log.details["split"]}
     for name, values in known.items():
@@ -137,6 +137,7 @@ def event_frame(path: Path) -> pd.DataFrame:
             "model": [d.arm for d, _ in rows],
             "propensity": [json.loads(d.decision)["probability"] if d.marked else d.p for d, _ in rows],
             "session": [d.session for d, _ in rows],
+            "time": [d.ts for d, _ in rows],
             "score": [None if r is None else r.score for _, r in rows],
             "cost": [None if r is None else r.cost for _, r in rows],
         }

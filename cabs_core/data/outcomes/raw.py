@@ -11,6 +11,7 @@ import pandas as pd
 
 from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.base.statistics.uncertainty import mean_error
+from cabs_core.data.logs.calls import moment
 from cabs_core.data.outcomes.judges import mean_of_judges
 from cabs_core.data.outcomes.table import Outcomes, QueryTable, text_array
 from cabs_core.data.pool_files.read import did_you_mean
@@ -24,6 +25,8 @@ _NUMBERS = {
     "latency": "latencies",
     "propensity": "propensities",
 }
+#: 1 January 2000 in seconds since 1970; smaller numbers in a column of times are no times
+_FIRST_TIME = 946_684_800.0
 #: how the columns of further judges begin, in tables with canonical names
 JUDGE = "score by "
 
@@ -43,6 +46,7 @@ class RawOutcomes(QueryTable):
     source_splits: np.ndarray | None = None
     sessions: np.ndarray | None = None
     groups: np.ndarray | None = None
+    times: np.ndarray | None = None
     origin: str = "table"
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -139,6 +143,7 @@ class RawOutcomes(QueryTable):
             source_splits=of_queries("split"),
             sessions=of_queries("session"),
             groups=of_queries("group"),
+            times=_first_times(df["time"], query, place["time"]) if "time" in df.columns else None,
             origin=origin,
             report=report,
             **arrays,
@@ -307,6 +312,34 @@ class RawOutcomes(QueryTable):
             if not np.isnan(error.se):
                 means[arm] = [int(known.sum()), float(column[known].mean()), error.se, error.df]
         return means
+
+
+def _first_times(values: pd.Series, query: np.ndarray, place: Place) -> np.ndarray | None:
+    """Return the earliest time of each query's rows, `[n]` seconds since 1970; nan where none can be read.
+
+    Return None if no value of a column called `time` is a time since 2000: such a column holds the seconds
+    that a call took, or numbers of rows.
+
+    Raises:
+        DataError: the pool file names the column, and no value is a time since 2000.
+    """
+    kinds, code = np.unique(values.astype(str).to_numpy(), return_inverse=True)
+    stamps = [moment(kind) for kind in kinds]
+    seconds = np.array([np.nan if stamp is None else stamp.timestamp() for stamp in stamps])
+    seconds[seconds < _FIRST_TIME] = np.nan
+    if np.isnan(seconds).all() and place.name != "time":
+        raise DataError(
+            f"{place.at(0)}: {place.name} is {kinds[code[0]]!r:.80}, and no row holds a time since 2000; "
+            "expected ISO 8601, or seconds or milliseconds since 1970. "
+            "source.columns.time: null leaves the column out"
+        )
+    if np.isnan(seconds).all():
+        return None
+    times = np.full(int(query.max()) + 1, np.inf)
+    known = ~np.isnan(seconds[code])
+    np.minimum.at(times, query[known], seconds[code][known])
+    times[np.isinf(times)] = np.nan
+    return times
 
 
 def _missing_text(per_model: dict[str, dict[str, int]]) -> str:

@@ -78,6 +78,8 @@ class Outcomes(QueryTable):
         sessions: `[n]` strings, of a table that has them: each query's conversation or ''; else None.
         groups: `[n]` strings, of a table that names groups of dependent queries: each query's group or '';
             else None.
+        times: `[n]` float64, seconds since 1970 (UTC) at which each query came, nan where that is not known;
+            None if the source has no times.
         later_scores, later_costs, later_latencies: `[n, K]` of the arms' later versions, or None.
         answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
             0 where score and cost are predictions (or the answer counts as wrong); else None.
@@ -96,6 +98,7 @@ class Outcomes(QueryTable):
     source_splits: np.ndarray | None = None
     sessions: np.ndarray | None = None
     groups: np.ndarray | None = None
+    times: np.ndarray | None = None
     later_scores: np.ndarray | None = None
     later_costs: np.ndarray | None = None
     later_latencies: np.ndarray | None = None
@@ -116,7 +119,7 @@ class Outcomes(QueryTable):
                     f"{name} has shape {array.shape}: expected {(n, k)}, one row per query, one column per "
                     "arm"
                 )
-        for name in ("prompts", "tasks", "source_splits", "sessions", "groups"):
+        for name in ("prompts", "tasks", "source_splits", "sessions", "groups", "times"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise DataError(f"{name} has {len(value)} entries for {n} queries")
@@ -211,6 +214,8 @@ class Outcomes(QueryTable):
             digest.update(json.dumps(["sessions", *self.sessions.tolist()], ensure_ascii=True).encode())
         if self.groups is not None:
             digest.update(json.dumps(["groups", *self.groups.tolist()], ensure_ascii=True).encode())
+        if self.times is not None:
+            digest.update(b"times" + np.where(np.isnan(self.times), np.nan, self.times).tobytes())
         for name in _CELLS:
             array = getattr(self, name)
             digest.update(b"-" if array is None else np.where(np.isnan(array), np.nan, array).tobytes())
@@ -233,6 +238,8 @@ class Outcomes(QueryTable):
             queries["session"] = pa.array(self.sessions.tolist(), pa.string())
         if self.groups is not None:
             queries["group"] = pa.array(self.groups.tolist(), pa.string())
+        if self.times is not None:
+            queries["time"] = pa.array(self.times, pa.float64())
         n, k = len(self), len(self.arms)
         cells: dict[str, Any] = {
             "query_id": queries["query_id"].take(pa.array(np.repeat(np.arange(n), k))),
@@ -298,6 +305,7 @@ class Outcomes(QueryTable):
             source_splits=splits,
             sessions=sessions,
             groups=groups,
+            times=queries["time"].to_numpy() if "time" in queries.column_names else None,
             report=meta["report"],
             **arrays,
         )

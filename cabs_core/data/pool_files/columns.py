@@ -51,6 +51,9 @@ class TableColumns(_Columns):
     #: queries of one group are one independent observation and stay in one split, such as the prompts made
     #: from one template; if empty, the query stands alone. None: near-copies are found by their words
     group: Text | None = None
+    #: when the prompt came: ISO 8601, or seconds or milliseconds since 1970. The page compares the newest
+    #: fifth of the prompts with the rest
+    time: Text | None = "time"
 
     @model_validator(mode="after")
     def _each_judge_once(self) -> TableColumns:

@@ -9,6 +9,7 @@ ladder    the answer: keep, switch, rules, router
 rules     one model for each task, fitted from other folds than the one that it is judged on
 goals     the option that fulfils a goal, by the same rows
 neighbours  what an option gains on prompts unlike those that it was made from
+newest    what an option gains on the newest prompts and on the older ones
 more_data the chance that more prompts replace "cannot tell"
 choice    which policy and cost sensitivity a router gets, from other prompts than it is judged on
 """
@@ -18,6 +19,7 @@ from cabs_core.evaluation.answer.goals import Condition, GoalFound, goal_answer
 from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
 from cabs_core.evaluation.answer.more_data import MORE, Outlook, more_data
 from cabs_core.evaluation.answer.neighbours import Unlike, near_neighbours, unlike_prompts
+from cabs_core.evaluation.answer.newest import Newest, newest_fifth
 from cabs_core.evaluation.answer.rule import TOLERANCE, Word
 from cabs_core.evaluation.answer.rules import fit_rules, rule_for_all
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
@@ -30,6 +32,7 @@ __all__ = [
     "Condition",
     "Decisions",
     "GoalFound",
+    "Newest",
     "Note",
     "Outlook",
     "RouterCandidate",
@@ -45,6 +48,7 @@ __all__ = [
     "losses",
     "more_data",
     "near_neighbours",
+    "newest_fifth",
     "rule_for_all",
     "unlike_prompts",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,3 +131,28 @@ def test_options_that_cannot_be_told_have_a_chance_with_more_prompts_and_others_
     assert unknown and few.more is not None
     assert [row[0].text.lower().partition(":")[0] for row in few.more.rows] == unknown
     assert len(few.more.headers) == 4
+
+
+def timed(lost: float) -> Outcomes:
+    """The table with times, in which `mid` fails on this share of the newest fifth of the prompts."""
+    plain = table()
+    scores = plain.scores.copy()
+    newest = np.arange(N) >= 0.8 * N
+    scores[newest & (np.random.default_rng(1).random(N) < lost), 1] = 0.0
+    return replace(plain, scores=scores, times=1.7e9 + 3600.0 * np.arange(N))
+
+
+def test_the_first_screen_says_whether_the_newest_prompts_give_the_same_answer() -> None:
+    steady = page(timed(0.0))
+    assert steady.found.newest is not None and not steady.found.newest.differs
+    drifted = page(timed(0.9))
+    assert drifted.found.newest is not None and drifted.found.newest.differs
+    for shown, word in ((steady, "no other answer"), (drifted, "another answer")):
+        assert any(word in doubt for doubt in shown.doubts) and word in shown.newest
+    content = json.loads(json.dumps(drifted.found.to_dict(), allow_nan=False))
+    assert content["details"]["newest"]["change"] < 0
+    assert "newest" in [note["code"] for note in content["notes"]]
+
+
+def test_a_table_without_times_says_nothing_of_the_newest_prompts() -> None:
+    assert page(table()).newest == "" and found(table()).newest is None

@@ -20,8 +20,8 @@ from cabs_core.data.tables.cells import prompt_column
 from cabs_core.data.tables.table import Table
 
 #: columns that are the same in every row of a query, or of a model
-_REPEATED = ("query_id", "prompt", "model", "task", "split", "session", "group")
-_PER_QUERY = ("query_id", "prompt", "task", "split", "session", "group")
+_REPEATED = ("query_id", "prompt", "model", "task", "split", "session", "group", "time")
+_PER_QUERY = ("query_id", "prompt", "task", "split", "session", "group", "time")
 _CELLS = ("score", "cost", "input_tokens", "output_tokens", "latency")
 _CANONICAL = {field: field for field in (*_REPEATED, *_CELLS)} | {
     "input_tokens": "n_input_tokens",

@@ -55,6 +55,25 @@ def test_tidy_tables_in_every_format(load_table, suffix: str) -> None:
     np.testing.assert_array_equal(outcomes.latencies, 0.5 + j)
 
 
+@pytest.mark.parametrize("seconds", [False, True])
+def test_a_query_came_at_the_earliest_time_of_its_rows(load_table, seconds: bool) -> None:
+    frame = tidy()
+    day = pd.Timestamp("2026-03-01", tz="UTC")
+    stamps = [day + pd.Timedelta(hours=i) for i in range(len(frame))]
+    frame["asked"] = [stamp.timestamp() if seconds else stamp.isoformat() for stamp in stamps]
+    outcomes = load_table(frame, ".csv", columns={"time": "asked"}, models=list(MODELS))
+    earliest = frame.groupby("query_id")["asked"].min()[outcomes.query_ids.tolist()]
+    expected = [value if seconds else pd.Timestamp(value).timestamp() for value in earliest]
+    assert outcomes.times is not None and outcomes.times.tolist() == expected
+
+
+def test_a_column_named_time_that_holds_durations_is_no_time_and_a_named_one_is_refused(load_table) -> None:
+    frame = tidy()
+    assert load_table(frame.assign(time=1.5), ".csv", models=list(MODELS)).times is None
+    with pytest.raises(DataError, match=r"took.*1\.5"):
+        load_table(frame.assign(took=1.5), ".csv", columns={"time": "took"}, models=list(MODELS))
+
+
 def test_a_wide_table(load_table) -> None:
     frame = pd.DataFrame(
         {

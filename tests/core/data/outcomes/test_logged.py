@@ -75,6 +75,13 @@ def test_answers_are_kept_and_the_others_are_predicted(outcomes_of_log) -> None:
     assert outcomes.report["decisions"] == {m: int((frame["model"] == m).sum()) for m in MODELS}
 
 
+def test_the_times_of_calls_are_those_of_the_table(outcomes_of_log) -> None:
+    frame = calls()
+    frame["time"] = [f"2026-03-01T10:{i // 60:02d}:{i % 60:02d}Z" for i in range(len(frame))]
+    outcomes = outcomes_of_log(frame, models=MODELS)
+    assert outcomes.times is not None and (np.diff(outcomes.times) == 1.0).all()
+
+
 def test_predictions_know_nothing_of_validation_and_test(outcomes_of_log) -> None:
     """With every held-out outcome changed, no other cell changes."""
     frame = calls()

@@ -151,6 +151,15 @@ def test_a_frame_without_a_column_is_refused() -> None:
         from_tidy(tidy(make()).drop(columns="prompt"))
 
 
+def test_times_are_saved_hashed_and_absent_by_default(tmp_path: Path) -> None:
+    times = np.array([1.7e9, np.nan, 1.8e9, 1.6e9, 1.5e9])
+    timed = make(times=times)
+    loaded = Outcomes.load(timed.save(tmp_path / "timed"))
+    np.testing.assert_array_equal(loaded.times, times)
+    assert timed.content_hash() != make().content_hash()
+    assert Outcomes.load(make().save(tmp_path / "plain")).times is None
+
+
 def test_take_by_mask_and_by_index() -> None:
     outcomes = make()
     taken = outcomes.take(outcomes.tasks == "a")
