@@ -22,6 +22,8 @@ TEXT_FEATURES = 66
 _USUAL = 0.2
 #: standard errors by the formula of `would_show` at which the permutation test at 1 % finds it in most tables
 _SEEN = 4.3
+#: p-value of a permutation test up to which a relation counts as seen; the least that 99 permutations give
+LEVEL = 0.01
 #: characters, each a word of its own, of scripts without spaces: Thai and Lao, Burmese, Khmer, kana, Chinese
 _ALONE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 #: regular expression of a word, or of a mark between words
@@ -212,9 +214,7 @@ def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.nda
         matrix = words.fit_transform(cut)
     except ValueError:  # no word stands in two prompts
         matrix = None
-    length = np.log1p([len(p) for p in prompts])
-    length = (length - length.mean()) / (length.std() + 1e-9)
-    columns = [length[:, None], np.tanh(2 * length)[:, None]]
+    columns = [length_features(np.array([len(p) for p in prompts]))]
     if matrix is not None and min(matrix.shape) > 2:
         dim = min(dim, min(matrix.shape) - 1)
         with np.errstate(all="ignore"):  # identical texts have no variance to explain
@@ -223,11 +223,27 @@ def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.nda
     return np.hstack(columns)
 
 
-def sample_rows(n: int, *, seed: int = 0) -> np.ndarray:
-    """`[m]` all rows, or a random 12,000 of them in order: enough to see a correlation of 0.05."""
-    if n <= _ROWS:
+def length_features(lengths: np.ndarray) -> np.ndarray:
+    """Features of the lengths of texts, `[n, 2]`: the standardised logarithm, and a bounded function of it.
+
+    Args:
+        lengths: `[n]` characters or tokens. A negative one, which another check reports, counts as 0.
+    """
+    length = np.log1p(np.maximum(lengths.astype(np.float64), 0.0))
+    length = (length - length.mean()) / (length.std() + 1e-9)
+    return np.column_stack([length, np.tanh(2 * length)])
+
+
+def sample_rows(n: int, *, seed: int = 0, most: int = _ROWS) -> np.ndarray:
+    """Return the indices of all rows, or of a random sample in order, `[m]`.
+
+    Args:
+        n: number of rows.
+        most: rows of a sample. The default is enough to see a correlation of 0.05.
+    """
+    if n <= most:
         return np.arange(n)
-    return np.sort(np.random.default_rng([seed, 0]).choice(n, _ROWS, replace=False))
+    return np.sort(np.random.default_rng([seed, 0]).choice(n, most, replace=False))
 
 
 def centre_by_task(values: np.ndarray, code: np.ndarray) -> np.ndarray:

@@ -277,6 +277,26 @@ CHECKS: tuple[CheckSpec, ...] = (
         expectation="ExpectColumnValuesToBeInSet",
     ),
     CheckSpec(
+        name="alignment_costs",
+        expected=(
+            "costs that follow from the lengths of prompts or answers (permutation p <= 0.01) "
+            "and differ between models"
+        ),
+        table=lambda t: t.asked_here or t.logged or t.too_small_for_costs or t.cost_lengths,
+        observed=(
+            "the costs of {model:.60} correlate by {correlation_with_length:.3f} with what a ridge "
+            "regression on lengths predicts (p = {p_value:.2f}, {rows:,} prompts); models differ in costs "
+            "with p = {same_distribution_p:.2g}"
+        ),
+        column="own",
+        arguments={"value_set": [True]},
+        means=(
+            "Savings rest on these costs, which may belong to other prompts or models: compare a few rows "
+            "with their source. If each call is billed alike whatever its length, the costs may be right."
+        ),
+        expectation="ExpectColumnValuesToBeInSet",
+    ),
+    CheckSpec(
         name="splits_disjoint",
         stage="splits",
         severity="ERROR",

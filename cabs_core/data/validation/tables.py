@@ -15,9 +15,11 @@ from cabs_core.data.outcomes import Outcomes, published_means
 from cabs_core.data.outcomes.splits import SPLITS, split_names
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.validation.alignment import (
+    LEVEL,
     TEXT_FEATURES,
     Blocks,
     correlation_blocks,
+    length_features,
     predictability,
     sample_rows,
     text_features,
@@ -28,6 +30,10 @@ from cabs_core.data.validation.alignment import (
 PUBLISHED_QUERIES = {"routerbench": 36_497, "openllm": 21_065}
 #: scores of a model on queries that were left out from which its mean there is compared
 _FEWEST_LEFT_OUT = 20
+#: most features of lengths that the costs of a model are compared with: of the prompt, of tokens in and out
+_LENGTH_FEATURES = 6
+#: most prompts on which costs are compared with lengths: enough for `would_show`, and quick with many models
+_COST_ROWS = 2_000
 
 
 class Tables:
@@ -254,9 +260,51 @@ class Tables:
                 "p_value": p_values,
                 "tasks": counted(len(set(o.tasks[rows].tolist())), "task"),
                 "rows": len(rows),
-                "predictable": (p_values <= 0.01) & (correlation >= 0.25 * strongest),
+                "predictable": (p_values <= LEVEL) & (correlation >= 0.25 * strongest),
             }
         )
+
+    @property
+    def too_small_for_costs(self) -> str:
+        """Why a table of this size says nothing about costs and lengths, or ''."""
+        rows = min(len(self.outcomes), _COST_ROWS)
+        if would_show(rows, _LENGTH_FEATURES):
+            return ""
+        return f"{rows:,} prompts are too few to show that costs follow from the lengths of texts"
+
+    @property
+    def cost_lengths(self) -> pd.DataFrame | str:
+        """One row per model whose costs vary: how well they follow from the lengths of texts within tasks.
+
+        Lengths are those of the prompt and, where they are recorded, tokens of prompt and answer. If all
+        models have one distribution of costs, the costs of no model count as its own.
+        """
+        o = self.outcomes
+        rows = sample_rows(len(o), most=_COST_ROWS)
+        varying = [j for j in range(len(o.arms)) if len(np.unique(o.costs[rows, j])) > 1]
+        if not varying:
+            return "no model's costs vary"
+        same_p = 0.0
+        if len(varying) == len(o.arms) > 1:
+            same_p = float(stats.kruskal(*o.costs[rows].T).pvalue)
+        found = []
+        for j in varying:
+            tokens = [cells[rows, j] for cells in (o.input_tokens, o.output_tokens) if cells is not None]
+            lengths = [o.prompt_lengths[rows], *(cells for cells in tokens if not np.isnan(cells).any())]
+            features = np.hstack([length_features(length) for length in lengths])
+            ranks = stats.rankdata(o.costs[rows, j])[:, None]
+            correlation, p_values = predictability(ranks, o.tasks[rows], features, [[0]])
+            found.append(
+                {
+                    "model": o.arms[j],
+                    "correlation_with_length": float(correlation[0]),
+                    "p_value": float(p_values[0]),
+                    "same_distribution_p": same_p,
+                    "rows": len(rows),
+                    "own": bool(p_values[0] <= LEVEL and same_p <= LEVEL),
+                }
+            )
+        return pd.DataFrame(found).sort_values("correlation_with_length", ignore_index=True)
 
     def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
         """One row: of the groups with several queries, how many stand in two splits, and the first."""

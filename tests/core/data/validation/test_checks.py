@@ -21,22 +21,23 @@ _TOPICS = ("maths", "poetry", "law", "code", "history", "music")
 
 
 def sound(n: int = 1200, k: int = 5, seed: int = 0) -> Outcomes:
-    """Scores that depend on the topic and on a hidden difficulty that all models share."""
+    """Scores that depend on the topic and on a hidden difficulty that all models share; costs of tokens."""
     rng = np.random.default_rng(seed)
     topic = rng.integers(0, len(_TOPICS), n)
     hard = rng.normal(size=n)
     skill = rng.normal(size=(k, len(_TOPICS)))
     easy = np.linspace(-1.5, 1.5, len(_TOPICS))  # some topics are easier for everybody
     logits = easy[topic][:, None] + skill[:, topic].T - hard[:, None] + rng.logistic(size=(n, k)) * 0.7
+    output_tokens = np.ceil(rng.gamma(3, 10, (n, k)))
     return Outcomes(
         query_ids=np.array([f"q{i}" for i in range(n)]),
         prompts=[f"A question about {_TOPICS[t]}, number {i}" for i, t in enumerate(topic)],
         tasks=np.array([f"task{i % 3}" for i in range(n)]),
         arms=[f"m{j}" for j in range(k)],
         scores=(logits > 0).astype(float),
-        costs=rng.gamma(3, 1e-4, (n, k)) * np.arange(1, k + 1),
+        costs=output_tokens * 1e-5 * np.arange(1, k + 1),
         input_tokens=np.full((n, k), 20.0),
-        output_tokens=np.full((n, k), 30.0),
+        output_tokens=output_tokens,
         latencies=np.full((n, k), 0.2),
         report={"queries_read": n, "queries_dropped": 0},
     )
@@ -116,6 +117,18 @@ def misaligned(o: Outcomes) -> Outcomes:
     return replace(o, scores=scores)
 
 
+def costs_of_other_prompts(o: Outcomes) -> Outcomes:
+    """The costs of each model stand beside other prompts than theirs."""
+    rng = np.random.default_rng(7)
+    return replace(o, costs=np.column_stack([rng.permutation(column) for column in o.costs.T]))
+
+
+def costs_of_other_cells(o: Outcomes) -> Outcomes:
+    """The costs stand beside other prompts and other models than theirs."""
+    costs = np.random.default_rng(8).permutation(o.costs.ravel()).reshape(o.costs.shape)
+    return replace(o, costs=costs)
+
+
 def other_texts(o: Outcomes) -> Outcomes:
     """All models agree, but the prompts stand beside the wrong scores."""
     order = np.random.default_rng(6).permutation(len(o))
@@ -160,6 +173,7 @@ FAULTY_OUTCOMES = {
     "duplicates_agree": contradicting,
     "alignment_blocks": misaligned,
     "alignment_text": other_texts,
+    "alignment_costs": costs_of_other_prompts,
 }
 
 
@@ -175,6 +189,33 @@ def test_fault_in_outcomes(clean: Outcomes, name: str) -> None:
     assert not results[name].error
     if name in FAULTY_CELLS:
         assert ("q1", "m2") in [(e["query_id"], e["model"]) for e in results[name].examples]
+
+
+def test_costs_of_other_models_are_told_by_their_one_distribution(clean: Outcomes) -> None:
+    result = checked("alignment_costs", costs_of_other_cells(clean))
+    assert not result.passed and result.severity == "WARN"
+    assert {row["model"] for row in result.examples} == set(clean.arms)
+    assert all(row["same_distribution_p"] > 0.01 for row in result.examples)
+
+
+def test_one_model_whose_costs_belong_to_other_prompts_is_named(clean: Outcomes) -> None:
+    costs = clean.costs.copy()
+    costs[:, 2] = np.random.default_rng(9).permutation(costs[:, 2])
+    result = checked("alignment_costs", replace(clean, costs=costs))
+    assert [row["model"] for row in result.examples] == ["m2"]
+
+
+@pytest.mark.parametrize("case", ["few prompts", "one price a call", "a log"])
+def test_costs_are_not_compared_with_lengths_where_nothing_would_show(clean: Outcomes, case: str) -> None:
+    o = costs_of_other_prompts(clean)
+    if case == "few prompts":
+        o = o.take(np.arange(500))
+    elif case == "one price a call":
+        o = replace(o, costs=np.tile(np.arange(1.0, 6.0), (len(o), 1)))
+    else:
+        o = replace(o, answered=np.ones(o.scores.shape))
+    result = checked("alignment_costs", o)
+    assert result.passed and "does not apply" in result.observed
 
 
 def test_a_failure_that_the_pool_file_accepts_is_a_warning(clean: Outcomes) -> None:
