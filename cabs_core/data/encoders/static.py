@@ -61,7 +61,7 @@ class StaticEncoder:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.normalize = normalize
-        self._known = vectors.any(axis=1)
+        self._known: np.ndarray = np.asarray(vectors.any(axis=1))
         self._window = TokenWindow(Tokenizer.from_str(tokenizer), max_length, special=False)
 
     @staticmethod
