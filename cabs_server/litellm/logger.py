@@ -224,7 +224,7 @@ class CabsLogger(CustomLogger):
         try:
             caller = self.caller_of(user_api_key_dict)
             for attempt in self.attempts.get((caller, request_data.get("litellm_call_id") or ""), []):
-                await self._close(attempt.decision)
+                await self._close(attempt.decision, _failure_reason(original_exception))
         except Exception as error:  # logging must never stop a call
             self._failed("the end of a call was not logged", error)
 
@@ -255,15 +255,15 @@ class CabsLogger(CustomLogger):
         """
         tried_arms = set()
         for attempt in self.attempts.get((caller, call or ""), []):
-            if await self._close(attempt.decision):
+            if await self._close(attempt.decision, "LiteLLM asked another model and named no error"):
                 tried_arms.add(attempt.model)
         return {arm: d for arm, d in by_arm.items() if arm not in tried_arms} or by_arm
 
-    async def _close(self, name: str) -> bool:
-        """Mark an attempt as failed unless it has ended; whether it did not succeed."""
+    async def _close(self, name: str, reason: str) -> bool:
+        """Mark an attempt as failed for a reason unless it has ended. Return True if it did not succeed."""
         logged = await asyncio.to_thread(self.router.log.decision, id=name)
         if logged is not None and logged.status == "decided":
-            await asyncio.to_thread(self.router.finish, name, status="error")
+            await asyncio.to_thread(self.router.finish, name, status="error", reason=reason)
         return logged is not None and logged.status != "answered"
 
     async def _finish(
@@ -287,6 +287,7 @@ class CabsLogger(CustomLogger):
                 self.router.finish,
                 name,
                 status=status,
+                reason=None if status == "answered" else _failure_reason(kwargs.get("exception")),
                 cost=cost,
                 latency=max((end - start).total_seconds(), 0.0),
                 response_id=getattr(response, "id", None),
@@ -405,6 +406,17 @@ class CabsLogger(CustomLogger):
         return self.router.feedback_by(
             **names, caller=owner, score=body.get("score", math.nan), cost=cost, source=caller or "proxy"
         )
+
+
+def _failure_reason(error: Any) -> str:
+    """Return the kind of LiteLLM's error with its HTTP status.
+
+    The text of the error stays out of the log, since a provider may quote the key or the prompt in it.
+    """
+    if not isinstance(error, BaseException):
+        return "LiteLLM named no error"
+    status = getattr(error, "status_code", None)
+    return type(error).__name__ if status is None else f"{type(error).__name__} (HTTP {status})"
 
 
 def _arm(deployment: dict[str, Any]) -> str | None:

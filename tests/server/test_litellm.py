@@ -128,6 +128,8 @@ def test_a_failed_attempt_is_a_decision_of_its_own(plugin):
     assert answer.choices[0].message.content == f"from {MODELS[3]}"
     assert decisions[-1].arm == MODELS[3] and decisions[-1].status == "answered"
     assert all(d.status == "error" for d in decisions[:-1])
+    assert decisions[-1].reason is None
+    assert all("RateLimitError" in d.reason and "429" in d.reason for d in decisions[:-1])
 
 
 def test_a_call_that_it_did_not_route_is_left_alone(plugin):
@@ -151,6 +153,8 @@ def test_each_retry_of_the_proxy_is_another_model_and_a_closed_row(plugin):
 
     assert sorted(run(work())) == sorted(MODELS) and plugin.errors == 0
     assert [d.status for d in plugin.router.log.decisions()] == ["error"] * 4
+    assert all(d.reason for d in plugin.router.log.decisions())
+    assert plugin.router.log.decisions()[-1].reason == "RuntimeError"
     assert {d.call_id for d in plugin.router.log.decisions()} == {"call-7"}
 
 
