@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             if len(rows) % 20 == 0:
                 print(f"{len(rows)} of {len(jobs)} tables", flush=True)
     for row in rows:
-        if row.refused or any(v[3] for v in row.verdicts) or row.promise[:2] == (True, False):
+        if row.refused or any(v[3] for v in row.verdicts) or row.promise == (True, False):
             w = row.world
             print(
                 w.seed,

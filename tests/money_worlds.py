@@ -15,20 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.statistics.costs import cost_error
 from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.units import percentage
 from cabs_core.data.pool_files.goals import Goal
+from cabs_core.evaluation.answer import Decisions, ScoredTable, goal_answer
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.evaluate import evaluate
-from cabs_core.router.goals import answer_goal
 from tests.verdict_worlds import Rng, WorldTable, gap_of
 
 SIZES = (50, 100, 200, 500, 1000, 2000)
@@ -171,38 +169,30 @@ def mean_interval(name: str, rng: Rng, n: int, others: int) -> tuple[bool, bool,
 
 
 def promised(name: str, rng: Rng, n: int, times: float) -> bool:
-    """Whether a budget is confirmed of a model, or a router, that costs so many times as much.
+    """Return True if a goal confirms a budget of an option that costs `times` as much as the budget.
 
-    n validation, n test and three times as many train prompts.
+    n prompts. The option is a router for the names of `_ESCALATIONS`, otherwise a single model.
     """
-    rows = 5 * n
-    arms = 2 if name in _ESCALATIONS else 1
-    base = synthetic_problem(2 * n, arms, 3, seed=int(rng.integers(2**31)), offline=rows - 2 * n)
+    tasks = np.full(n, "all")
+    prompts = np.arange(n)
     if name in _ESCALATIONS:
         # the router asks the dear model, which alone is right there, where it is expected to be better
         share, dear = _ESCALATIONS[name]
-        costs = COSTS["sigma 0.3"](rng, rows)[:, None] * [0.5, dear]
-        hard, mean = rng.random(2 * n) < share, 0.5 + share * (dear - 0.5)
-        scores = np.column_stack([1.0 - hard, np.ones(2 * n)])
-    else:
-        costs, mean, scores, hard = (
-            COSTS[name](rng, rows)[:, None],
-            1.0,
-            np.ones((2 * n, 1)),
-            np.zeros(2 * n, dtype=bool),
+        costs = COSTS["sigma 0.3"](rng, n)[:, None] * [0.5, dear]
+        hard = rng.random(n) < share
+        mean = 0.5 + share * (dear - 0.5)
+        table = ScoredTable(
+            ("usual", "dear"), np.column_stack([1.0 - hard, np.ones(n)]), costs, tasks, prompts
         )
-    whole = replace(
-        base,
-        scores=scores,
-        costs=costs[: 2 * n],
-        offline_scores=np.ones((rows - 2 * n, arms)),
-        offline_costs=costs[2 * n :],
-        static_scores={"ridge": np.column_stack([1.0 - hard, 0.5 + 0.0 * hard])[:, :arms]},
-    )
+        routers = [Decisions("router", np.column_stack([~hard, hard]).astype(float))]
+    else:
+        costs = COSTS[name](rng, n)[:, None]
+        mean = 1.0
+        table = ScoredTable(("only",), np.ones((n, 1)), costs, tasks, prompts, today=0)
+        routers = []
     asked = Goal(budget_per_month=mean / times, requests_per_month=1)
-    policies = ["ridge"] if name in _ESCALATIONS else []
-    answer = answer_goal(asked, whole.rows(slice(n)), whole.rows(slice(n, None)), policies, rhos=[0.0])
-    return answer.confirmed and (answer.policy is not None) == bool(policies)
+    answer = goal_answer(asked, table, routers=routers)
+    return answer.confirmed and (answer.rung == "router") == bool(routers)
 
 
 #: costs of an answer in USD, and the worth of a right one: a model of one cent

@@ -21,17 +21,16 @@ import numpy as np
 from scipy import special
 
 from cabs_core.algorithms.problem.gaps import real_values
-from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.statistics.uncertainty import LEVEL, mean_error, seen_share
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.data.pool_files.sections import MARGIN
+from cabs_core.evaluation.answer import ScoredTable, goal_answer
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.report.evidence import Played
 from cabs_core.report.gap import Gap, decide
 from cabs_core.router.checks import compare_plays
-from cabs_core.router.goals import answer_goal
 
 SIZES = (50, 100, 200, 500, 2000)
 Rng = np.random.Generator
@@ -210,31 +209,26 @@ def _judged(world: Callable[[Rng, int], WorldTable], rng: Rng, n: int) -> tuple[
 # ---- goals
 
 
-def problem_of(
-    rng: Rng, n: int, scores: np.ndarray, costs: np.ndarray, latencies: np.ndarray
-) -> tuple[ReplayProblem, ReplayProblem]:
-    """(validation, test) of single models, for goals."""
-    k = scores.shape[1]
-    base = synthetic_problem(n, k, 3, seed=int(rng.integers(2**31)), offline=30, latencies=True)
-    whole = replace(base, scores=scores, costs=costs, latencies=latencies, offline_costs=costs[:30])
-    return whole.rows(np.arange(n // 2)), whole.rows(np.arange(n // 2, n))
-
-
 def goal(kind: str, rng: Rng, n: int) -> bool:
-    """Whether a goal that is just missed is confirmed, on n test queries: one model alone, by quality,
-    latency or budget."""
+    """Return True if a goal that is just missed is confirmed on n prompts.
+
+    Args:
+        kind: quality (of one model beside a better one), latency or budget (of one model alone).
+    """
+    tasks = np.full(n, "all")
+    prompts = np.arange(n)
     if kind == "quality":
-        scores = np.column_stack([_right(rng, np.full(2 * n, 0.99)), _right(rng, np.full(2 * n, 0.94))])
-        v, t = problem_of(rng, 2 * n, scores, np.tile([2e-3, 1e-3], (2 * n, 1)), np.ones((2 * n, 2)))
-        answer = answer_goal(Goal(quality=0.95, of=v.arms[0]), v, t, [], rhos=[1.0])
-        return answer.confirmed and answer.choice == v.arms[1]
-    scores, cost = np.ones((2 * n, 1)), rng.lognormal(-2.0, 2.0, (2 * n, 1)) * 1e-3
-    slow = np.where(rng.random((2 * n, 1)) < 0.949, 1.0, 3.0)
-    v, t = problem_of(rng, 2 * n, scores, cost, slow)
+        scores = np.column_stack([_right(rng, np.full(n, 0.99)), _right(rng, np.full(n, 0.94))])
+        costs = np.tile([2e-3, 1e-3], (n, 1))
+        table = ScoredTable(("dear", "cheap"), scores, costs, tasks, prompts, today=0)
+        return goal_answer(Goal(quality=0.95, of="dear"), table).confirmed
+    costs = rng.lognormal(-2.0, 2.0, (n, 1)) * 1e-3
+    seconds = np.where(rng.random((n, 1)) < 0.949, 1.0, 3.0)
+    table = ScoredTable(("only",), np.ones((n, 1)), costs, tasks, prompts, today=0, latencies=seconds)
     asked = Goal(latency=2.0)
     if kind == "budget":
         asked = Goal(budget_per_month=1e-3 / 1.01, requests_per_month=1)
-    return answer_goal(asked, v, t, [], rhos=[1.0]).confirmed
+    return goal_answer(asked, table).confirmed
 
 
 GOALS = ("quality", "latency", "budget")

@@ -1,28 +1,34 @@
 """The answer of a pool from the artifacts of its chain: one function that page, export and goals read."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from cabs_core.base.errors import ProvenanceError, ResultError
 from cabs_core.data.inputs import embeddings_of, outcomes_of, splits_of
+from cabs_core.data.pool_files.goals import Goal
 from cabs_core.pipeline.artifacts import Chain
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
+from cabs_core.report.pool_goal import goal_of_pool
 from cabs_core.router.build import deployable
 
 _TABLE = ("outcomes", "splits", "prompt_embeddings")
 
 
-def answer_for_chain(chain: Chain, evidence: Evidence | None, *, anyway: bool = False) -> PoolAnswer:
+def answer_for_chain(
+    chain: Chain, evidence: Evidence | None, *, goal: Goal | None = None, anyway: bool = False
+) -> PoolAnswer:
     """Return the answer of a pool whose chain has run.
 
     Args:
         evidence: its replays; None for a log, which is not replayed.
+        goal: a goal to answer by the same rows; None if there is none.
         anyway: answer although artifacts are of older data, or of data that failed a check since.
 
     Raises:
         ProvenanceError: the chain has not been run, or not on the data at hand. DataError: see
-            `answer_of_pool`.
+            `answer_of_pool` and `goal_of_pool`.
     """
     from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
 
@@ -34,17 +40,19 @@ def answer_for_chain(chain: Chain, evidence: Evidence | None, *, anyway: bool = 
     chosen = None
     if router is not None and router.policy and router.rho is not None:
         chosen = (router.policy, router.rho)
-    return answer_of_pool(
-        Inputs(
-            pool=chain.pool,
-            table=outcomes_of(inputs),
-            splits=splits_of(inputs),
-            vectors=embeddings_of(inputs),
-            evidence=evidence,
-            chosen=chosen,
-            deployable=tuple(p for p in chain.pool.policies if deployable(p)),
-        )
+    made_from = Inputs(
+        pool=chain.pool,
+        table=outcomes_of(inputs),
+        splits=splits_of(inputs),
+        vectors=embeddings_of(inputs),
+        evidence=evidence,
+        chosen=chosen,
+        deployable=tuple(p for p in chain.pool.policies if deployable(p)),
     )
+    found = answer_of_pool(made_from)
+    if goal is None:
+        return found
+    return replace(found, goal=goal_of_pool(goal, made_from, found))
 
 
 def evidence_for_chain(chain: Chain) -> Evidence | None:

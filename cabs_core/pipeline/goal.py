@@ -1,55 +1,54 @@
-"""The answer to a pool's goal, from the artifacts of its chain."""
+"""The answer to a goal of a pool, from the artifacts of its chain."""
 
-from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog.policies import policy_label
-from cabs_core.base.catalog.roles import NO_ROUTERS
-from cabs_core.base.errors import RouterError
-from cabs_core.data.inputs import tuned_options
+from dataclasses import replace
+
+from cabs_core.base.errors import DataError, ProvenanceError, RouterError
 from cabs_core.data.pool_files.goals import Goal
+from cabs_core.pipeline.answer import answer_for_chain, evidence_for_chain
 from cabs_core.pipeline.artifacts import Chain
-from cabs_core.router.build import deployable
-from cabs_core.router.goals import GoalAnswer, answer_goal
-
-#: orders that learning policies are averaged over
-_TRIALS = 5
+from cabs_core.report.evidence import Evidence
+from cabs_core.report.pool_answer import GoalAnswer, PoolAnswer
 
 
 def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
-    """Which of the pool's models and routers fulfils a goal: chosen on validation, confirmed on test.
+    """Return the option that fulfils a goal.
 
     Args:
         anyway: answer although the artifacts are of older data, or of data that failed a check since.
 
     Raises:
-        ProvenanceError: the pool's chain has not been run, or not on the data at hand. DataError: see
-            `answer_goal`.
+        ProvenanceError: the pool's chain has not been run, or not on the data at hand.
+        ResultError: no replay is in the marts.
+        DataError: see `goal_of_pool`.
     """
-    targets = {name: chain.stage(name) for name in ("replay_problem", "tuning")}
-    if not anyway:
-        chain.require_current(targets.values())
-    inputs = {name: chain.verified(target) for name, target in targets.items()}
-    pool = chain.pool
-    return answer_goal(
-        goal,
-        ReplayProblem.load(inputs["replay_problem"] / "validation"),
-        ReplayProblem.load(inputs["replay_problem"] / "test"),
-        [p for p in pool.policies if deployable(p) and p not in NO_ROUTERS],
-        rhos=pool.replay.rhos,
-        options=tuned_options(inputs),
-        trials=min(pool.replay.trials, _TRIALS),
-        seed=pool.replay.order_seed,
-        label=policy_label,
-    )
+    pool = chain.pool.name
+    if not anyway and (older := chain.older_figures()):
+        raise ProvenanceError(f"pool {pool}: {older} `cabs run --pool {pool}` first")
+    found = answer_for_chain(chain, evidence_for_chain(chain), goal=goal, anyway=True)
+    assert found.goal is not None
+    return found.goal
+
+
+def answer_with_goal(chain: Chain, evidence: Evidence | None) -> PoolAnswer:
+    """Return the pool's answer with that to its own goal, or with the reason why the goal has no answer."""
+    goal = chain.pool.goal
+    try:
+        return answer_for_chain(chain, evidence, goal=goal)
+    except DataError as error:
+        if goal is None:
+            raise
+        found = answer_for_chain(chain, evidence)
+        return replace(found, goal=GoalAnswer(goal.text, str(error)))
 
 
 def check_fulfilled(answer: GoalAnswer, otherwise: str) -> None:
-    """A router fulfils the goal, for sure.
+    """Raise an error if no router fulfils the goal beyond noise.
 
     Args:
-        otherwise: what has one all the same, in words.
+        otherwise: how to have a router all the same, in words.
 
     Raises:
-        RouterError: none does.
+        RouterError: another option fulfils the goal, or none does.
     """
     if answer.policy is None or not answer.confirmed:
         raise RouterError(f"no router fulfils the goal {answer.goal!r}: {otherwise}")

@@ -4,13 +4,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from cabs_core.base.atomic import write_bytes
-from cabs_core.base.errors import DataError, PolicyError, ProvenanceError
+from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.hashing import hash_file, stable_hash
 from cabs_core.pipeline.artifacts.code_versions import code_version, module_file
 from cabs_core.pipeline.artifacts.materialize import Made, Options, produce
@@ -192,7 +192,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         return _page_figures(page)
 
     def work(folder: Path) -> dict[str, Any]:
-        from cabs_core.pipeline.answer import answer_for_chain  # noqa: PLC0415  (a quick code location)
+        from cabs_core.pipeline.goal import answer_with_goal  # noqa: PLC0415  (a quick code location)
         from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (a quick code location)
 
@@ -209,8 +209,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             collection=None if older else _collection(chain),
             older_data=older,
             warnings=data_warnings(store, pool.name),
-            answer=_answer(chain) if folders else None,
-            answered=partial(answer_for_chain, chain) if folders else None,
+            answered=partial(answer_with_goal, chain) if folders else None,
             paid=pool.table_cost,
             requests_a_month=pool.monthly_requests,
             again=lambda policy, rho: trace_again(chain, policy, rho),
@@ -306,18 +305,6 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
     summaries = {name: POOL_STAGES[name].summary(record) for name, record in records.items() if record}
     instrument = json.loads((folder / INSTRUMENT).read_text(encoding="utf-8"))
     return {**summaries, "instrument": instrument, "table": folder / SCORES}
-
-
-def _answer(chain: Chain) -> dict[str, Any] | None:
-    """The answer to the pool's goal, or why there is none."""
-    from cabs_core.pipeline.goal import answer_for  # noqa: PLC0415  (numba takes seconds)
-
-    if chain.pool.goal is None:
-        return None
-    try:
-        return asdict(answer_for(chain, chain.pool.goal))
-    except (DataError, PolicyError, ProvenanceError) as error:
-        return {"goal": chain.pool.goal.text, "confirmed": False, "sentence": str(error)}
 
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:

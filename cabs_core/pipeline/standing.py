@@ -43,7 +43,10 @@ def _of_report(store: ArtifactStore, pool: str) -> str:
         record = store.record(("reports", pool))
     except ProvenanceError:  # a damaged page is made again
         return ""
-    return str(record.summary.get("verdict", "")) if record else ""
+    if record is None:
+        return ""
+    said = [str(record.summary.get(name, "")) for name in ("verdict", "goal")]
+    return ". ".join(filter(None, said))
 
 
 @dataclass(frozen=True)

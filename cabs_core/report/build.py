@@ -21,7 +21,7 @@ from cabs_core.report.labels import table_cost, with_labels
 from cabs_core.report.made_from import files_of
 from cabs_core.report.page import PoolPage
 from cabs_core.report.plots.page import render_page, start_bundling
-from cabs_core.report.pool_answer import REQUESTS, PoolAnswer
+from cabs_core.report.pool_answer import REQUESTS, GoalAnswer, PoolAnswer
 from cabs_core.report.tables import write_tables
 from cabs_core.report.verdict import Verdict, verdicts
 
@@ -52,7 +52,6 @@ def build_report(
     outcomes: str | Path | None = None,
     collection: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
-    answer: dict[str, Any] | None = None,
     answered: Callable[[Evidence], PoolAnswer] | None = None,
     paid: float | None = None,
     requests_a_month: int | None = None,
@@ -69,8 +68,8 @@ def build_report(
             them.
             Without them, or without the replays, the page lacks what needs single queries and prompts.
         collection: of a pool whose answers were collected, see `collected.collection_of`.
-        warnings: of the data checks, for the first screen. answer: to the pool's goal
-            (`router.goals.GoalAnswer`). answered: makes the answer from the replays; None if the table is not
+        warnings: of the data checks, for the first screen.
+        answered: makes the answer, with that to the pool's goal, from the replays; None if the table is not
             at hand.
         paid: USD that the table cost, where it was not collected; requests_a_month: of the traffic that it is
             for. None: nobody has said.
@@ -113,7 +112,6 @@ def build_report(
         changes(before, facts),
         [("All pools", "../index.html"), *([("Profile of the data", profile_link)] if profile_link else [])],
         warnings,
-        answer,
         older_data,
         requests_a_month or REQUESTS,
         first,
@@ -126,7 +124,6 @@ def build_report(
         changes=page.changes or [],
         banners=page.banners,
         ranking=page.text["ranking"],
-        answer=answer,
         first=first,
         headline=headline,
     )
@@ -135,7 +132,7 @@ def build_report(
     images = {key: figure.png for key, figure in page.figures.items() if figure}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
-    summary = _summary(data, headline)
+    summary = _summary(data, headline, page.goal)
     if first is not None and first.newest:
         summary["newest"] = first.newest
     return ReportResult(path, summary, note, images)
@@ -212,7 +209,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "headline": facts["headline"],
         "older_data": page.older_data or None,
         "answer": None if page.first_screen is None else page.first_screen.found.to_dict(),
-        "goal": page.answer,
+        "goal": None if page.goal is None else asdict(page.goal),
         "overall": asdict(decided[0]) if decided else None,
         "by_value": [asdict(v) for v in decided[1:]],
         "best_that_learns": findings.best_that_learns(data),
@@ -226,7 +223,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
     return json.dumps(content, indent=1, ensure_ascii=False, default=lambda scalar: scalar.item()) + "\n"
 
 
-def _summary(data: PoolData, headline: str) -> dict[str, Any]:
+def _summary(data: PoolData, headline: str, goal: GoalAnswer | None) -> dict[str, Any]:
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
         "verdict": headline,
@@ -244,6 +241,8 @@ def _summary(data: PoolData, headline: str) -> dict[str, Any]:
         "synthetic": bool(data.info["synthetic"]),
         "condition": data.info["condition"] or "none",
     }
+    if goal is not None:
+        summary["goal"] = goal.text
     if data.missing:
         summary["missing"] = data.missing_text()
     if len(data.ranked) > 1:

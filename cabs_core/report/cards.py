@@ -1,7 +1,5 @@
 """Verdicts by the worth of an answer in words, and the answer of a pool in Markdown."""
 
-from typing import Any
-
 from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.units import money, percentage
 from cabs_core.report.answer_page import AnswerPage
@@ -45,12 +43,11 @@ def markdown(
     changes: list[str],
     banners: list[str],
     ranking: str,
-    answer: dict[str, Any] | None = None,
 ) -> str:
     """Return the answer for a pull request: headline, the ladder, the ranking, what changed."""
     lines = [f"## {data.info['title']}: {headline}", ""]
-    if answer:
-        lines += [f"Goal ({answer['goal']}): {answer['sentence']}", ""]
+    if first is not None and first.found.goal is not None:
+        lines += [first.found.goal.text, ""]
     if data.info["synthetic"]:
         lines += ["**Synthetic data.** Generated prompts and outcomes, no claim about real models.", ""]
     if condition_text(data.info["condition"]):

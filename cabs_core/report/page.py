@@ -16,7 +16,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.plots.figure import Figure
-from cabs_core.report.pool_answer import REQUESTS
+from cabs_core.report.pool_answer import REQUESTS, GoalAnswer
 from cabs_core.report.tables import PageTable
 from cabs_core.report.verdict import Verdict, routers
 
@@ -33,7 +33,7 @@ class PoolPage:
         origin: how a collected table came about. changes: since the last report; None for the first one.
         links: (text, address) of related pages. warnings: of the data checks.
         first_screen: the answer in words; None if the table or the replays are not at hand.
-        answer: to the pool's goal. older_data: why there is no verdict on the data at hand; else ''.
+        older_data: why there is no verdict on the data at hand; else ''.
     """
 
     data: PoolData
@@ -43,12 +43,16 @@ class PoolPage:
     changes: list[str] | None
     links: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
-    answer: dict[str, Any] | None = None
     older_data: str = ""
     requests: int = REQUESTS
     first_screen: AnswerPage | None = None
 
     # ---- the first screen
+
+    @property
+    def goal(self) -> GoalAnswer | None:
+        """The answer to the pool's goal; None if it has none, or if there is no first screen."""
+        return None if self.first_screen is None else self.first_screen.found.goal
 
     @cached_property
     def banners(self) -> list[str]:

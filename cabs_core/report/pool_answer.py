@@ -22,6 +22,7 @@ from cabs_core.data.pool_files.sections import Split
 from cabs_core.evaluation.answer import (
     Answer,
     AnswerOptions,
+    Condition,
     Decisions,
     Newest,
     Note,
@@ -65,6 +66,42 @@ class Inputs:
 
 
 @dataclass(frozen=True)
+class GoalAnswer:
+    """The option that a goal leads to.
+
+    Attributes:
+        goal: as it is written on a command line.
+        sentence: the answer in words.
+        confirmed: the option fulfils the goal beyond noise.
+        rung: keep, switch, rules or router; empty if the goal could not be tested.
+        use: a model, {task: model}, or a policy; None if the goal could not be tested.
+        rho: cost sensitivity of the router; None for any other rung.
+        quality: mean score. usd_per_1000: USD of 1,000 requests. Both None if the goal could not be tested.
+        conditions: what the goal asks of the option, and what was found.
+    """
+
+    goal: str
+    sentence: str
+    confirmed: bool = False
+    rung: str = ""
+    use: Any = None
+    rho: float | None = None
+    quality: float | None = None
+    usd_per_1000: float | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def policy(self) -> str | None:
+        """Name of the router's policy; None for any other rung."""
+        return self.use if self.rung == "router" else None
+
+    @property
+    def text(self) -> str:
+        """The goal and its answer, as every command and page but the first screen says them."""
+        return f"Goal ({self.goal}): {self.sentence}"
+
+
+@dataclass(frozen=True)
 class PoolAnswer:
     """The answer for a pool, and what it is made from.
 
@@ -79,6 +116,7 @@ class PoolAnswer:
         folds: number of folds that rules and routers are judged in.
         newest: an option on the newest prompts and on the older ones; None if the table has no times, or if
             they cannot be told apart.
+        goal: the answer to a goal; None if no goal was asked.
     """
 
     answer: Answer
@@ -96,6 +134,7 @@ class PoolAnswer:
     rho: float | None = None
     folds: int = 1
     newest: Newest | None = None
+    goal: GoalAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `verdict.json` holds under `answer`."""
@@ -243,8 +282,8 @@ def _today(pool: ModelPool, table: Outcomes) -> int | None:
     return table.arms.index(pool.today)
 
 
-def _fold_numbers(splits: list[np.ndarray]) -> np.ndarray:
-    """`[n]` number of the fold in which each prompt is tested."""
+def fold_numbers(splits: list[np.ndarray]) -> np.ndarray:
+    """Return the number of the fold in which each prompt is tested, `[n]`."""
     numbers: np.ndarray = np.argmax([split == "test" for split in splits], axis=0)
     return numbers
 
@@ -255,9 +294,9 @@ def _rule_folds(inputs: Inputs) -> np.ndarray | None:
     Rules need no training of their own, so they have folds although the table's routers have one split.
     """
     if len(inputs.splits) > 1:
-        return _fold_numbers(inputs.splits)
+        return fold_numbers(inputs.splits)
     try:
-        return _fold_numbers(make_folds(inputs.table, Split(split_seed=inputs.pool.split.split_seed), FOLDS))
+        return fold_numbers(make_folds(inputs.table, Split(split_seed=inputs.pool.split.split_seed), FOLDS))
     except DataError:
         return None
 
@@ -303,7 +342,7 @@ def _router(
     """
     if inputs.evidence is None:
         return None, None, None
-    candidates = _candidates(inputs, inputs.evidence)
+    candidates = router_candidates(inputs, inputs.evidence)
     if not candidates:
         return None, None, None
     rows = np.arange(len(inputs.table))
@@ -312,7 +351,7 @@ def _router(
         if not known:
             return None, None, None
         return Decisions(known[0].name, known[0].weights), known[0].name, known[0].rho
-    folds = _fold_numbers(inputs.splits)
+    folds = fold_numbers(inputs.splits)
     weights = np.full(scored.scores.shape, np.nan)
     for fold in np.unique(folds):
         rest = rows[folds != fold]
@@ -324,8 +363,8 @@ def _router(
     return Decisions(final.name, weights), final.name, final.rho
 
 
-def _candidates(inputs: Inputs, evidence: Evidence) -> list[RouterCandidate]:
-    """Every router that was replayed and can be exported, with what it played on the table's prompts.
+def router_candidates(inputs: Inputs, evidence: Evidence) -> list[RouterCandidate]:
+    """Return every router that was replayed and can be exported, with what it played on the table's prompts.
 
     Raises:
         ResultError: the replays are of other prompts than the table's.

@@ -58,12 +58,12 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
 
 
 def _check_goal(chain: "Chain") -> None:
-    """The pool's router is the one that its goal, if it has one that can be answered, takes.
+    """Raise an error if the pool has a goal that another router fulfils, or none.
 
     Raises:
-        RouterError: the goal takes another, or no router fulfils it.
+        RouterError: the goal takes another router, or no router fulfils it.
     """
-    from cabs_core.base.errors import ProvenanceError, RouterError
+    from cabs_core.base.errors import ProvenanceError, ResultError, RouterError
     from cabs_core.pipeline.goal import answer_for, check_fulfilled
 
     pool = chain.pool
@@ -71,10 +71,10 @@ def _check_goal(chain: "Chain") -> None:
         return
     try:
         answer = answer_for(chain, pool.goal)
-    except ProvenanceError as error:
+    except (ProvenanceError, ResultError) as error:
         click.echo(f"the goal has no answer yet: {error}", err=True)
         return
-    click.echo(answer.sentence, err=True)
+    click.echo(answer.text, err=True)
     check_fulfilled(answer, "--anyway deploys one all the same")
     if (pool.router.policy, pool.router_rho) != (answer.policy, answer.rho):
         raise RouterError(

@@ -50,7 +50,8 @@ def run(
     record = None if no_report else runner.store.record(parts)
     page = runner.store.location((*parts, "index.html")) if record else None
     summary = record.summary if record else {}
-    missing, verdict, newest = (summary.get(k, "") for k in ("missing", "verdict", "newest"))
+    names = ("missing", "verdict", "newest", "goal")
+    missing, verdict, newest, goal = (summary.get(name, "") for name in names)
     if as_json:
         runs = [
             {"job": job, "partition": key, "assets": list(assets)} for job, key, assets in runner.launched
@@ -62,6 +63,7 @@ def run(
             "report": page,
             "verdict": verdict,
             "newest": newest,
+            "goal": goal,
             "missing": missing,
         }
         click.echo(json.dumps(outcome, indent=1))
@@ -73,5 +75,7 @@ def run(
         click.secho(verdict, bold=True)
     if newest:
         click.echo(newest)
+    if goal:
+        click.echo(goal)
     if page:
         click.secho(f"report: {page}", bold=True)

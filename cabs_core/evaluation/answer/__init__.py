@@ -15,7 +15,7 @@ choice    which policy and cost sensitivity a router gets, from other prompts th
 """
 
 from cabs_core.evaluation.answer.choice import RouterCandidate, choose_router
-from cabs_core.evaluation.answer.goals import Condition, GoalFound, goal_answer
+from cabs_core.evaluation.answer.goals import Condition, GoalFound, choose_router_for_goal, goal_answer
 from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
 from cabs_core.evaluation.answer.more_data import MORE, Outlook, more_data
 from cabs_core.evaluation.answer.neighbours import Unlike, near_neighbours, unlike_prompts
@@ -43,6 +43,7 @@ __all__ = [
     "Word",
     "answer",
     "choose_router",
+    "choose_router_for_goal",
     "fit_rules",
     "goal_answer",
     "losses",

@@ -3,14 +3,17 @@
     found = goal_answer(Goal(quality=0.95, of="gpt-4o"), table, rules, [router])
     found.choice, found.confirmed
 
-Every option is tested: today's model, every other model, rules and routers. An option is confirmed if all
-that the goal asks of it holds beyond noise. Of the confirmed ones it is the one of largest value, else the
-cheapest if a quality is asked for, else the one of highest quality.
+Every option is tested: today's model, every other model, rules and routers. A model is not compared with
+itself: the model that a quality is a share of is no option, and neither is today's model if a value is
+asked for. An option is confirmed if all that the goal asks of it holds beyond noise. Of the confirmed ones it
+is the one of largest value, else the cheapest if a quality is asked for, else the one of highest quality.
+`choose_router_for_goal` picks the router of a fold by the same rule, from other prompts than it is tested on.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +21,13 @@ from cabs_core.base.errors import DataError, listed
 from cabs_core.base.statistics.paired import PairedSample
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.data.pool_files.goals import BEST, Goal
+from cabs_core.evaluation.answer.choice import RouterCandidate
 from cabs_core.evaluation.answer.compare import Money, Pair, monies
 from cabs_core.evaluation.answer.ladder import CROSS_FITTED, KEEP, ROUTER, RULES, SWITCH
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+
+#: bootstrap draws of costs when the router of a fold is chosen; the choice is no statement
+_DRAWS_OF_CHOICE = 500
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,8 @@ class GoalFound:
     """The option that a goal leads to.
 
     Attributes:
-        choice: name of the option; `rung` of the ladder that it is.
+        choice: name of the option; `rung` of the ladder that it is. use: a model, or `Decisions.use` of the
+            rules or the router.
         confirmed: all conditions hold beyond noise, with all options that were tried taken into account.
         conditions: of this option.
         quality: mean score. usd_per_1000: of 1,000 requests.
@@ -54,6 +62,7 @@ class GoalFound:
 
     choice: str
     rung: str
+    use: Any
     confirmed: bool
     conditions: tuple[Condition, ...]
     quality: float
@@ -92,28 +101,105 @@ def goal_answer(
             "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"
         )
     tried = _tried(table, rules, routers, options)
-    if reference is not None:
-        # a model always reaches a share of its own quality, which would be confirmed without a test
-        tried = [option for option in tried if option.name != table.models[reference]]
-    keep = next((option for option in tried if option.rung == KEEP), None)
-    fits = keep is not None and _budget(goal, keep).p_value < 0.5
+    fits = _today_fits(goal, tried)
+    compared = _compared_with(goal, table, reference)
+    tried = [option for option in tried if not any(_always_asks(option, model) for model in compared)]
+    if not tried:
+        raise DataError("goal: the table has no other model than the one that options are compared with")
     asked = [_conditions(goal, option, table, reference, fits, options) for option in tried]
-    p_values = holm([max((c.p_value for c in conditions), default=1.0) for conditions in asked])
-    sure = [k for k in range(len(tried)) if p_values[k] <= options.level / 2]
-    if sure:
-        best = max(sure, key=lambda k: _worth(goal, tried[k]))
-    elif tried:
-        best = min(range(len(tried)), key=lambda k: (p_values[k], -_worth(goal, tried[k])))
-    else:
-        raise DataError("goal: the table has no other model than the one that the goal names")
+    p_values = holm([_p_value(conditions) for conditions in asked])
+    sure = [p_value <= options.level / 2 for p_value in p_values]
+    best = _best(goal, tried, p_values.tolist(), sure)
     option = tried[best]
+    played = option.played
     return GoalFound(
         choice=option.name,
         rung=option.rung,
-        confirmed=bool(sure),
+        use=played.name if played.use is None else played.use,
+        confirmed=any(sure),
         conditions=tuple(asked[best]),
         quality=option.pair.mean(option.pair.score),
         usd_per_1000=1000.0 * option.money.cost,
+    )
+
+
+def choose_router_for_goal(
+    goal: Goal,
+    table: ScoredTable,
+    rows: np.ndarray,
+    candidates: Sequence[RouterCandidate],
+    options: AnswerOptions | None = None,
+) -> int:
+    """Return the index of the candidate that fulfils a goal best on these prompts.
+
+    Prompts of the fold that is judged afterwards must not be among them.
+
+    Args:
+        rows: `[M]` indices of the prompts.
+    """
+    options = replace(options or AnswerOptions(), draws=_DRAWS_OF_CHOICE)
+    reference = _named(goal, table)
+    some = _only(table, rows)
+    routers = [Decisions(candidate.name, candidate.weights) for candidate in candidates]
+    tried = _tried(some, None, routers, options)
+    fits = _today_fits(goal, tried)
+    learned = [option for option in tried if option.rung == ROUTER]
+    p_values = [_p_value(_conditions(goal, option, some, reference, fits, options)) for option in learned]
+    # one router is tested later, beside every model and the rules, and all of them share the error
+    tail = options.level / 2 / (len(table.models) + 2)
+    return _best(goal, learned, p_values, [p_value <= tail for p_value in p_values])
+
+
+def _best(goal: Goal, tried: Sequence[_Tried], p_values: Sequence[float], sure: Sequence[bool]) -> int:
+    """Index of the sure option that is worth most; if none is sure, of the option of the least p-value."""
+    if any(sure):
+        return max(np.flatnonzero(sure).tolist(), key=lambda k: _worth(goal, tried[k]))
+    return min(range(len(tried)), key=lambda k: (p_values[k], -_worth(goal, tried[k])))
+
+
+def _p_value(conditions: Sequence[Condition]) -> float:
+    """p-value of the hypothesis that some condition does not hold."""
+    return max((condition.p_value for condition in conditions), default=1.0)
+
+
+def _today_fits(goal: Goal, tried: Sequence[_Tried]) -> bool:
+    """Return True if today's model is more likely within the goal's budget than not."""
+    keep = next((option for option in tried if option.rung == KEEP), None)
+    return keep is not None and _budget(goal, keep).p_value < 0.5
+
+
+def _compared_with(goal: Goal, table: ScoredTable, reference: int | None) -> set[int]:
+    """Indices of the models that options are compared with."""
+    found = set()
+    if reference is not None:
+        found.add(reference)
+    if goal.value_per_right_answer:
+        found.add(table.reference)
+    return found
+
+
+def _always_asks(option: _Tried, model: int) -> bool:
+    """Return True if an option is one model under any name, as rules are that keep it for every task."""
+    asked = option.played.weights[:, model]
+    judged = ~np.isnan(asked)
+    return bool(judged.any()) and bool((asked[judged] == 1.0).all())
+
+
+def _only(table: ScoredTable, rows: np.ndarray) -> ScoredTable:
+    """Return the table of some prompts."""
+
+    def part(values: np.ndarray | None) -> np.ndarray | None:
+        return None if values is None else values[rows]
+
+    return replace(
+        table,
+        scores=table.scores[rows],
+        costs=table.costs[rows],
+        tasks=table.tasks[rows],
+        clusters=table.clusters[rows],
+        latencies=part(table.latencies),
+        played=part(table.played),
+        people=part(table.people),
     )
 
 
@@ -209,11 +295,9 @@ def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
 
 
 def _value(value: float, option: _Tried, table: ScoredTable, options: AnswerOptions) -> Condition:
-    """Is the option worth at least what today's is: value times quality, less cost?"""
+    """Condition that the option is worth at least what today's model is: value times quality, less cost."""
     pair, money = option.pair, option.money
     gain = value * pair.mean(pair.score - pair.other_score) - (money.cost - money.other_cost)
-    if option.rung == KEEP:
-        return Condition("value", 0.0, 0.0, 1.0)
     # worth as a cost: the same draws of clusters decide on score and price together
     worth = Pair(
         pair.weight,

@@ -66,9 +66,9 @@ def _answer(pool: str | None, goal: str) -> None:
     if not pool:
         raise click.UsageError("a goal is of a pool: --pool NAME (`cabs pool list` shows them)")
     answer = answer_for(chain_of(pool), parsed)
-    click.echo(answer.sentence)
-    if answer.policy is not None and answer.confirmed:
-        click.echo(f"next: cabs export --pool {pool} --goal {goal!r} --out {pool}-router")
+    click.echo(answer.text)
+    if answer.confirmed:
+        click.echo(f"next: cabs export {pool} --goal {goal!r}")
 
 
 def _opened(page: Path) -> bool:

@@ -136,6 +136,7 @@ def export(
         raise click.UsageError("name one pool: cabs export NAME (`cabs pool list` shows them)")
     pool = name or pool
     if table is not None:
+        _check_no_router_options()
         _write_table(table, pool, calls, out, prompts=prompts, anyway=anyway)
         return
     if calls:
@@ -145,16 +146,19 @@ def export(
     )
     if rung and (cold or policy or goal or rho is not None):
         raise click.UsageError("--rung takes its policy and rho from the pool's answer: leave the others out")
+    said = ""
     if not cold and policy is None and rho is None:
-        policy, rho = _chosen_by_goal(pool, goal, anyway)
-        if policy is None and rho is None:
+        chosen = None if rung else _chosen_by_goal(pool or "", goal, anyway)
+        if chosen is None:
             chosen = _recommended(pool or "", rung, anyway)
-            if chosen.rung in ("keep", "switch"):
-                return
-            if chosen.rung == "rules":
-                _write_table("json", pool, calls, out, prompts=prompts, anyway=True)
-                return
-            policy, rho = chosen.policy, chosen.rho
+        if chosen.rung in ("keep", "switch"):
+            return
+        if chosen.rung == "rules":
+            _write_table("json", pool, calls, out, prompts=prompts, anyway=True)
+            return
+        policy = chosen.policy
+        rho = chosen.rho
+        said = chosen.goal
     choices = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
@@ -169,7 +173,7 @@ def export(
             promote(candidate, out)
         else:
             publish(candidate, out)
-    verdict = _held_out(pool, manifest)
+    verdict = "\n".join(filter(None, [said, _held_out(pool, manifest)]))
     if verdict and isinstance(out, Path):
         write_text(out / HELD_OUT, verdict + "\n")
     evidence = manifest.evidence
@@ -208,6 +212,15 @@ def export(
     click.echo(f"{out}\nnext: cabs {text}")
 
 
+def _check_no_router_options() -> None:
+    """Raise an error if an option of a router stands beside --table."""
+    context = click.get_current_context()
+    others = ("goal", "cold", "models", "rung", "policy", "rho", "epsilon", "mode", "free")
+    given = [name for name in others if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        raise click.UsageError(f"--{given[0]} is of a router, not of a --table")
+
+
 def _write_table(
     form: str,
     pool: str | None,
@@ -223,9 +236,6 @@ def _write_table(
     from cabs_core.report.gateways import FORMATS, about
 
     context = click.get_current_context()
-    others = ("goal", "cold", "models", "rung", "policy", "rho", "epsilon", "mode", "free")
-    if given := [o for o in others if context.get_parameter_source(o) is ParameterSource.COMMANDLINE]:
-        raise click.UsageError(f"--{given[0]} is of a router, not of a --table")
     if pool is None:
         raise click.UsageError("name a pool: cabs export NAME --table litellm")
     found = table_of(chain_of(pool), examples=prompts, anyway=anyway)
@@ -257,32 +267,43 @@ def _held_out(pool: str | None, manifest: Manifest) -> str:
     return held_out(chain_of(pool or ""), manifest.rho, manifest.policy).text
 
 
-def _chosen_by_goal(pool: str | None, goal: str | None, anyway: bool) -> tuple[str | None, float | None]:
-    """(policy, rho) of the choice that fulfils the goal of the command or of the pool; None without a goal.
-
-    Raises:
-        RouterError: no router fulfils it.
-    """
-    from cabs_core.data.pool_files.goals import parse_goal
-    from cabs_core.pipeline.goal import answer_for, check_fulfilled
-
-    chain = chain_of(pool or "")
-    aim = parse_goal(goal) if goal else chain.pool.goal
-    if aim is None:
-        return None, None
-    answer = answer_for(chain, aim, anyway=anyway)
-    click.echo(answer.sentence)
-    check_fulfilled(answer, "none is written; name one with --policy to have it all the same")
-    return answer.policy, answer.rho
-
-
 @dataclass(frozen=True)
 class _Chosen:
-    """The option that is written. policy, rho: of a router; None if the pool's own choice is taken."""
+    """The option that is written.
+
+    Attributes:
+        rung: keep, switch, rules or router.
+        policy, rho: of a router; None if the pool's own choice is taken.
+        goal: the goal and its answer, for the router's card; empty if no goal was asked.
+    """
 
     rung: str
     policy: str | None = None
     rho: float | None = None
+    goal: str = ""
+
+
+def _chosen_by_goal(pool: str, goal: str | None, anyway: bool) -> _Chosen | None:
+    """Return the option that fulfils the goal of the command or of the pool; None if neither has a goal.
+
+    Exit with 1 if no option fulfils it for sure, unless `anyway` is set: then the closest one is returned.
+    """
+    from cabs_core.data.pool_files.goals import parse_goal
+    from cabs_core.pipeline.goal import answer_for
+
+    chain = chain_of(pool)
+    aim = parse_goal(goal) if goal else chain.pool.goal
+    if aim is None:
+        return None
+    answer = answer_for(chain, aim, anyway=anyway)
+    click.echo(answer.text)
+    if not answer.confirmed and not anyway:
+        click.echo(
+            "nothing is written: --rung names an option, --anyway takes the closest one all the same",
+            err=True,
+        )
+        raise SystemExit(1)
+    return _Chosen(answer.rung, answer.policy, answer.rho, answer.text)
 
 
 def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:

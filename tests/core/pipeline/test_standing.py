@@ -10,6 +10,8 @@ from tests_support import output_of
 
 from cabs_core.base.paths import VERDICT
 from cabs_core.pipeline import goal, standing
+from cabs_core.pipeline.commands import export_cli
+from cabs_core.report.pool_answer import GoalAnswer
 from cabs_core.router.card import model_card
 from cabs_dagster.cli import runner
 
@@ -107,8 +109,30 @@ def test_what_is_deployed_is_what_the_goal_takes(deployable, monkeypatch, policy
 
     def answer_for(chain, aim):
         answer = {"policy": policy, "rho": chain.pool.router_rho, "confirmed": confirmed}
-        return SimpleNamespace(goal=aim.text, sentence="So it is.", **answer)
+        return SimpleNamespace(goal=aim.text, text="So it is.", **answer)
 
     monkeypatch.setattr(goal, "answer_for", answer_for)
     assert words in output_of("deploy", "tiny", code=2 if words else 0)
     output_of("deploy", "tiny", "--anyway")
+
+
+@pytest.mark.parametrize(("confirmed", "code"), [(True, 0), (False, 1)])
+def test_export_names_the_model_that_fulfils_a_goal_and_exits_with_1_if_none_does(
+    tiny_pool, monkeypatch, confirmed, code
+):
+    found = GoalAnswer("quality: 0.9", "Use m1.", confirmed=confirmed, rung="switch", use="m1")
+    monkeypatch.setattr(goal, "answer_for", lambda chain, aim, anyway: found)
+    monkeypatch.setattr(export_cli, "_measured", lambda pool, **settings: None)
+    output = output_of("export", "tiny", "--goal", "quality: 0.9", code=code)
+    assert found.text in output
+    assert ("--anyway" in output) == (not confirmed)
+
+
+def test_the_leaderboard_says_the_goal_as_the_report_does():
+    found = GoalAnswer("quality: 0.9", "Use m1.")
+    store = SimpleNamespace(
+        record=lambda parts: SimpleNamespace(summary={"verdict": "Keep m0", "goal": found.text}),
+        children=lambda parts: ["mine"],
+    )
+    chains = {"mine": SimpleNamespace(older_figures=lambda: None)}
+    assert found.text in standing.verdicts(store, chains)["mine"]

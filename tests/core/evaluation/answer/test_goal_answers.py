@@ -8,7 +8,16 @@ from test_ladder import made
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.pool_files.goals import Goal
-from cabs_core.evaluation.answer import AnswerOptions, ScoredTable, Word, answer, goal_answer, more_data
+from cabs_core.evaluation.answer import (
+    AnswerOptions,
+    RouterCandidate,
+    ScoredTable,
+    Word,
+    answer,
+    choose_router_for_goal,
+    goal_answer,
+    more_data,
+)
 
 
 def test_a_share_of_quality_takes_the_cheapest_model_that_surely_has_it() -> None:
@@ -30,6 +39,33 @@ def test_a_value_is_confirmed_only_if_the_choice_is_worth_more_than_todays() -> 
     table.costs[:] = 0.001
     equal = goal_answer(Goal(value_per_right_answer=1.0), table)
     assert not equal.confirmed
+
+
+@pytest.mark.parametrize("today", [0, None], ids=["named", "none"])
+def test_a_value_does_not_compare_the_model_that_is_used_with_itself(today: int | None) -> None:
+    table = made(300, lost=0.8, today=today)
+    table.scores[:, 0] = 1.0
+    table.costs[:] = 0.001
+    found = goal_answer(Goal(value_per_right_answer=1.0), table)
+    assert found.choice != "big"
+    assert not found.confirmed
+    (value,) = found.conditions
+    assert value.found < 0
+
+
+def test_the_router_of_a_goal_is_the_cheapest_candidate_that_surely_has_the_quality() -> None:
+    table = made(1200, lost=0.8)
+    careful = np.where((table.tasks == "d")[:, None], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
+    candidates = [
+        RouterCandidate("dear", 0.0, table.single(0)),
+        RouterCandidate("careful", 10.0, careful),
+        RouterCandidate("cheap", 1000.0, table.single(2)),
+    ]
+    rows = np.arange(0, 1200, 3)
+    some = [RouterCandidate(c.name, c.rho, c.weights[rows]) for c in candidates]
+    assert choose_router_for_goal(Goal(quality=0.9, of="big"), table, rows, some) == 1
+    # a right answer that is worth little is bought where it is cheapest
+    assert choose_router_for_goal(Goal(value_per_right_answer=0.001), table, rows, some) == 2
 
 
 def test_a_budget_buys_the_best_quality_that_is_not_worse_than_todays() -> None:

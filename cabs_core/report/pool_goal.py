@@ -1,0 +1,139 @@
+"""The option that fulfils a goal of one pool: the same table, rules and replays as its answer.
+
+The statistics are those of `evaluation.answer.goals`; this module says which routers a goal is tested with,
+and puts what was found into words.
+"""
+
+import numpy as np
+
+from cabs_core.base.errors import DataError
+from cabs_core.base.units import money, percentage
+from cabs_core.data.pool_files.goals import BEST, Goal
+from cabs_core.evaluation.answer import (
+    Condition,
+    Decisions,
+    GoalFound,
+    RouterCandidate,
+    choose_router_for_goal,
+    goal_answer,
+)
+from cabs_core.report.names import label
+from cabs_core.report.pool_answer import GoalAnswer, Inputs, PoolAnswer, fold_numbers, router_candidates
+
+
+def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
+    """Answer a goal from what the pool's answer was made from.
+
+    Raises:
+        DataError: the goal names a model that the table does not have or asks for latencies that it does not
+            have, or the pool is a log, which does not know what other models would have scored.
+    """
+    if inputs.pool.logged:
+        raise DataError(
+            f"goal: the log of pool {inputs.pool.name} has one model's outcome for each prompt, and a goal "
+            "is tested on prompts that several models answered: leave the goal out, or have the prompts of "
+            "the log answered by the other models"
+        )
+    tested = goal_answer(goal, found.scored, found.rules, _routers(goal, inputs, found), found.options)
+    use = tested.use
+    rho = None
+    if tested.rung == "router":
+        use, rho = tested.use
+    return GoalAnswer(
+        goal=goal.text,
+        sentence=_sentence(goal, tested, found),
+        confirmed=tested.confirmed,
+        rung=tested.rung,
+        use=use,
+        rho=rho,
+        quality=tested.quality,
+        usd_per_1000=tested.usd_per_1000,
+        conditions=tested.conditions,
+    )
+
+
+def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
+    """Routers that a goal is tested with; their `use` is (policy, rho).
+
+    With several folds there is one router. Its policy and rho are chosen for each fold by the goal on the
+    other folds' prompts, and what is exported is chosen by all of them. With one fold the validation split
+    chose the policy, which is tested at every rho that was replayed.
+    """
+    if inputs.evidence is None:
+        return []
+    candidates = router_candidates(inputs, inputs.evidence)
+    if len(inputs.splits) == 1:
+        policy = None if inputs.chosen is None else inputs.chosen[0]
+        return [
+            Decisions(f"{c.name} at rho {c.rho:g}", c.weights, use=(c.name, c.rho))
+            for c in candidates
+            if c.name == policy
+        ]
+    if not candidates:
+        return []
+    folds = fold_numbers(inputs.splits)
+    weights = np.full(found.scored.scores.shape, np.nan)
+    for fold in np.unique(folds):
+        judged = folds == fold
+        best = _chosen(goal, np.flatnonzero(~judged), candidates, found)
+        weights[judged] = best.weights[judged]
+    final = _chosen(goal, np.arange(len(folds)), candidates, found)
+    return [Decisions(final.name, weights, use=(final.name, final.rho))]
+
+
+def _chosen(
+    goal: Goal, rows: np.ndarray, candidates: list[RouterCandidate], found: PoolAnswer
+) -> RouterCandidate:
+    """Return the candidate that fulfils the goal best on some prompts, with its decisions on all prompts."""
+    some = [RouterCandidate(c.name, c.rho, c.weights[rows]) for c in candidates]
+    return candidates[choose_router_for_goal(goal, found.scored, rows, some, found.options)]
+
+
+def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:
+    """Say for somebody who knows models and money which option fulfils the goal, or comes closest."""
+    facts = [_in_words(condition, goal, found) for condition in tested.conditions]
+    if goal.quality is None:
+        facts.append(f"a mean score of {tested.quality:.3f}")
+    price = f"{money(tested.usd_per_1000)} per 1,000 requests"
+    figures = f"{', '.join(facts)}, for {price}"
+    option = _option(tested)
+    if tested.confirmed:
+        return f"Use {option}: {figures}. That the goal is fulfilled is sure beyond noise."
+    return f"No option is sure to fulfil the goal. Closest comes {option}: {figures}."
+
+
+def _option(tested: GoalFound) -> str:
+    """Name of an option in a sentence."""
+    if tested.rung == "rules":
+        by_task = ", ".join(f"{model} for {task}" for task, model in tested.use.items())
+        return f"rules ({by_task})"
+    if tested.rung == "router":
+        policy, rho = tested.use
+        worth = f", a right answer valued at {money(1.0 / rho)}" if rho > 0 else ""
+        return f"the router {label(policy)}{worth}"
+    return f"{tested.use}, which answers today" if tested.rung == "keep" else str(tested.use)
+
+
+def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
+    """Say what was found of a condition, and what is asked for."""
+    value = condition.found
+    target = condition.target
+    scored = found.scored
+    if condition.name == "budget":
+        return f"{money(value)} a month ({money(target)} allowed)"
+    if condition.name == "latency":
+        in_time = f"{percentage(value, 1)} of the answers within {goal.latency:g} s"
+        return f"{in_time} ({percentage(target)} asked for)"
+    if condition.name == "value":
+        compared = "less" if value < 0 else "more"
+        today = scored.models[scored.reference]
+        return f"worth {money(1000.0 * abs(value))} per 1,000 requests {compared} than {today}"
+    if condition.name == "tolerance":
+        compared = "lower" if value < 0 else "higher"
+        today = scored.models[scored.reference]
+        return f"a score {abs(value):.3f} {compared} than {today}'s ({-target:g} lower is tolerated)"
+    if goal.of is None:
+        return f"a mean score of {value:.3f} ({target:g} asked for)"
+    is_best = goal.of == BEST and BEST not in scored.models
+    model = scored.models[scored.best] if is_best else goal.of
+    return f"{percentage(value, 1)} of {model}'s quality ({percentage(target)} asked for)"
