@@ -1,8 +1,6 @@
 """Tables of the report: one description, written as HTML (by the template) and CSV."""
 
 import base64
-import csv
-import io
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.base.atomic import write_text
+from cabs_core.base.csv_cells import csv_text
 from cabs_core.base.units import percentage, percentages
 
 
@@ -63,19 +62,16 @@ class PageTable:
         """Plain numbers, one header row; standard errors in columns of their own."""
         extra = [any(row[i].small for row in self.rows) for i in range(len(self.headers))]
         names = self.flat_headers()
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(
-            [_safe(n) for name, more in zip(names, extra) for n in ([name, f"{name} SE"] if more else [name])]
-        )
+        header = [n for name, more in zip(names, extra) for n in ([name, f"{name} SE"] if more else [name])]
+        lines: list[list[Any]] = []
         for row in self.rows:
             cells: list[Any] = []
             for cell, more in zip(row, extra):
-                cells.append(_safe(cell.raw))
+                cells.append(cell.raw)
                 if more:
                     cells.append(cell.small.removeprefix("±").strip())
-            writer.writerow(cells)
-        return out.getvalue()
+            lines.append(cells)
+        return csv_text(header, lines)
 
     def data_uri(self) -> str:
         """`data:` address of the CSV text, so that the page needs no second file."""
@@ -113,23 +109,6 @@ def write_tables(folder: Path, tables: Mapping[str, PageTable | None]) -> None:
         shutil.rmtree(target)  # a table that is gone from the page must not stay beside it
     for table in filter(None, tables.values()):
         write_text(target / f"{table.key}.csv", table.csv())
-
-
-def _safe(value: Any) -> Any:
-    """A text that a spreadsheet would run as a formula is quoted."""
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(tuple("=+-@\t\r\n")) and not _is_number(value)
-        else value
-    )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def missing(value: Any) -> bool:

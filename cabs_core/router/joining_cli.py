@@ -75,10 +75,9 @@ def to_score(limit: int, as_json: bool, folder: Path | str, log: str | None) -> 
     A server marks them (`cabs serve --score-share 0.05`). The scores go to `cabs feedback ID --score 1`, or
     to POST /v1/feedback. Prompts are listed where the server keeps them (`--keep-prompts`).
     """
-    import csv
     import json
-    import sys
 
+    from cabs_core.base.csv_cells import csv_text
     from cabs_core.data.events.log import EventLog
     from cabs_core.router.marks import QUEUE, queue
 
@@ -90,9 +89,7 @@ def to_score(limit: int, as_json: bool, folder: Path | str, log: str | None) -> 
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    writer = csv.DictWriter(sys.stdout, QUEUE, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    click.echo(csv_text(QUEUE, ([row[name] for name in QUEUE] for row in rows)), nl=False)
 
 
 def _folder(place: Path | str) -> Path:

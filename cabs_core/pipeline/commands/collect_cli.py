@@ -83,6 +83,8 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     models' names (and, where a judge compares with one model, that model's answer as well). Put the filled-in
     sheet beside the pool file and name it as the judge's `labels`.
     """
+    from cabs_core.base.atomic import write_text
+    from cabs_core.base.csv_cells import csv_text
     from cabs_core.base.errors import DataError
     from cabs_core.pipeline.stages.scores import sheet
 
@@ -92,7 +94,7 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     judges = chain.pool.collect.judges if chain.pool.collected else ()
     beside = [judge.against for judge in judges if judge.against]
     rows = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
-    rows.to_csv(out, index=False)
+    write_text(out, csv_text(rows.columns, rows.itertuples(index=False, name=None)))
     click.echo(
         f"{out}: {len(rows)} answers to {rows['prompt'].nunique()} prompts; fill in the column score (0 to 1)"
     )

@@ -157,6 +157,9 @@ def test_the_queue(make_bundle, test_prompts, tmp_path):
     rows = list(csv.DictReader(io.StringIO(listing.output)))
     assert tuple(rows[0]) == QUEUE and [row["id"] for row in rows] == [ids[5], ids[4]]
     assert json.loads(CliRunner().invoke(main, [*listed, "--json"]).output) == waiting[:2]
+    router.finish(router.route("a prompt").id, status="answered", response_id="=cmd()\x1b[2J")
+    newest = next(csv.DictReader(io.StringIO(CliRunner().invoke(main, listed).output)))
+    assert newest["response_id"] == "'=cmd()\\x1b[2J"
     absent = CliRunner().invoke(main, [*listed[:4], "--log", str(tmp_path / "no.sqlite")])
     assert absent.exit_code and "there is no log at" in absent.output
 
