@@ -1,15 +1,15 @@
-"""For which models a log of scored decisions already tells the mean score of always asking that model."""
+"""For which models a log of scored decisions already tells the mean score of always asking that model.
 
-import math
+How many decisions that takes is said by `evaluation.ope`, as for `cabs evaluate`.
+"""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cabs_core.base.statistics.uncertainty import ratio_error
-
-#: effective decisions below which an estimate is refused, as `cabs evaluate` does
-FEWEST = 30.0
+from cabs_core.evaluation.ope.intervals import LEAST, more_decisions
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Reach:
 
     Attributes:
         n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2, w = 1 / p.
-        half_width: of a 95 % interval of its mean score, importance-weighted; None below FEWEST.
-        needed: further scored decisions until FEWEST, at the rate so far; 0: reached; None: no score yet.
+        half_width: of a 95 % interval of its mean score, importance-weighted; None below `LEAST`.
+        needed: further scored decisions until `LEAST`, at the rate so far; 0: reached; None: no score yet.
     """
 
     model: str
@@ -39,11 +39,10 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
     w, s = w[w > 0.0], s[w > 0.0]
     n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0
     half = None
-    if n_eff >= FEWEST:
+    if n_eff >= LEAST:
         error = ratio_error(w * s, w)
         half = max(error.reach("low"), error.reach("high"))
-    needed = None if n_eff == 0 else max(0, math.ceil(scored * (FEWEST / n_eff - 1)))
-    return Reach(model, n_eff, half, needed)
+    return Reach(model, n_eff, half, more_decisions(scored, n_eff))
 
 
 def in_words(reaches: Sequence[Reach]) -> str:

@@ -8,11 +8,16 @@ import numpy as np
 from scipy import special
 
 from cabs_core.base.statistics.bootstrap import resampled_sums
-from cabs_core.base.statistics.clusters import cluster_sums
+from cabs_core.base.statistics.clusters import cluster_sums, independent
 from cabs_core.base.statistics.paired import Estimate, PairedSample
 from cabs_core.base.statistics.people import corrected_sum
 from cabs_core.evaluation.answer.rule import DEAREST, LEVEL, MOST_OF_THE_MONEY
-from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, ScoredTable
+from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, Decisions, ScoredTable
+
+#: number of times as large as a plain paired interval says the error of a cross-fitted difference is. The
+#: folds share prompts that options are made from (Bates, Hastie and Tibshirani 2021);
+#: `benchmarks.answer_worlds` covers with this factor.
+CROSS_FITTED = 1.15
 
 
 class Difference(Protocol):
@@ -123,7 +128,7 @@ class Money:
         cost, other_cost: mean USD of a request that were found.
         draws, other_draws: `[draws]` the same in each draw.
         dearest: largest share of the money of either option that its ten dearest prompts hold.
-        spread: the cost differs in some cluster.
+        independent: number of clusters of equal weight that are as good (Kish 1965).
     """
 
     cost: float
@@ -131,6 +136,7 @@ class Money:
     draws: np.ndarray
     other_draws: np.ndarray
     dearest: float
+    independent: float
 
     @property
     def known(self) -> bool:
@@ -145,12 +151,15 @@ class Money:
     def ratio_interval(self, tail: float) -> tuple[float, float]:
         """Interval of `ratio`, each end of error `tail`."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            low, high = np.quantile(self.draws / self.other_draws, [tail, 1.0 - tail])
+            ratios = self.draws / self.other_draws
+        outer = tail_of_draws(tail, self.independent)
+        low, high = np.quantile(ratios, [outer, 1.0 - outer])
         return float(low), float(high)
 
     def saving_interval(self, tail: float) -> tuple[float, float]:
         """Interval of what a request saves, USD, each end of error `tail`."""
-        low, high = np.quantile(self.other_draws - self.draws, [tail, 1.0 - tail])
+        outer = tail_of_draws(tail, self.independent)
+        low, high = np.quantile(self.other_draws - self.draws, [outer, 1.0 - outer])
         return float(low), float(high)
 
     @property
@@ -158,18 +167,51 @@ class Money:
         """One-sided p-value of the hypothesis that the option costs as much as the other one, or more."""
         if not self.known:
             return 1.0
-        return _share_of_draws(self.draws >= self.other_draws)
+        return p_value_of_draws(self.draws >= self.other_draws, self.independent)
 
     @property
     def p_dearer(self) -> float:
         """One-sided p-value of the hypothesis that the option costs as much as the other one, or less."""
         if not self.known:
             return 1.0
-        return _share_of_draws(self.draws <= self.other_draws)
+        return p_value_of_draws(self.draws <= self.other_draws, self.independent)
 
 
-def _share_of_draws(against: np.ndarray) -> float:
-    return (1.0 + float(against.sum())) / (1.0 + len(against))
+def tail_of_draws(tail: float, independent: float) -> float:
+    """Return the tail of bootstrap draws that has the error `tail` for so many clusters.
+
+    A bootstrap of few clusters is too narrow: its spread is that of the sample, (G - 1) / G of the true
+    variance, and its quantiles are normal ones. The tail is that of Student's interval (Hesterberg 2015, The
+    American Statistician 69(4), "expanded percentiles").
+    """
+    freedom = max(independent - 1.0, 1.0)
+    quantile = float(special.stdtrit(freedom, 1.0 - tail))
+    return float(special.ndtr(-quantile * math.sqrt((freedom + 1.0) / freedom)))
+
+
+def p_value_of_draws(against: np.ndarray, independent: float) -> float:
+    """One-sided p-value of what so many bootstrap draws, `[draws]` bool, speak for; see `tail_of_draws`."""
+    share = (1.0 + float(against.sum())) / (1.0 + len(against))
+    freedom = max(independent - 1.0, 1.0)
+    quantile = -float(special.ndtri(min(share, 1.0 - 1e-12)))
+    return float(special.stdtr(freedom, -quantile * math.sqrt(freedom / (freedom + 1.0))))
+
+
+def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisions) -> float:
+    """Number of times as large as `quality` says the error of a cross-fitted option's difference is.
+
+    The folds share prompts that options are made from, which is `CROSS_FITTED`. An option whose exported
+    form is known may decide otherwise than its folds do where two models are about as good. Its truth is then
+    another one than that of the folds, and of the difference between them no more is known than its error.
+    """
+    if played.exported is None:
+        return CROSS_FITTED
+    low, high = quality.interval(LEVEL / 2)
+    error = (high - low) / 2.0 / -float(special.ndtri(LEVEL / 2))
+    other = Pair.of(table, played.exported, played.weights).quality(table.clusters).standard_error
+    if error > 0 and other > 0:
+        return math.hypot(CROSS_FITTED, other / error)
+    return CROSS_FITTED
 
 
 def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:
@@ -203,6 +245,7 @@ def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> l
                 draws=drawn[:, 3 * k] / drawn_weight,
                 other_draws=drawn[:, 3 * k + 1] / drawn_weight,
                 dearest=max(_held_by_dearest(cost), _held_by_dearest(other)) if weight.sum() > 0 else 1.0,
+                independent=independent(weight),
             )
         )
     return found

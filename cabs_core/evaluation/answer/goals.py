@@ -22,8 +22,8 @@ from cabs_core.base.statistics.paired import PairedSample
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.answer.choice import RouterCandidate
-from cabs_core.evaluation.answer.compare import Money, Pair, monies
-from cabs_core.evaluation.answer.ladder import CROSS_FITTED, KEEP, ROUTER, RULES, SWITCH
+from cabs_core.evaluation.answer.compare import Money, Pair, cross_fitted_factor, monies, p_value_of_draws
+from cabs_core.evaluation.answer.ladder import KEEP, ROUTER, RULES, SWITCH
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 #: bootstrap draws of costs when the router of a fold is chosen; the choice is no statement
@@ -76,10 +76,7 @@ class _Tried:
     played: Decisions
     pair: Pair
     money: Money
-
-    @property
-    def factor(self) -> float:
-        return CROSS_FITTED if self.rung in (RULES, ROUTER) else 1.0
+    factor: float
 
 
 def goal_answer(
@@ -228,10 +225,13 @@ def _tried(
     baseline = table.baseline()
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
     money = monies(pairs, table.clusters, options)
-    return [
-        _Tried(rung, played.name, played, pair, paid)
-        for (rung, played), pair, paid in zip(named, pairs, money, strict=True)
-    ]
+    found = []
+    for (rung, played), pair, paid in zip(named, pairs, money, strict=True):
+        factor = 1.0
+        if rung in (RULES, ROUTER):
+            factor = cross_fitted_factor(pair.quality(table.clusters), table, played)
+        found.append(_Tried(rung, played.name, played, pair, paid, factor))
+    return found
 
 
 def _conditions(
@@ -278,7 +278,7 @@ def _budget(goal: Goal, option: _Tried) -> Condition:
     allowed = goal.budget_per_month / goal.requests_per_month
     p_value = 1.0
     if option.money.known:
-        p_value = (1.0 + float((option.money.draws > allowed).sum())) / (1.0 + len(option.money.draws))
+        p_value = p_value_of_draws(option.money.draws > allowed, option.money.independent)
     return Condition("budget", option.money.cost * goal.requests_per_month, goal.budget_per_month, p_value)
 
 
@@ -308,7 +308,7 @@ def _value(value: float, option: _Tried, table: ScoredTable, options: AnswerOpti
     )
     (lost,) = monies([worth], table.clusters, options)
     differences = (lost.other_draws - lost.draws - gain) * option.factor + gain
-    p_value = (1.0 + float((differences <= 0.0).sum())) / (1.0 + len(differences))
+    p_value = p_value_of_draws(differences <= 0.0, money.independent)
     return Condition("value", gain, 0.0, p_value if money.known else 1.0)
 
 

@@ -18,7 +18,14 @@ import numpy as np
 
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.base.units import percentage
-from cabs_core.evaluation.answer.compare import Difference, Money, Pair, monies, quality_of
+from cabs_core.evaluation.answer.compare import (
+    Difference,
+    Money,
+    Pair,
+    cross_fitted_factor,
+    monies,
+    quality_of,
+)
 from cabs_core.evaluation.answer.rule import (
     DEAREST,
     MOST_OF_THE_MONEY,
@@ -39,10 +46,6 @@ RULES = "rules"
 ROUTER = "router"
 #: name of the tasks that are too small for a row of their own
 OTHER = "other"
-#: number of times as large as a plain paired interval says the error of a cross-fitted difference is. The
-#: folds share prompts that options are made from (Bates, Hastie and Tibshirani 2021);
-#: `benchmarks.answer_worlds` covers with this factor.
-CROSS_FITTED = 1.15
 
 
 @dataclass(frozen=True)
@@ -229,7 +232,7 @@ def _judged(
         use = played.name if played.use is None else played.use
         quality = quality_of(table, pair, played.weights, baseline)
         if rung in (RULES, ROUTER):
-            quality = quality.widened(CROSS_FITTED)
+            quality = quality.widened(cross_fitted_factor(quality, table, played))
         options_found.append(_Option(rung, use, played, pair, quality, costs))
     return options_found
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.evaluation.answer.compare import Pair, quality_of
-from cabs_core.evaluation.answer.ladder import CROSS_FITTED
+from cabs_core.evaluation.answer.compare import CROSS_FITTED, Pair, quality_of
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 #: cosine of the angle between two prompts from which one is a near neighbour of the other

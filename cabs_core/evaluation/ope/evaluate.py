@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.errors import DataError, round_up
+from cabs_core.base.errors import DataError
 from cabs_core.base.statistics.clusters import independent as realised_size
 from cabs_core.base.statistics.costs import cost_error
 from cabs_core.base.statistics.uncertainty import UNKNOWN, Error
@@ -19,6 +19,7 @@ from cabs_core.evaluation.ope.intervals import (
     LEAST,
     effective_size,
     error_of,
+    more_decisions,
     second_moment,
     sequence_half_width,
 )
@@ -319,11 +320,8 @@ def _refusal(
         )
     size, n = facts["n_eff"], facts["n"]
     if size < LEAST:
-        more = (
-            f"about {round_up(math.ceil(n * LEAST / size - n - 1e-9)):,} more scored decisions like these, or"
-            if size > 0
-            else "more"
-        )
+        needed = more_decisions(n, size)
+        more = "more" if needed is None else f"about {needed:,} more scored decisions like these, or"
         return (
             f"the log is worth {size:.1f} decisions of this policy (effective sample size), "
             f"and needs {LEAST:g}: it takes {more} more exploration"

@@ -23,6 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cabs_core.base.errors import round_up
 from cabs_core.base.statistics.uncertainty import LEVEL, Error, mean_error
 
 #: least effective size with an interval: with fewer, 95 % intervals were measured to cover 83 to 91 %
@@ -53,6 +54,20 @@ def effective_size(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) 
     square = second_moment(difference, pmf, shares)
     mean = float((shares * np.abs(difference).sum(axis=1)).mean())
     return len(pmf) * mean**2 / square if square > 0.0 else 0.0
+
+
+def more_decisions(scored: int, size: float) -> int | None:
+    """Further scored decisions, at the rate so far, until a log is worth `LEAST` decisions of a policy.
+
+    Args:
+        scored: number of scored decisions in the log. size: of how many decisions of the policy it is worth.
+
+    Returns:
+        the number, rounded up to two digits; 0 if the log is worth that much, None if it is worth nothing.
+    """
+    if size <= 0:
+        return None
+    return round_up(max(0, math.ceil(scored * LEAST / size - scored - 1e-9)))
 
 
 def error_of(

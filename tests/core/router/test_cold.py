@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import Upstream
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.evaluation.ope.intervals import LEAST
 from cabs_core.pipeline.commands.export_cli import export
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.cold import build_cold
-from cabs_core.router.decidable import FEWEST, in_words, reach
+from cabs_core.router.decidable import in_words, reach
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.price_prior import HIGHEST, LOWEST, prior_scores
 from cabs_core.router.router import Router
@@ -89,7 +92,7 @@ def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
     done = CliRunner().invoke(export, [*arguments, "--epsilon", "0.5"])
     assert done.exit_code == 0 and "nothing was measured yet" in done.output, done.output
     router = Router.load(tmp_path / "router", log=tmp_path / "router.events.sqlite")
-    for i in range(200):
+    for i in range(300):
         router.feedback(router.route(f"question {i}").id, score=1.0)
     router.close()
     done = CliRunner().invoke(doctor, ["--router", str(tmp_path / "router")])
@@ -98,13 +101,30 @@ def test_the_command_and_what_the_log_can_decide(tmp_path, cabs_home) -> None:
     assert CliRunner().invoke(export, ["--cold"]).exit_code == 2
 
 
+def test_doctor_and_evaluate_agree_on_how_many_scored_calls_can_tell() -> None:
+    actions = (np.arange(100) % 10 > 0).astype(np.int64)
+    chance = np.tile([0.1, 0.9], (100, 1))
+    scores = (np.arange(100) % 3 > 0).astype(float)
+    names = np.arange(100).astype(str)
+    costs = np.full(100, 0.001)
+    features = np.zeros((100, 0))
+    data = LoggedData(
+        ["a", "b"], actions, scores, costs, features, names, chance[np.arange(100), actions], chance
+    )
+    found = evaluate(data, np.tile([1.0, 0.0], (100, 1)), 0.0)
+    said = reach("a", [10.0] * 10, list(scores[actions == 0]), 100)
+    assert said.n_eff == pytest.approx(found.n_eff)
+    assert said.half_width is None
+    assert f"about {said.needed:,} more scored decisions" in found.refused
+
+
 def test_reach_by_hand() -> None:
     even = reach("a", [2.0] * 60, [1.0, 0.0] * 30, 120)
     assert even.n_eff == pytest.approx(60)
     assert even.half_width == pytest.approx(2.001 * 0.5 / np.sqrt(59), rel=1e-3) and even.needed == 0
     rare = reach("b", [50.0] * 3, [1.0] * 3, 150)
-    assert rare.half_width is None and rare.needed == 150 * (FEWEST / 3 - 1)
+    assert rare.half_width is None and rare.needed == 150 * (LEAST / 3 - 1) + 50  # two digits, upwards
     never = reach("c", [], [], 150)
     text = in_words([even, reach("d", [2.0] * 60, [1.0] * 60, 120), rare, never])
     assert "tell mean scores of a (±0.130), d (±0.049) apart" in text
-    assert "b: about 1,350 more scored decisions" in text and "c: no scored decision yet" in text
+    assert "b: about 2,400 more scored decisions" in text and "c: no scored decision yet" in text
