@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cabs_core.evaluation.answer.compare import Pair, quality_of
-from cabs_core.evaluation.answer.ladder import CROSS_FITTED, ROUTER, RULES
+from cabs_core.evaluation.answer.compare import CROSS_FITTED, Pair, quality_of
+from cabs_core.evaluation.answer.ladder import ROUTER, RULES
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 #: share of the prompts that are the newest ones, and the largest share if many have the same time
