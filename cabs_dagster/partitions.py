@@ -106,19 +106,30 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
 
 
 def register_while_loading() -> None:
-    """Make the partitions of this environment's instance those of the active pools.
+    """Add the active pools and their rhos to the partitions of this environment's instance.
 
     A code location calls this while it loads, so that `dg launch --partition` finds the pool of a new file in
-    a fresh instance. Without DAGSTER_HOME there is no instance. An instance that cannot be reached does not
-    keep a code location from loading: the sensor `partitions_of_pools` registers the pools later.
+    a fresh instance. Workers of runs load it too, several at once, so nothing is taken out here: the sensor
+    `partitions_of_pools` does that, and puts the rhos in order. Without DAGSTER_HOME there is no instance. An
+    instance that cannot be reached does not keep a code location from loading.
     """
     if not os.environ.get("DAGSTER_HOME"):
         return
     try:
         with dg.DagsterInstance.get() as instance:
-            register(instance, ArtifactStore())
+            members = [p.pool for p in chosen(instance, ArtifactStore(), active_pools()[0])]
+            _add_missing(instance, POOLS, [pool.name for pool in members])
+            rhos_of = {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
+            _add_missing(instance, RHOS, sorted(rhos_of, key=parse_rho_key))
     except Exception as error:
         logging.getLogger("dagster").warning(f"the pools could not be registered as partitions yet: {error}")
+
+
+def _add_missing(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -> None:
+    known = {*instance.get_dynamic_partitions(name)}
+    missing = [key for key in keys if key not in known]
+    if missing:
+        instance.add_dynamic_partitions(name, missing)
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
