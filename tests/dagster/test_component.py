@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -159,23 +160,10 @@ def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_n
     assert location["sets"] == sets
 
 
+#: an asset of a team beside that of docs/operations.md
 READS = """
-import dagster as dg
-import pandas as pd
-from dagster import AssetIn, AssetKey
-
-
-def pool_of(name):
-    return AssetIn(key=AssetKey(["routing", *name.split("/")]))
-
-
-@dg.asset(ins={"board": pool_of("marts/mart_policy_leaderboard")})
-def best(board: pd.DataFrame) -> dg.MaterializeResult:
-    return dg.MaterializeResult(metadata={"policies": sorted(set(board["policy"])), "pools": len(board)})
-
-
 @dg.asset(
-    ins={"table": pool_of("outcomes"), "rounds": pool_of("replay")},
+    ins={"table": dg.AssetIn(key=["routing", "outcomes"]), "rounds": dg.AssetIn(key=["routing", "replay"])},
     partitions_def=dg.DynamicPartitionsDefinition(name="routing_pools"),
 )
 def seen(table: pd.DataFrame, rounds: pd.DataFrame) -> dg.MaterializeResult:
@@ -219,12 +207,13 @@ print("READ " + json.dumps(said))
 
 def test_a_teams_assets_read_marts_outcomes_and_replays_as_data_frames(ran: Path, tmp_path: Path) -> None:
     folder = project(tmp_path / "team", f"pools: {ran}/pools\n  home: {ran}\n  name: routing")
-    (folder / "src" / "team" / "defs" / "mine.py").write_text(READS)
+    (of_page,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/operations.md").read_text("utf-8"), re.S)
+    (folder / "src" / "team" / "defs" / "mine.py").write_text(of_page + READS)
     (tmp_path / "instance").mkdir()
     printed = call(sys.executable, "-c", READ, tmp_path / "instance", cwd=folder, path=folder / "src")
     said = json.loads(printed[printed.index("READ ") + 5 :].splitlines()[0])
     policies = sorted(find_pool("tiny").pool.policies)
-    assert said["best"]["policies"] == policies and said["best"]["pools"] == len(policies)
+    assert said["best"]["policies"] == policies and said["best"]["rows"] == len(policies)
     seen = said["seen"]
     assert seen["policies"] == policies and seen["rhos"] == [0.0, 500.0]
     assert seen["cells"] == 240 * len(seen["models"]) and seen["prompts"] > 200

@@ -24,7 +24,11 @@ FOLLOWED = {
     "bash": dict.fromkeys(
         ("README.md", "deploy.md", "new-model.md", "no-scores.md", "traces.md", "your-own-table.md"), _PAGES
     ),
-    "python": {"deploy.md": _PAGES, "no-scores.md": "tests/core/data/collect/test_command_page.py"}
+    "python": {
+        "deploy.md": _PAGES,
+        "no-scores.md": "tests/core/data/collect/test_command_page.py",
+        "operations.md": "tests/dagster/test_component.py",
+    }
     | dict.fromkeys(("README.md", "library.md"), "tests/docs/test_readme.py"),
 }
 
