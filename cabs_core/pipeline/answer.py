@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from cabs_core.base.errors import ProvenanceError, ResultError
 from cabs_core.data.inputs import embeddings_of, outcomes_of, splits_of
 from cabs_core.data.pool_files.goals import Goal
@@ -37,22 +39,39 @@ def answer_for_chain(
     inputs: dict[str, Path] = {name: chain.verified(chain.stage(name)) for name in _TABLE}
     record = chain.store.record(chain.stage("router").parts)
     router = None if record is None else RouterSummary.of(record)
+    splits = splits_of(inputs)
     chosen = None
     if router is not None and router.policy and router.rho is not None:
         chosen = (router.policy, router.rho)
     made_from = Inputs(
         pool=chain.pool,
         table=outcomes_of(inputs),
-        splits=splits_of(inputs),
+        splits=splits,
         vectors=embeddings_of(inputs),
         evidence=evidence,
         chosen=chosen,
+        validation_plays=_validation_plays(chain) if len(splits) > 1 else None,
         deployable=tuple(p for p in chain.pool.policies if deployable(p)),
     )
     found = answer_of_pool(made_from)
     if goal is None:
         return found
     return replace(found, goal=goal_of_pool(goal, made_from, found))
+
+
+def _validation_plays(chain: Chain) -> pd.DataFrame | None:
+    """Return the plays on the validation queries of the folds at hand; None if they were not played.
+
+    Plays of other folds would be those of policies that were fitted on prompts which are judged now.
+    """
+    from cabs_core.pipeline.stages.router import VALIDATION_PLAYS  # noqa: PLC0415  (numba takes seconds)
+
+    router = chain.stage("router")
+    record = chain.store.record(router.parts)
+    problem = chain.store.record(chain.stage("replay_problem").parts)
+    if record is None or problem is None or record.inputs["replay_problem"] != problem.content:
+        return None
+    return pd.read_parquet(chain.verified(router) / VALIDATION_PLAYS)
 
 
 def evidence_for_chain(chain: Chain) -> Evidence | None:

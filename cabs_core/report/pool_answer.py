@@ -3,6 +3,7 @@
 The statistics are those of `evaluation.answer`; this module says what table, rules and routers a pool has.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -30,8 +31,10 @@ from cabs_core.evaluation.answer import (
     ScoredTable,
     answer,
     choose_router,
+    cross_fitted_weights,
     fit_rules,
     newest_fifth,
+    play_shares,
 )
 from cabs_core.report.evidence import Evidence
 
@@ -53,6 +56,9 @@ class Inputs:
         vectors: `[n, e]` embeddings; None if they are not at hand: then a table without tasks has no rules.
         evidence: the replays; None if they are not at hand: then there is no rung "router".
         chosen: (policy, rho) that the validation split chose; judged if the table has one fold.
+        validation_plays: what every policy plays on the validation queries of each fold, see
+            `replay.held_out`; None for one fold, or if they are not at hand: then several folds have no
+            rung "router".
         deployable: policies that can be exported as a router.
     """
 
@@ -62,6 +68,7 @@ class Inputs:
     vectors: np.ndarray | None = None
     evidence: Evidence | None = None
     chosen: tuple[str, float] | None = None
+    validation_plays: pd.DataFrame | None = None
     deployable: tuple[str, ...] = ()
 
 
@@ -336,31 +343,76 @@ def _router(
 ) -> tuple[Decisions | None, str | None, float | None]:
     """(decisions of the router, its policy, its rho); None if no router was replayed.
 
-    With several folds, the policy and the rho of a fold are chosen by decisions on the other folds' prompts,
-    each made by a policy that had not seen the prompt; what is exported is chosen by all of them. With one
-    fold it is the choice of the validation split, judged on the test split.
+    With several folds it is the one of `cross_fitted_router`. With one fold it is the choice of the
+    validation split, judged on the test split.
     """
     if inputs.evidence is None:
         return None, None, None
     candidates = router_candidates(inputs, inputs.evidence)
-    if not candidates:
-        return None, None, None
-    rows = np.arange(len(inputs.table))
     if len(inputs.splits) == 1:
         known = [c for c in candidates if (c.name, c.rho) == inputs.chosen]
         if not known:
             return None, None, None
         return Decisions(known[0].name, known[0].weights), known[0].name, known[0].rho
-    folds = fold_numbers(inputs.splits)
-    weights = np.full(scored.scores.shape, np.nan)
-    for fold in np.unique(folds):
-        rest = rows[folds != fold]
-        others = [RouterCandidate(c.name, c.rho, c.weights[rest]) for c in candidates]
-        weights[folds == fold] = candidates[choose_router(scored, rest, others, options)].weights[
-            folds == fold
-        ]
-    final = candidates[choose_router(scored, rows, candidates, options)]
-    return Decisions(final.name, weights), final.name, final.rho
+
+    def choose(rows: np.ndarray, some: list[RouterCandidate]) -> int:
+        return choose_router(scored, rows, some, options)
+
+    cross_fitted = cross_fitted_router(inputs, candidates, choose)
+    if cross_fitted is None:
+        return None, None, None
+    return Decisions(cross_fitted.name, cross_fitted.weights), cross_fitted.name, cross_fitted.rho
+
+
+def cross_fitted_router(
+    inputs: Inputs,
+    candidates: list[RouterCandidate],
+    choose: Callable[[np.ndarray, list[RouterCandidate]], int],
+) -> RouterCandidate | None:
+    """Return the router of a table with several folds: what is exported, with decisions to judge it by.
+
+    Name and rho are chosen by all cross-fitted decisions. The weights on the test prompts of a fold are those
+    of the candidate that is chosen by plays on the fold's validation prompts, by policies that were fitted on
+    its train prompts: no score of a test prompt has a say in the choice.
+
+    Args:
+        candidates: see `router_candidates`.
+        choose: gets rows `[M]` of the table and candidates with weights `[M, K]`, returns an index.
+
+    Returns:
+        None if there is no candidate, or if a fold has no plays on its validation prompts.
+    """
+    if inputs.validation_plays is None or not candidates:
+        return None
+    plays_of_fold: dict[Any, pd.DataFrame] = dict(list(inputs.validation_plays.groupby("fold")))
+    chosen = []
+    for fold in range(len(inputs.splits)):
+        if fold not in plays_of_fold:
+            return None
+        rows, played = _on_validation(plays_of_fold[fold], candidates, inputs.table)
+        if not played:
+            return None
+        best = played[choose(rows, played)]
+        chosen.append((best.name, best.rho))
+    weights = cross_fitted_weights(fold_numbers(inputs.splits), candidates, chosen)
+    exported = candidates[choose(np.arange(len(inputs.table)), candidates)]
+    return replace(exported, weights=weights)
+
+
+def _on_validation(
+    plays: pd.DataFrame, candidates: list[RouterCandidate], table: Outcomes
+) -> tuple[np.ndarray, list[RouterCandidate]]:
+    """(rows of a fold's validation prompts, the candidates that were played there with what they played)."""
+    query_ids = np.asarray(table.query_ids).astype(str)
+    rows = np.flatnonzero(np.isin(query_ids, plays["query_id"].unique().astype(str)))
+    plays_of: dict[Any, pd.DataFrame] = dict(list(plays.groupby(["policy", "rho"])))
+    found = []
+    for candidate in candidates:
+        key = (candidate.name, candidate.rho)
+        if key in plays_of:
+            weights = play_shares(plays_of[key], query_ids[rows], table.arms)
+            found.append(replace(candidate, weights=weights))
+    return rows, found
 
 
 def router_candidates(inputs: Inputs, evidence: Evidence) -> list[RouterCandidate]:

@@ -18,7 +18,13 @@ from cabs_core.evaluation.answer import (
     goal_answer,
 )
 from cabs_core.report.names import label
-from cabs_core.report.pool_answer import GoalAnswer, Inputs, PoolAnswer, fold_numbers, router_candidates
+from cabs_core.report.pool_answer import (
+    GoalAnswer,
+    Inputs,
+    PoolAnswer,
+    cross_fitted_router,
+    router_candidates,
+)
 
 
 def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
@@ -55,9 +61,8 @@ def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
 def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
     """Routers that a goal is tested with; their `use` is (policy, rho).
 
-    With several folds there is one router. Its policy and rho are chosen for each fold by the goal on the
-    other folds' prompts, and what is exported is chosen by all of them. With one fold the validation split
-    chose the policy, which is tested at every rho that was replayed.
+    With several folds there is one router, chosen by the goal; see `cross_fitted_router`. With one fold the
+    validation split chose the policy, which is tested at every rho that was replayed.
     """
     if inputs.evidence is None:
         return []
@@ -69,24 +74,12 @@ def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
             for c in candidates
             if c.name == policy
         ]
-    if not candidates:
-        return []
-    folds = fold_numbers(inputs.splits)
-    weights = np.full(found.scored.scores.shape, np.nan)
-    for fold in np.unique(folds):
-        judged = folds == fold
-        best = _chosen(goal, np.flatnonzero(~judged), candidates, found)
-        weights[judged] = best.weights[judged]
-    final = _chosen(goal, np.arange(len(folds)), candidates, found)
-    return [Decisions(final.name, weights, use=(final.name, final.rho))]
 
+    def choose(rows: np.ndarray, some: list[RouterCandidate]) -> int:
+        return choose_router_for_goal(goal, found.scored, rows, some, found.options)
 
-def _chosen(
-    goal: Goal, rows: np.ndarray, candidates: list[RouterCandidate], found: PoolAnswer
-) -> RouterCandidate:
-    """Return the candidate that fulfils the goal best on some prompts, with its decisions on all prompts."""
-    some = [RouterCandidate(c.name, c.rho, c.weights[rows]) for c in candidates]
-    return candidates[choose_router_for_goal(goal, found.scored, rows, some, found.options)]
+    router = cross_fitted_router(inputs, candidates, choose)
+    return [] if router is None else [Decisions(router.name, router.weights, use=(router.name, router.rho))]
 
 
 def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:

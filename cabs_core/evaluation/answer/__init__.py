@@ -14,7 +14,12 @@ more_data the chance that more prompts replace "cannot tell"
 choice    which policy and cost sensitivity a router gets, from other prompts than it is judged on
 """
 
-from cabs_core.evaluation.answer.choice import RouterCandidate, choose_router
+from cabs_core.evaluation.answer.choice import (
+    RouterCandidate,
+    choose_router,
+    cross_fitted_weights,
+    play_shares,
+)
 from cabs_core.evaluation.answer.goals import Condition, GoalFound, choose_router_for_goal, goal_answer
 from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
 from cabs_core.evaluation.answer.more_data import MORE, Outlook, more_data
@@ -44,12 +49,14 @@ __all__ = [
     "answer",
     "choose_router",
     "choose_router_for_goal",
+    "cross_fitted_weights",
     "fit_rules",
     "goal_answer",
     "losses",
     "more_data",
     "near_neighbours",
     "newest_fifth",
+    "play_shares",
     "rule_for_all",
     "unlike_prompts",
 ]

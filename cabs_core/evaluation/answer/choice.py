@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from cabs_core.evaluation.answer.compare import Pair
 from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, ScoredTable
@@ -34,7 +35,10 @@ def choose_router(
 
     An option is worth its difference in score plus the tolerance times the share of the cost that it saves,
     as a rule of a task is (`rules`). Of equals it is the first. Prompts of the fold that is judged
-    afterwards must not be among them.
+    afterwards must neither be among them, nor among those that the candidates were fitted on: a candidate
+    that was fitted on the judged fold does well elsewhere if that fold is like the rest, so the choice would
+    know something of the fold. The fold's validation prompts are fair, with candidates that were fitted on
+    its train prompts.
 
     Args:
         rows: `[M]` indices of the prompts.
@@ -52,3 +56,39 @@ def choose_router(
         value = pair.mean(pair.score - pair.other_score) + options.tolerance * saved
         worth.append(round(value, DIGITS) if np.isfinite(value) else -np.inf)
     return int(np.argmax(worth))
+
+
+def cross_fitted_weights(
+    folds: np.ndarray, candidates: Sequence[RouterCandidate], chosen: Sequence[tuple[str, float]]
+) -> np.ndarray:
+    """Return `[N, K]` probabilities: on the prompts of each fold those of the candidate chosen for it.
+
+    Args:
+        folds: `[N]` number of each prompt's fold, from 0.
+        candidates: with their weights on all N prompts, each by a fit without the prompt's fold.
+        chosen: (name, rho) of the candidate of each fold.
+    """
+    weights = np.full(candidates[0].weights.shape, np.nan)
+    by_key = {(candidate.name, candidate.rho): candidate for candidate in candidates}
+    for fold, key in enumerate(chosen):
+        judged = folds == fold
+        weights[judged] = by_key[key].weights[judged]
+    return weights
+
+
+def play_shares(plays: pd.DataFrame, query_ids: np.ndarray, models: Sequence[str]) -> np.ndarray:
+    """Return `[n, K]` probability of each model on each query, from the rows of one fold, policy and rho.
+
+    Args:
+        plays: rows of `evaluation.replay.held_out.validation_plays`; those of other queries do not count.
+        query_ids: `[n]` names of the queries of a table. Those that were not played get a row of NaN.
+        models: names of the K models.
+    """
+    plays = plays[plays["query_id"].astype(str).isin(query_ids.astype(str))]
+    places = pd.Index(query_ids.astype(str)).get_indexer(plays["query_id"].astype(str))
+    model = pd.Index(list(models)).get_indexer(plays["model"])
+    counts = np.zeros((len(query_ids), len(models)))
+    np.add.at(counts, (places, model), plays["plays"].to_numpy(dtype=np.float64))
+    total = counts.sum(axis=1, keepdims=True)
+    shares: np.ndarray = np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
+    return shares

@@ -129,7 +129,7 @@ def choose_router_for_goal(
 ) -> int:
     """Return the index of the candidate that fulfils a goal best on these prompts.
 
-    Prompts of the fold that is judged afterwards must not be among them.
+    Which prompts are fair for the fold that is judged afterwards is said at `choose_router`.
 
     Args:
         rows: `[M]` indices of the prompts.

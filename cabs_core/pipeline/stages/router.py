@@ -1,8 +1,9 @@
 """Stage `router`: the bundle that the pool would deploy, compared with its replay and timed from the prompt's
 text.
 
-The times of single `decide` and `update` calls of all the pool's policies are stored beside it. A pool that
-cannot be deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
+The times of single `decide` and `update` calls of all the pool's policies are stored beside it and, of a
+table with several folds, what they play on the validation queries of each. A pool that cannot be deployed (a
+model has no price, say) gets the reason instead of a bundle, and its replays go on.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.errors import EncoderError, PolicyError, RouterError
 from cabs_core.base.threads import one_torch_thread
 from cabs_core.base.utility import middle_rho
-from cabs_core.data.inputs import FoldData, plain, tuned_options
+from cabs_core.data.inputs import FoldData, folds_of, plain, tuned_options
 from cabs_core.evaluation.metrics.routing import latency_percentiles
 from cabs_core.evaluation.replay import latency as online_calls
+from cabs_core.evaluation.replay.held_out import validation_plays
 from cabs_core.pipeline.artifacts.results import Summary
+from cabs_core.pipeline.stages.replay_problem import fold_problems
 from cabs_core.router.budget import replay_budgets
-from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size
+from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size, deployable
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import Match, check_bundle_matches_replay, measure_latency
 
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
 TIMES = "decisions.parquet"
+#: what the policies play on the validation queries of each fold, if there are several
+VALIDATION_PLAYS = "validation_plays.parquet"
 #: decisions of the replay that the bundle must repeat, prompts that are embedded again one at a time, whole
 #: decisions that are timed
 ROUNDS, TEXTS, DECISIONS, WARMUP = 5_000, 50, 200, 10
@@ -99,6 +105,7 @@ def build(
     """Choose on validation, write the bundle, compare it with the replay on the test prompts, time it."""
     pool = chain.pool
     timed = _time_policies(pool, inputs, folder / TIMES)
+    _play_validation(pool, inputs, folder / VALIDATION_PLAYS)
     try:
         choice = build_bundle(folder / BUNDLE, pool, inputs)
         with one_torch_thread():
@@ -153,6 +160,22 @@ def examine_again(chain: Chain) -> RouterSummary:
     if then.not_made:
         return then
     return replace(then, same=plain(match(folder / BUNDLE, chain.require(target))))
+
+
+def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> None:
+    """Write what the policies play on the validation queries of each fold; nothing for a single split."""
+    folds = folds_of(inputs["replay_problem"])
+    if folds == 1:
+        return
+    tuned = [tuned_options(inputs, fold) for fold in range(folds)]
+    plays = validation_plays(
+        zip(fold_problems(inputs["replay_problem"], "validation"), tuned, strict=True),
+        [policy for policy in pool.policies if deployable(policy) and policy not in NO_ROUTERS],
+        pool.replay.rhos,
+        seed=pool.replay.order_seed,
+        latency_weight=pool.replay.latency_weight,
+    )
+    plays.to_parquet(path, index=False)
 
 
 def _budgets(

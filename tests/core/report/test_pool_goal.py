@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from test_answer_page import N, found, table
 
@@ -34,16 +35,35 @@ def routed(outcomes: Outcomes) -> SimpleNamespace:
     )
 
 
-def answered(goal: Goal, outcomes: Outcomes, *, router: bool = False, **settings: object) -> GoalAnswer:
+def plays_on_validation(replays: SimpleNamespace, splits: list[np.ndarray]) -> pd.DataFrame:
+    """Return plays on the validation prompts of each fold that are those of the replays."""
+    found = []
+    for fold, split in enumerate(splits):
+        rows = np.flatnonzero(split == "validation")
+        for policy, rho in replays.folders:
+            models = np.array(["big", "mid", "cheap"])[replays.trace(policy, rho).actions[0][rows]]
+            played = {"query_id": replays.problem.query_ids[rows], "model": models}
+            found.append(pd.DataFrame({"fold": fold, "policy": policy, "rho": rho, **played, "plays": 1}))
+    return pd.concat(found, ignore_index=True)
+
+
+def inputs_of(outcomes: Outcomes, *, router: bool = False, **settings: object) -> Inputs:
     pool = pool_from({"name": "p", "source": {"kind": "file", "path": "t.csv"}, "today": "big", **settings})
-    inputs = Inputs(
+    splits = splits_of_pool(outcomes, pool)
+    replays = routed(outcomes) if router else None
+    return Inputs(
         pool,
         outcomes,
-        splits_of_pool(outcomes, pool),
-        evidence=routed(outcomes) if router else None,
+        splits,
+        evidence=replays,
         chosen=("ridge", 1000.0),
+        validation_plays=plays_on_validation(replays, splits) if replays and len(splits) > 1 else None,
         deployable=("ridge",),
     )
+
+
+def answered(goal: Goal, outcomes: Outcomes, *, router: bool = False, **settings: object) -> GoalAnswer:
+    inputs = inputs_of(outcomes, router=router, **settings)
     return goal_of_pool(goal, inputs, answer_of_pool(inputs))
 
 
@@ -65,6 +85,30 @@ def test_the_router_that_a_goal_takes_is_exported_at_the_rho_that_fulfils_it(fol
     fulfilled = answered(Goal(quality=0.95, of="big"), without_tasks(), router=True, split={"folds": folds})
     assert (fulfilled.policy, fulfilled.rho, fulfilled.confirmed) == ("ridge", 10.0, True)
     assert "$0.1" in fulfilled.sentence
+
+
+def test_the_router_of_a_fold_is_chosen_by_its_validation_plays_alone() -> None:
+    # On the validation prompts, and only there, each rho plays what the other one plays elsewhere. If the
+    # cross-fitted decisions of other folds had a say, the answer and the goal would take the careful router.
+    inputs = inputs_of(without_tasks(), router=True)
+    assert inputs.validation_plays is not None
+    swapped = inputs.validation_plays.assign(rho=inputs.validation_plays["rho"].map({10.0: 1e3, 1e3: 10.0}))
+    swapped_inputs = replace(inputs, validation_plays=swapped)
+    goal = Goal(quality=0.9, of="big")
+    for made_from, careful in ((inputs, True), (swapped_inputs, False)):
+        found_answer = answer_of_pool(made_from)
+        assert found_answer.router is not None
+        assert found_answer.router.weights[:, 2].sum() == (0 if careful else N)
+        tested = goal_of_pool(goal, made_from, found_answer)
+        assert (tested.rung == "router") == careful
+
+
+def test_folds_without_validation_plays_have_no_router() -> None:
+    inputs = inputs_of(without_tasks(), router=True)
+    assert inputs.validation_plays is not None
+    some = inputs.validation_plays[inputs.validation_plays["fold"] != 3]
+    for plays in (None, some):
+        assert answer_of_pool(replace(inputs, validation_plays=plays)).router is None
 
 
 def test_a_quality_that_no_other_model_has_is_not_confirmed_by_the_model_that_it_is_a_share_of() -> None:

@@ -16,6 +16,7 @@ from cabs_core.evaluation.answer import (
     Word,
     answer,
     choose_router,
+    cross_fitted_weights,
     fit_rules,
     losses,
     near_neighbours,
@@ -182,6 +183,53 @@ def test_the_router_of_a_fold_is_the_one_worth_most_on_other_prompts() -> None:
     worst = np.eye(3)[table.scores[rows].argmin(axis=1)]
     candidates = [RouterCandidate("a", 0.0, worst), RouterCandidate("b", 1.0, best)]
     assert choose_router(table, rows, candidates) == 1
+
+
+SIGNS = {"follow": 1.0, "oppose": -1.0}
+
+
+def best_in(scores: np.ndarray, fitted_on: np.ndarray, sign: float) -> np.ndarray:
+    """Return `[1, 2]` weights of the model that is best, or worst, on the training prompts."""
+    return np.eye(2)[[int((sign * scores[fitted_on].mean(axis=0)).argmax())]]
+
+
+def gain_of_noise(seed: int, *, by_validation: bool) -> float:
+    """Return what a router gains where nothing can be gained.
+
+    Of its two candidates one follows the training prompts and one does the opposite.
+    """
+    rng = np.random.default_rng(seed)
+    scores = rng.random((60, 2))
+    table = ScoredTable(("a", "b"), scores, np.ones((60, 2)), np.full(60, "t"), np.arange(60), 0)
+    folds = np.arange(60) % 3
+    candidates = []
+    for name, sign in SIGNS.items():
+        by_fold = [best_in(scores, folds != fold, sign) for fold in range(3)]
+        candidates.append(RouterCandidate(name, 0.0, np.concatenate(by_fold)[folds]))
+    chosen = []
+    for fold in range(3):
+        if by_validation:
+            rows = np.flatnonzero(folds == (fold + 1) % 3)
+            fitted_on = folds == (fold + 2) % 3
+            tried = [
+                RouterCandidate(name, 0.0, np.repeat(best_in(scores, fitted_on, sign), len(rows), axis=0))
+                for name, sign in SIGNS.items()
+            ]
+        else:
+            rows = np.flatnonzero(folds != fold)
+            tried = [RouterCandidate(c.name, c.rho, c.weights[rows]) for c in candidates]
+        best = tried[choose_router(table, rows, tried)]
+        chosen.append((best.name, best.rho))
+    weights = cross_fitted_weights(folds, candidates, chosen)
+    return float(((weights - 0.5) * scores).sum(axis=1).mean())
+
+
+def test_a_router_chosen_by_policies_that_saw_the_judged_fold_gains_from_noise() -> None:
+    # The reason why the router of a fold is chosen by plays on the fold's validation prompts.
+    for by_validation, gains in ((False, True), (True, False)):
+        found = np.array([gain_of_noise(seed, by_validation=by_validation) for seed in range(400)])
+        errors = found.mean() / (found.std(ddof=1) / np.sqrt(len(found)))
+        assert (errors > 4.0) == gains
 
 
 def test_the_largest_losses_are_prompts_that_todays_model_answers() -> None:

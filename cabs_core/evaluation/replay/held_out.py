@@ -1,0 +1,74 @@
+"""Plays of policies on the validation queries of each fold, whose train queries they were fitted on.
+
+The router that a fold is judged with is chosen by these plays: `report.pool_answer.cross_fitted_router`.
+Decisions on the test queries of other folds would not do: those policies were fitted on the judged fold, so
+what is right there would have a say in the choice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import CabsError
+from cabs_core.evaluation.replay.engine import replay
+
+#: orders that policies which learn as they go are averaged over
+TRIALS = 3
+#: columns of the table of plays
+COLUMNS = ("fold", "policy", "rho", "query_id", "model", "plays")
+
+
+def validation_plays(
+    folds: Iterable[tuple[ReplayProblem, Mapping[str, Mapping[str, Any]]]],
+    policies: Sequence[str],
+    rhos: Sequence[float],
+    *,
+    seed: int = 0,
+    latency_weight: float = 0.0,
+) -> pd.DataFrame:
+    """Replay every policy at every rho over the validation queries of each fold.
+
+    A policy that cannot be played has no rows.
+
+    Args:
+        folds: validation problem of each fold, and {policy: settings} that the fold's tuning chose.
+        rhos: cost sensitivities, score units per USD.
+        seed: of the orders, which do not depend on the name of the pool.
+
+    Returns:
+        a row for each fold, policy, rho, query and model that was played there: `COLUMNS`; `plays` is the
+        number of orders, of `TRIALS`, in which the query got the model.
+    """
+    found = []
+    for fold, (problem, options) in enumerate(folds):
+        for policy in policies:
+            for rho in rhos:
+                try:
+                    played = replay(
+                        problem,
+                        policy,
+                        rho,
+                        TRIALS,
+                        seed,
+                        pool=f"fold {fold}",
+                        latency_weight=latency_weight,
+                        options=options.get(policy),
+                    )
+                except CabsError:  # the fault of this policy, which the stage that plays it reports
+                    break
+                counts = np.zeros((problem.n, problem.K), dtype=np.int64)
+                np.add.at(counts, (played.order.ravel(), played.actions.ravel()), 1)
+                query, model = np.nonzero(counts)
+                rows = {
+                    "fold": fold,
+                    "policy": policy,
+                    "rho": float(rho),
+                    "query_id": np.asarray(problem.query_ids)[query].astype(str),
+                    "model": np.asarray(problem.arms)[model],
+                    "plays": counts[query, model],
+                }
+                found.append(pd.DataFrame(rows))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
