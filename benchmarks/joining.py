@@ -2,6 +2,8 @@
 
     python -m benchmarks.joining [--table NAME ...] [--policy NAME ...] [--scored 8 20 50] [--rounds 2000]
         [--seeds 4] [--queries 4000]
+    python -m benchmarks.joining --like [--policy NAME ...] [--seeds 4]
+    python -m benchmarks.joining --static [--table NAME ...] [--policy NAME ...] [--scored 8 20] [--seeds 4]
 
 Real tables, a parquet file each with the columns query_id, prompt, model, score, cost. The model that is best
 by itself is held back: the router's table does not have it. At round JOINS it comes by `add_model`, with so
@@ -12,13 +14,23 @@ policy with the whole column of the model from the start; `lin_ucb` learns from 
 Printed: the share of the rounds that the model gets in the last fifth; rounds from its coming until its
 share, over WINDOW rounds and from then on, is within NEAR of that; the utility a round from its coming on,
 and what is lost of it against `whole` of the same policy, with its standard error over prompts.
+
+`--like`: a model that is right on .9 of the prompts joins five that are right on .6, like the first of them,
+and LIKE_ROUNDS rounds follow. Printed: the share of the last LIKE_LAST rounds that the new model gets, its
+mean over seeds and its least value.
+
+`--static`: each of HELD_BACK models of a table is held back and joins a static router by m scored prompts,
+with as many draws as `--seeds` says. Printed: the mean utility of the test prompts that is lost against the
+router without the model, its mean over models and draws and its largest value. A negative loss is a gain.
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +40,14 @@ import pandas as pd
 from benchmarks.script import Script, head, row, write_figures
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
+from cabs_core.base.catalog.policies import policies as catalog
 from cabs_core.base.paths import data_dir
 from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.encoders.embed import embed_prompts
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes import load_outcomes, make_splits
+from cabs_core.data.outcomes.sources.demo_prompts import generate_prompts
 from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
@@ -43,6 +57,12 @@ from cabs_core.router.router import Router
 TABLES = ("paretobandit_k4", "routerbench_sub3", "openllm_lb_v2_carrot")
 POLICIES = ("hier_mix", "uniroute", "lin_ucb")
 JOINS, WINDOW, NEAR, FLOOR = 500, 200, 0.05, 0.02
+#: rounds after a model has joined like another one, and those at the end of which its share is printed
+LIKE_ROUNDS = 1000
+LIKE_LAST = 250
+#: static policies of `--static`, its tables, and the places of the models held back, by their mean utility
+STATIC_POLICIES = ("carrot", "kernel_ridge")
+HELD_BACK = (0.0, 0.5, 1.0)
 #: what a mean answer costs, in units of score: it says which rho a table is played at
 MEAN_COST = 0.1
 
@@ -113,25 +133,41 @@ def read(
     return Table(pool, ingredients, rho, int(utilities[split == "train"].mean(axis=0).argmax()))
 
 
-def play(table: Table, folder: Path, order: np.ndarray, seed: int, scored: int | None) -> tuple[Any, Any]:
+def brought_by(table: Table, scored: int, seed: int) -> Scored:
+    """Return scored train prompts of the model at `table.best`, drawn without replacement.
+
+    Args:
+        scored: number of prompts.
+    """
+    outcomes = table.ingredients.outcomes
+    train = np.flatnonzero(table.ingredients.split == "train")
+    rows = np.random.default_rng([seed, 1]).choice(train, scored, replace=False)
+    texts = [outcomes.prompts[j] for j in rows]
+    return Scored(texts, outcomes.scores[rows, table.best], outcomes.costs[rows, table.best])
+
+
+def play(
+    table: Table, folder: Path, order: np.ndarray, seed: int, start: int | str | None
+) -> tuple[Any, Any]:
     """(utilities [T], whether the model that comes was played [T]) of a router over test prompts.
 
     Args:
         folder: of its bundle, which is changed where the model comes. order: `[T]` rows of the table.
-        scored: prompts that the model brings, at least 1; None: the router has it from the start.
+        start: number of scored prompts that the model brings, or the name of the model that it is like, or
+            None if the router has it from the start.
     """
     outcomes, new = table.ingredients.outcomes, table.arms[table.best]
-    train = np.flatnonzero(table.ingredients.split == "train")
     utilities, played = np.empty(len(order)), np.zeros(len(order), dtype=bool)
     log = EventLog(folder.parent / f"{folder.name}.sqlite")
     try:
         router = Router.load(folder, log=log, seed=seed)
         for t, i in enumerate(order):
-            if t == JOINS and scored is not None:
-                rows = np.random.default_rng([seed, 1]).choice(train, scored, replace=False)
-                texts = [outcomes.prompts[j] for j in rows]
-                brought = Scored(texts, outcomes.scores[rows, table.best], outcomes.costs[rows, table.best])
-                add_model(folder, new, scored=brought, log=log, encoder=router.encoder)
+            if t == JOINS and start is not None:
+                if isinstance(start, str):
+                    add_model(folder, new, like=start, log=log, encoder=router.encoder)
+                else:
+                    brought = brought_by(table, start, seed)
+                    add_model(folder, new, scored=brought, log=log, encoder=router.encoder)
                 router = Router.load(folder, log=log, seed=seed, encoder=router.encoder)
             decision = router.route(outcomes.prompts[i])
             arm = table.arms.index(decision.model)
@@ -202,6 +238,112 @@ def measure(
     return rows
 
 
+def equal_models(folder: Path) -> Path:
+    """Write a table of five models that are right on .6 of the prompts, and of `new`, right on .9."""
+    prompts = generate_prompts(1200, np.random.default_rng(0)).prompts
+    prompts = list(dict.fromkeys(prompts))
+    rng = np.random.default_rng(1)
+    parts = []
+    for name in (*(f"model-{j}" for j in range(5)), "new"):
+        right = rng.random(len(prompts)) < (0.9 if name == "new" else 0.6)
+        columns = {
+            "query_id": range(len(prompts)),
+            "prompt": prompts,
+            "model": name,
+            "score": right.astype(float),
+        }
+        parts.append(pd.DataFrame({**columns, "cost": 1e-4}))
+    path = folder / "equal_models.parquet"
+    pd.concat(parts, ignore_index=True).to_parquet(path)
+    return path
+
+
+def measure_like(policies: Sequence[str], seeds: int) -> list[dict[str, Any]]:
+    """Share of the last `LIKE_LAST` rounds that a better model gets which joined like another one."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="cabs-joining-") as name:
+        work = Path(name)
+        path = equal_models(work)
+        tables = work / "tables"
+        tables.mkdir()
+        whole = read(path, 4000, tables)
+        less = read(path, 4000, tables, without="new")
+        whole = replace(whole, best=whole.arms.index("new"))
+        test = np.flatnonzero(whole.ingredients.split == "test")
+        for policy in policies:
+            shares = []
+            for seed in range(seeds):
+                order = np.random.default_rng([seed, 0]).choice(test, JOINS + LIKE_ROUNDS)
+                folder = work / f"{policy}-{seed}"
+                build_bundle(folder, less.pool, less.ingredients, policy=policy, rho=less.rho, epsilon=FLOOR)
+                _, played = play(whole, folder, order, seed, "model-0")
+                shares.append(float(played[-LIKE_LAST:].mean()))
+            rows.append({"policy": policy, "share": float(np.mean(shares)), "least": min(shares)})
+            print(row(policy, f"{rows[-1]['share']:.2f}", f"{rows[-1]['least']:.2f}"), flush=True)
+    return rows
+
+
+def measure_static(
+    path: Path, policies: Sequence[str], scored: Sequence[int], draws: int, queries: int
+) -> list[dict[str, Any]]:
+    """Utility that a static router loses by a model that joins with a few scored prompts."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="cabs-joining-") as name:
+        work = Path(name)
+        whole = read(path, queries, work)
+        outcomes = whole.ingredients.outcomes
+        utilities = clipped_utility(outcomes.scores, outcomes.costs, whole.rho)
+        ranks = np.argsort(utilities[whole.ingredients.split == "train"].mean(axis=0))
+        test = np.flatnonzero(whole.ingredients.split == "test")
+        prompts = [outcomes.prompts[i] for i in test]
+        for policy in policies:
+            losses: dict[int, list[float]] = {m: [] for m in scored}
+            for place in HELD_BACK:
+                new = int(ranks[round(place * (len(ranks) - 1))])
+                table = replace(whole, best=new)
+                less = read(path, queries, work, without=whole.arms[new])
+                folder = work / f"{policy}-{new}"
+                build_bundle(folder, less.pool, less.ingredients, policy=policy, rho=whole.rho, epsilon=0.0)
+                without = earned(folder, whole.arms, prompts, utilities[test])
+                for m, seed in product(scored, range(draws)):
+                    joined = work / f"{policy}-{new}-{m}-{seed}"
+                    shutil.copytree(folder, joined)
+                    log = joined.with_suffix(".sqlite")
+                    add_model(
+                        joined, whole.arms[new], scored=brought_by(table, m, seed), anyway=True, log=log
+                    )
+                    losses[m].append(without - earned(joined, whole.arms, prompts, utilities[test]))
+                    shutil.rmtree(joined)
+            for m, lost in losses.items():
+                rows.append(
+                    {
+                        "table": path.stem,
+                        "policy": policy,
+                        "scored": m,
+                        "mean": float(np.mean(lost)),
+                        "worst": max(lost),
+                        "losing": float(np.mean(np.array(lost) > 0.0)),
+                    }
+                )
+                shown = (f"{v:.4f}" if isinstance(v, float) else v for v in rows[-1].values())
+                print(row(*shown), flush=True)
+    return rows
+
+
+def earned(folder: Path, arms: Sequence[str], prompts: list[str], utilities: np.ndarray) -> float:
+    """Return the mean utility of a router's choices.
+
+    Args:
+        arms: names of the K columns of `utilities` `[n, K]`, which has a row for each prompt.
+    """
+    router = Router.load(folder, log=":memory:", seed=0)
+    try:
+        chosen = [arms.index(decision.model) for decision in router.route_many(prompts)]
+    finally:
+        router.log.close()
+    return float(utilities[np.arange(len(chosen)), chosen].mean())
+
+
 def add_options(parser: Script, policies: Sequence[str], seeds: int) -> None:
     """Options of a script that plays routers on real tables, with its defaults."""
     parser.add_argument("--table", nargs="+", default=list(TABLES), metavar="NAME")
@@ -222,13 +364,27 @@ def paths_of(tables: Sequence[str], parser: Script) -> list[Path]:
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """Measure, print, return the rows."""
     parser = Script(__file__, __doc__)
-    add_options(parser, POLICIES, seeds=4)
+    add_options(parser, (), seeds=4)
     parser.add_argument("--scored", nargs="+", type=int, default=[8, 20, 50])
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--like", action="store_true", help="a model that joins like another one")
+    which.add_argument("--static", action="store_true", help="static routers and few scored prompts")
     given = parser.parse_args(argv)
-    print(head("table", "new model", "policy", "scored", "share", "rounds", "utility", "lost", "error"))
     rows = []
-    for path in paths_of(given.table, parser):
-        rows += measure(path, given.policy, given.scored, given.rounds, given.seeds, given.queries)
+    if given.like:
+        learning = [record.name for record in catalog().values() if record.feedback == "bandit"]
+        print(head("policy", "share", "least"))
+        rows = measure_like(given.policy or learning, given.seeds)
+    elif given.static:
+        print(head("table", "policy", "scored", "mean loss", "worst loss", "draws that lose"))
+        for path in paths_of(given.table, parser):
+            policies = given.policy or STATIC_POLICIES
+            rows += measure_static(path, policies, given.scored, given.seeds, given.queries)
+    else:
+        print(head("table", "new model", "policy", "scored", "share", "rounds", "utility", "lost", "error"))
+        for path in paths_of(given.table, parser):
+            policies = given.policy or POLICIES
+            rows += measure(path, policies, given.scored, given.rounds, given.seeds, given.queries)
     write_figures(rows, given.json)
     return rows
 

@@ -30,8 +30,10 @@ from filelock import FileLock
 
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.algorithms.oracles.oracles import Oracles
+from cabs_core.algorithms.policies.checks import MOST_MARGIN
 from cabs_core.algorithms.policies.machinery import PolicyMachinery
 from cabs_core.base.errors import RouterError
+from cabs_core.base.utility import margin
 from cabs_core.data.endpoints.upstreams import STARTS, Upstream
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import HEADER, read_manifest
@@ -40,6 +42,14 @@ from cabs_core.router.heads import Heads
 from cabs_core.router.price_prior import known_prices
 from cabs_core.router.promotion import previous, promote
 from cabs_core.router.router import Router
+
+#: scored prompts with which a static router takes a model in without being told to
+FEWEST_SCORED = 20
+#: measured by `python -m benchmarks.joining --static` (docs/measurements/changes.md): utility a request that
+#: static routers gained on average, and lost in the worst draw, by a model that joined with so many prompts
+MEASURED_PROMPTS = 8
+MEAN_GAIN = 0.006
+WORST_LOSS = 0.098
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,7 @@ def join(
     *,
     scored: Scored | None = None,
     like: str | None = None,
+    anyway: bool = False,
     log: str | Path | EventLog,
     encoder: TextEncoder | None = None,
 ) -> str:
@@ -87,7 +98,15 @@ def join(
         raise RouterError(f"the upstreams file has no model {name!r:.100}: add it there first")
     prices, free = known_prices(models), name in models and models[name].free
     return add_model(
-        folder, name, scored=scored, like=like, prices=prices, free=free, log=log, encoder=encoder
+        folder,
+        name,
+        scored=scored,
+        like=like,
+        prices=prices,
+        free=free,
+        anyway=anyway,
+        log=log,
+        encoder=encoder,
     )
 
 
@@ -99,6 +118,7 @@ def add_model(
     like: str | None = None,
     prices: Mapping[str, float] | None = None,
     free: bool = False,
+    anyway: bool = False,
     log: str | Path | EventLog,
     encoder: TextEncoder | None = None,
 ) -> str:
@@ -110,10 +130,11 @@ def add_model(
             known. None: the new one costs what its scored prompts did, or as much as the model that it is
             like.
         free: its calls cost nothing. encoder: an open one of the bundle, to share it.
+        anyway: let a static router take the model in with fewer than `FEWEST_SCORED` scored prompts.
 
     Raises:
-        RouterError: the log is in memory, the model is there already, or none or both of `scored` and `like`
-            are given.
+        RouterError: the log is in memory, the model is there already, none or both of `scored` and `like` are
+            given, or a static router gets too few scored prompts.
         PolicyError: the policy takes no new arm.
         DataError: prompts that cannot be embedded.
     """
@@ -121,6 +142,8 @@ def add_model(
         raise RouterError(f"say how good {name!r:.100} is by one of {' or '.join(STARTS)}")
     with _opened(folder, log, encoder) as router:
         _check_new(router, name)
+        if scored is not None and not anyway:
+            _check_enough(router, name, len(scored.prompts))
         oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
         vectors = None if scored is None else router.embed(scored.prompts)
@@ -129,16 +152,19 @@ def add_model(
             prior = replace(prior, cost=0.0)
         arms = [*router.arms, name]
         grown = replace(oracles, arms=arms, arm_map=trained.added(prior))
-        policy, algorithm = router.learner.policy, router.learner.policy.algorithm
+        entry: dict[str, Any] = {"name": name, **_means(router, trained, prior, scored), "free": free}
+        policy = router.learner.policy
+        algorithm = policy.algorithm
         if scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from:
             policy.add_arm(name, vectors, scored.scores)
         else:
-            near = int(np.argmax(trained.weights @ prior.weights))
-            shift = float(prior.offset - trained.offsets[near])
-            policy.add_arm(name, like=router.arms[near], shift=shift)
+            near = like or router.arms[int(np.argmax(trained.weights @ prior.weights))]
+            if scored is None or algorithm.can_resemble:
+                policy.add_arm(name, like=near, margin=_margin_ratio(router, near, entry["mean_cost"]))
+            else:
+                policy.add_arm(name)
         if scored is not None and vectors is not None and algorithm.learns:
             _learn(router, grown, name, scored, vectors)
-        entry = {"name": name, **_means(router, trained, prior, scored), "free": free}
         state = router.learner.charges.state()
         charges = {key: [*values, 0.0] for key, values in state.items()}
         change = {"added": name, "scored": 0 if scored is None else len(scored.prompts), "like": like}
@@ -229,6 +255,19 @@ def _check_new(router: Router, name: str) -> None:
         raise RouterError(f"{name!r:.100} is what the router itself is called")
 
 
+def _check_enough(router: Router, name: str, prompts: int) -> None:
+    """Raise RouterError if a router that never learns would judge the model by too few scored prompts."""
+    policy = router.learner.policy
+    if policy.algorithm.learns or prompts >= FEWEST_SCORED:
+        return
+    raise RouterError(
+        f"{name!r:.100} brings {prompts} scored prompts, and {policy.name} never learns whether they "
+        f"mislead: with {MEASURED_PROMPTS} of them such routers gained {MEAN_GAIN:.3f} of utility a request "
+        f"on average and lost {WORST_LOSS:.3f} at worst, against not adding the model. Bring {FEWEST_SCORED} "
+        "or more, or add the model by `cabs router add-model --anyway`"
+    )
+
+
 def _likeness(
     router: Router,
     trained: ArmMap,
@@ -279,6 +318,19 @@ def _means(router: Router, trained: ArmMap, prior: Likeness, scored: Scored | No
         score = float(scored.scores.mean())
         cost = cost if scored.costs is None else float(scored.costs.mean())
     return {"mean_score": min(max(score, 0.0), 1.0), "mean_cost": cost}
+
+
+def _margin_ratio(router: Router, like: str, cost: float) -> float:
+    """Return the margin of a model whose calls cost `cost` USD on average, divided by the margin of `like`.
+
+    At most `MOST_MARGIN`, and 1 if the margin of `like` is 0, since its utilities then tell nothing of its
+    scores.
+    """
+    costs = {arm["name"]: float(arm["mean_cost"]) for arm in router.manifest.arms}
+    new, old = margin([cost, costs[like]], router.manifest.rho)
+    if old == 0.0:
+        return 1.0
+    return float(min(new / old, MOST_MARGIN))
 
 
 def _learn(router: Router, oracles: Oracles, name: str, scored: Scored, vectors: np.ndarray) -> None:

@@ -18,7 +18,8 @@ def router() -> None:
 @click.option(
     "--scored",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="Table of its scored prompts: prompt, score, and cost in USD where it is known; 8 to 50 rows do.",
+    help="Table of its scored prompts: prompt, score, and cost in USD where it is known; 8 to 50 rows do, "
+    "20 or more for a router that does not learn.",
 )
 @click.option("--like", metavar="MODEL", help="A model of the router that it is about as good as.")
 @click.option(
@@ -26,6 +27,7 @@ def router() -> None:
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="The upstreams file, which has the prices of all models.",
 )
+@click.option("--anyway", is_flag=True, help="A static router takes it in with fewer than 20 scored prompts.")
 @ROUTER
 @LOG
 def add_model(
@@ -33,6 +35,7 @@ def add_model(
     scored: Path | None,
     like: str | None,
     upstreams: Path | None,
+    anyway: bool,
     folder: Path | str,
     log: str | None,
 ) -> None:
@@ -47,7 +50,7 @@ def add_model(
     models = {} if upstreams is None else load_upstreams(upstreams).models
     rows = None if scored is None else read_scored(scored)
     place = _folder(folder)
-    made = join(place, name, models, scored=rows, like=like, log=log_of(place, log))
+    made = join(place, name, models, scored=rows, like=like, anyway=anyway, log=log_of(place, log))
     click.echo(f"router {made} at {place}: {name} has joined; `cabs rollback --router {place}` undoes it")
 
 

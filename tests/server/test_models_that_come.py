@@ -12,7 +12,7 @@ from server_support import ASK, FIGURES, MODELS, client, log, serving, wait
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import load_upstreams
-from cabs_core.router.joining import Scored, add_model, remove_model
+from cabs_core.router.joining import FEWEST_SCORED, Scored, add_model, remove_model
 from cabs_core.router.promotion import promote, roll_back
 from cabs_server.upstreams import remarks
 from tests.servers import free_port
@@ -60,7 +60,11 @@ def test_the_upstreams_file_says_how_a_model_starts(place, add_to_file):
         assert "upstreams.yaml: models.new.like: unknown model 'nobody'" in problems()[0]
         assert "models.other.scored: " in problems()[1] and "scored.csv, row 3: score is 7" in problems()[1]
         assert c.post("/v1/chat/completions", json=ASK).headers["x-cabs-model"] in MODELS
-        table.write_text("prompt,score,cost\nWhat is two plus two?,1,1e-5\n")
+        few = "".join(f"What is two plus {i}?,1,1e-5\n" for i in range(FEWEST_SCORED - 1))
+        table.write_text(f"prompt,score,cost\n{few}")
+        add_to_file(new={"like": "somebody"})  # a change of the file, after which both are tried again
+        assert wait(lambda: "--anyway" in " ".join(problems()))
+        table.write_text(f"prompt,score,cost\n{few}What is two plus two again?,1,1e-5\n")
         add_to_file(new={"like": MODELS[0]})
         assert wait(lambda: keeper.router.arms == [*MODELS, "other", "new"]) and wait(lambda: not problems())
         add_to_file(new={"like": MODELS[0], "scored": "scored.csv"})

@@ -27,6 +27,8 @@ FINITE = float(np.finfo(np.float64).max)
 POSITIVE = float(np.finfo(np.float64).tiny)
 #: largest probability: 1, less rounding
 ONE = 1.0 + 1e-9
+#: largest factor by which the margin of an arm that joins may exceed that of the arm which it resembles
+MOST_MARGIN = 10.0
 #: largest round number; a round is part of the index of a random draw (`rng.uniform`)
 MOST_ROUNDS = 2**43
 _ndarray = np.ndarray

@@ -245,9 +245,15 @@ class PolicyMachinery:
             "again with its column"
         )
 
-    def resemble(self, arm: int, shift: float) -> None:
-        """The last arm, which has just come, is expected to score `shift` more than `arm` does. Most policies
-        read that in what a request predicts."""
+    def resemble(self, arm: int, margin: float) -> None:
+        """Start the last arm, which `grow` has just added, from what is known of the arm at index `arm`.
+
+        Nothing is to be done here where requests predict the score of the new arm.
+
+        Args:
+            margin: factor of the utility that is expected of the arm at index `arm`, since the new arm may
+                have another price: (1 - rho c)+ at the cost c of the new arm, divided by that of the other.
+        """
 
     def resized(self) -> None:
         """Allocate scratch arrays anew after arms were added or removed."""

@@ -27,7 +27,7 @@ from cabs_core.algorithms.policies.base import PolicyOptions
 from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
 from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Request
 from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
-from cabs_core.algorithms.regression.ridge import dot, observe, quadratic
+from cabs_core.algorithms.regression.ridge import diluted_precision, dot, observe, quadratic
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import price
@@ -318,6 +318,21 @@ class ParetoBandit(CompiledPolicy):
             )
         )
         self.price = np.append(self.price, self.price.mean())
+
+    @property
+    def can_resemble(self) -> bool:
+        return True
+
+    def resemble(self, arm: int, margin: float) -> None:
+        """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds."""
+        model, penalty = self.model, self.settings.penalty
+        model.theta[-1] = model.theta[arm]
+        # `floor` is what is left of the ridge penalty in the matrix of an arm that was discounted
+        data = model.precision[arm] + (penalty - model.floor[arm]) * np.eye(self.dim)
+        model.precision[-1] = diluted_precision(data, penalty, 1.0)
+        model.inverse[-1] = np.linalg.inv(model.precision[-1])
+        model.moment[-1] = model.precision[-1] @ model.theta[-1]
+        self.price[-1] = self.price[arm]
 
     def shrink(self, index: int) -> None:
         self.model = ParetoModel(*(np.delete(a, index, axis=0) for a in self.model))

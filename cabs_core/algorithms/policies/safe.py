@@ -249,21 +249,24 @@ class SafePolicy:
         scores: ArrayLike | None = None,
         *,
         like: str | None = None,
-        shift: float = 0.0,
+        margin: float = 1.0,
     ) -> None:
-        """A new arm becomes playable at the end of `arms`.
+        """Make a new arm playable, at the end of `arms`.
 
-        It learns nothing from earlier decisions, even if an arm of the same name was played and removed
-        before. Nothing is known of it but what requests predict, unless a policy that can (`uniroute`) starts
-        it from its scores on a few prompts, or from those of an arm that it is like.
+        The new arm learns nothing from earlier decisions, even if an arm of the same name was played and
+        removed before. Without scored prompts and without `like` the policy knows of the new arm only what
+        requests predict.
 
         Args:
-            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on them, in [0, 1].
-            like: an arm that it is expected to score as, `shift` more. Not beside scored prompts.
+            name: of the new arm.
+            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on these prompts, in [0, 1].
+            like: the arm that the new arm resembles. Cannot be given together with scored prompts.
+            margin: factor >= 0 of the utility that is expected of `like`: (1 - rho c)+ at the cost c of the
+                new arm, divided by the same of `like`.
 
         Raises:
-            PolicyError: there is an arm of that name, or none that it is like, or the policy cannot start one
-                from scored prompts. Nothing has changed.
+            PolicyError: `name` is an arm already, `like` names no arm, or the policy cannot start an arm from
+                scored prompts or from another arm. Nothing has changed.
             DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
         """
         with self._lock:
@@ -275,18 +278,29 @@ class SafePolicy:
                 raise PolicyError(
                     f"{self.name}: scored prompts of {name!r} are embeddings and scores: give both or none"
                 )
-            if like is not None and (scores is not None or like not in algorithm.arms):
-                raise PolicyError(f"{self.name}: like {like!r}: expected an arm, and no scored prompts")
+            if like is not None:
+                self._check_resemblance(name, like, has_scores=scores is not None)
+                margin = checks.number(self.name, "margin", margin, 0.0, checks.MOST_MARGIN)
             if embeddings is None or scores is None:
                 algorithm.grow()
             else:
                 algorithm.grow_from(np.asarray(embeddings), np.asarray(scores))
             if like is not None:
-                algorithm.resemble(algorithm.arms.index(like), shift)
+                algorithm.resemble(algorithm.arms.index(like), margin)
             algorithm.arms += arms
             self.version += 1
             self.since[name] = self.version
             algorithm.resized()
+
+    def _check_resemblance(self, name: str, like: str, *, has_scores: bool) -> None:
+        """Raise PolicyError if the new arm `name` cannot start as `like` says."""
+        if has_scores or like not in self.algorithm.arms:
+            raise PolicyError(f"{self.name}: like {like!r}: expected an arm, and no scored prompts")
+        if not self.algorithm.can_resemble:
+            raise PolicyError(
+                f"{self.name} has no estimate of {like!r} and reads no prediction, so {name!r} cannot start "
+                "like it: add the arm without a model that it resembles"
+            )
 
     def remove_arm(self, name: str) -> None:
         """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing.

@@ -140,6 +140,11 @@ class StaticPolicy(Policy):
                 raise PolicyError(f"{self.name}: columns {checks.excerpt(values['columns'], 80)} fit no arms")
             self.columns = columns
 
+    @property
+    def can_resemble(self) -> bool:
+        """True: an arm that joined is compared by what requests predict, whatever else the method reads."""
+        return True
+
     def grow(self) -> None:
         self.columns = np.append(self.columns, -1)
 

@@ -55,10 +55,10 @@ class UniRoute(Predicted):
             raise PolicyError(f"{self.name} has no clusters yet: build it with `offline`, or fit it")
         self.predictor = self.predictor.with_arm(embeddings, scores)
 
-    def resemble(self, arm: int, shift: float) -> None:
+    def resemble(self, arm: int, margin: float) -> None:
         if self.predictor is not None:
             means = self.predictor.means_  # of `grow`, so nobody else's
-            means[:, -1] = np.clip(means[:, arm] + shift, 0.0, 1.0)
+            means[:, -1] = means[:, arm]
 
     def shrink(self, index: int) -> None:
         self._adopt(self.offline)

@@ -15,6 +15,9 @@ from threadpoolctl import threadpool_limits
 from cabs_core.algorithms.predictors.base import ScorePredictor, Validation, check_inputs, check_scores
 from cabs_core.base.errors import PolicyError
 
+#: prompts that the mean score of an arm which joins counts for in every cluster
+JOINED_PROMPTS = 4.0
+
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
     """Rows `[n, d]` scaled to length 1; a row of zeros stays zero."""
@@ -99,7 +102,10 @@ class ClusterPredictor(ScorePredictor):
         return extended
 
     def with_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> Self:
-        """One more arm, from its scores `[m]` on m prompts `[m, e]`; without any: the mean score.
+        """Return a predictor with one more arm, from the scores `[m]` of the arm on m >= 1 prompts `[m, e]`.
+
+        The mean of a cluster is shrunk to the arm's mean score, which counts as `JOINED_PROMPTS` prompts, so
+        that one score in a cluster does not decide what the arm is expected to do there.
 
         Raises:
             DataError: as in `fit`.
@@ -107,7 +113,8 @@ class ClusterPredictor(ScorePredictor):
         x, _ = check_inputs(embeddings, np.zeros(len(embeddings)), width=self.width, rows=1)
         y = check_scores(np.asarray(scores, dtype=np.float64).reshape(-1, 1), len(x))
         means, counts = cluster_means(nearest_center(unit_rows(x), self.centers_), y, len(self.centers_))
-        column = np.where(counts[:, None] > 0, means, y.mean())
+        counted = counts[:, None]
+        column = (counted * means + JOINED_PROMPTS * y.mean()) / (counted + JOINED_PROMPTS)
         return self.with_means(np.hstack([self.means_, column]))
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
+from cabs_core.algorithms.regression.ridge import diluted_inverse
+
 #: weights [n, d, h] and biases [n, 1, h] of the hidden units, [n, h, K] and [n, 1, K] of the outputs
 Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -186,6 +188,16 @@ class NetworkBatch:
             device=self.device,
         )
 
+    def copy_output(self, arm: int, factor: float) -> None:
+        """Let the last output of every network predict `factor` times the output of `arm`.
+
+        The weights that the penalty pulls towards change with it, so that training does not undo the start.
+        """
+        for flat in (self.flat, self.start):
+            _, _, w2, b2 = self.split(flat)
+            w2[:, :, -1] = factor * w2[:, :, arm]
+            b2[:, :, -1] = factor * b2[:, :, arm]
+
 
 class LastLayerCovariance:
     """A^-1 of every (network, arm) on the hidden features [hidden / sqrt(h), 1]: the width of NeuralUCB.
@@ -225,6 +237,12 @@ class LastLayerCovariance:
         gain = torch.bmm(chosen, phi[:, :, None])
         total = 1.0 + torch.bmm(phi[:, None, :], gain)
         self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
+
+    def copy_arm(self, arm: int) -> None:
+        """Give the last arm the covariance of `arm` after `diluted_inverse`."""
+        for inverse in self.inverse:
+            diluted = diluted_inverse(inverse[arm].cpu().numpy(), self.penalty, 1.0)
+            inverse[-1] = torch.as_tensor(diluted).to(inverse)
 
     def resize(self, keep: Sequence[int], added: int) -> None:
         """Keep these arms and append new ones."""

@@ -126,6 +126,38 @@ def observe(
     downdate(inverse, gain, scale)
 
 
+#: rounds that an arm which resembles another one starts with: so few that its own scores soon outweigh them
+JOINED_ROUNDS = 4.0
+
+
+def diluted_precision(
+    precision: np.ndarray, penalty: float, constant: float, rounds: float = JOINED_ROUNDS
+) -> np.ndarray:
+    """Return a ridge model's A = penalty I + X'X `[d, d]` with the data scaled down to some rounds.
+
+    The number of rounds behind X'X is its last diagonal entry divided by the square of `constant`, which is
+    the value of the last feature in every context. Data of fewer rounds stay as they are.
+
+    Args:
+        precision: A, symmetric. penalty: the multiple of the identity that A holds beside the data.
+    """
+    data = precision - penalty * np.eye(len(precision))
+    seen = data[-1, -1] / constant**2
+    scale = 1.0 if seen <= rounds else rounds / seen
+    return penalty * np.eye(len(precision)) + scale * data
+
+
+def diluted_inverse(
+    inverse: np.ndarray, penalty: float, constant: float, rounds: float = JOINED_ROUNDS
+) -> np.ndarray:
+    """Return the inverse `[d, d]` of `diluted_precision`, for an inverse given by its lower triangle."""
+    lower = np.tril(inverse)
+    precision = np.linalg.inv(lower + np.tril(lower, -1).T)
+    diluted = np.linalg.inv(diluted_precision(0.5 * (precision + precision.T), penalty, constant, rounds))
+    symmetric: np.ndarray = 0.5 * (diluted + diluted.T)
+    return symmetric
+
+
 def start_inverse(arms: int, dim: int, penalty: float) -> np.ndarray:
     """A^-1 = I / penalty for every arm, `[arms, dim, dim]`."""
     return np.tile(np.eye(dim) / penalty, (arms, 1, 1))

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
-from cabs_core.base.errors import DataError, RouterError
+from cabs_core.base.errors import DataError, PolicyError, RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.evaluation.ope.data import LoggedData, read_events
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.doctor_cli import doctor
-from cabs_core.router.joining import Scored, add_model, remove_model
+from cabs_core.router.joining import MEAN_GAIN, WORST_LOSS, Scored, add_model, remove_model
 from cabs_core.router.promotion import roll_back
 from cabs_core.router.router import Router
 from cabs_core.router.scored_table import read_scored
@@ -66,7 +66,7 @@ def test_a_model_joins_and_leaves_every_policy(placed, log, test_prompts, policy
     before = serve(router, test_prompts[:6])
     waiting = router.route(test_prompts[20])
     learnt = router.learner.learnt
-    name = add_model(folder, "new", scored=scored(test_prompts[30:42]), log=log)
+    name = add_model(folder, "new", scored=scored(test_prompts[30:42]), anyway=True, log=log)
     grown = Router.load(folder, log=log, seed=1)
     assert grown.manifest.id == name != router.manifest.id and grown.arms == [*router.arms, "new"]
     late = router.route(test_prompts[21])  # the router of before serves until it is replaced
@@ -228,7 +228,7 @@ def test_doctor_says_whether_a_lease_holds(placed, log, seconds, words):
 def test_estimates_know_which_models_were_there(placed, log, test_prompts):
     folder = placed("carrot")
     serve(Router.load(folder, log=log, seed=1), test_prompts[:15])
-    add_model(folder, "new", scored=scored(test_prompts[50:60]), log=log)
+    add_model(folder, "new", scored=scored(test_prompts[50:60]), anyway=True, log=log)
     grown = Router.load(folder, log=log, seed=1)
     serve(grown, test_prompts[15:30])
     data = read_events(log, grown.arms, identity=grown.manifest.identity)
@@ -289,6 +289,66 @@ def test_intervals_cover_across_a_change_of_arms(change):
         errors.append(row.value - truth)
     assert 0.92 <= np.mean(covered) <= 0.98
     assert abs(np.mean(errors)) < 3.0 * np.std(errors) / np.sqrt(logs)
+
+
+def test_a_static_router_takes_few_scored_prompts_only_where_it_is_told_to(placed, log, test_prompts):
+    folder = placed("carrot")
+    before = Router.load(folder, log=log).manifest.id
+    with pytest.raises(RouterError, match=rf"19 scored prompts.*{MEAN_GAIN:.3f}.*{WORST_LOSS:.3f}.*--anyway"):
+        add_model(folder, "new", scored=scored(test_prompts[:19]), log=log)
+    assert Router.load(folder, log=log).manifest.id == before
+    add_model(folder, "twentieth", scored=scored(test_prompts[:20]), log=log)
+    add_model(folder, "new", scored=scored(test_prompts[:2]), anyway=True, log=log)
+    assert Router.load(folder, log=log).arms[-2:] == ["twentieth", "new"]
+
+
+def test_a_random_router_refuses_a_model_like_another_and_takes_scored_prompts(placed, log, test_prompts):
+    folder = placed("random")
+    arms = Router.load(folder, log=log).arms
+    with pytest.raises(PolicyError, match=arms[0]):
+        add_model(folder, "new", like=arms[0], log=log)
+    assert Router.load(folder, log=log).arms == arms
+    add_model(folder, "new", scored=scored(test_prompts[:20]), log=log)
+    assert Router.load(folder, log=log).arms == [*arms, "new"]
+
+
+def test_a_free_model_like_another_starts_with_the_utility_of_its_own_price(placed, log, test_prompts):
+    folder = placed("lin_ts")
+    router = Router.load(folder, log=log)
+    serve(router, test_prompts[:12])
+    cheapest = min(router.manifest.arms, key=lambda arm: arm["mean_cost"])
+    margin = 1.0 - router.manifest.rho * cheapest["mean_cost"]
+    assert margin > 0.0
+    add_model(folder, "same", like=cheapest["name"], log=log)
+    add_model(folder, "free", like=cheapest["name"], free=True, log=log)
+    theta = Router.load(folder, log=log).learner.policy.algorithm.model.theta[0]
+    known = theta[router.arms.index(cheapest["name"])]
+    np.testing.assert_allclose(theta[4], known)
+    np.testing.assert_allclose(theta[5], known / margin)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["lin_ts", "hier_mix", "cabs_c_linear"])
+def test_served_and_marked_decisions_of_a_subset_are_drawn_as_logged_after_a_join(
+    placed, log, test_prompts, policy
+):
+    folder = placed(policy)
+    arms = Router.load(folder, log=log).arms
+    add_model(folder, "new", like=arms[0], log=log)
+    router = Router.load(folder, log=":memory:", seed=2, score_share=0.3, score_rule="seldom")
+    some = [*arms[:2], "new"]
+    predicted = router.predict([test_prompts[10]]) * 5_000
+    drawn = router.route_many(predicted, available=some)
+    rows = {row.id: row for row in router.log.decisions()}
+    for arm in some:
+        p = np.array([d.probabilities[arm] for d in drawn])
+        played = np.array([d.model == arm for d in drawn])
+        assert abs((played - p).sum()) / np.sqrt((p * (1.0 - p)).sum()) < 4.5
+        # a decision is marked with probability q, which is known for the arm that was drawn
+        q = np.array([rows[d.id].q for d in drawn])[played]
+        marked = np.array([d.marked for d in drawn])[played]
+        assert abs((marked - q).sum()) <= 4.5 * np.sqrt((q * (1.0 - q)).sum())
+    assert {d.model for d in drawn} <= set(some)
 
 
 def test_what_cannot_be(placed, log, test_prompts, tmp_path):

@@ -17,7 +17,8 @@ from cabs_core.algorithms.policies.linear import experts, kernel_arrays, learnin
 from cabs_core.algorithms.policies.linear.expert_policy import ExpertPolicy
 from cabs_core.algorithms.policies.requests import Choice, Decision, Request
 from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
-from cabs_core.algorithms.regression.ridge import start_inverse, warm_start
+from cabs_core.algorithms.predictors.features import CONSTANT
+from cabs_core.algorithms.regression.ridge import diluted_inverse, start_inverse, warm_start
 from cabs_core.base.errors import PolicyError
 
 
@@ -143,6 +144,18 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             bias=np.concatenate([old.bias, zeros], axis=1),
             bias_count=np.concatenate([old.bias_count, zeros], axis=1),
         )
+
+    @property
+    def can_resemble(self) -> bool:
+        return True
+
+    def resemble(self, arm: int, margin: float) -> None:
+        """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds."""
+        model = self.model
+        factor = margin if self.target == "utility" else 1.0
+        for m, expert in enumerate(self._experts):
+            model.theta[m, -1] = factor * model.theta[m, arm]
+            model.inverse[m, -1] = diluted_inverse(model.inverse[m, arm], expert.model.penalty, CONSTANT)
 
     def shrink(self, index: int) -> None:
         self._unshare()

@@ -141,6 +141,16 @@ class NeuralPolicy(ExpertPolicy):
     def shrink(self, index: int) -> None:
         self._resize([i for i in range(len(self.arms)) if i != index], 0)
 
+    @property
+    def can_resemble(self) -> bool:
+        return True
+
+    def resemble(self, arm: int, margin: float) -> None:
+        """Start the last arm at the prediction of arm `arm`, with the certainty of a few rounds."""
+        self.core.nets.copy_output(arm, margin if self.target == "utility" else 1.0)
+        if self.core.widths is not None:
+            self.core.widths.copy_arm(arm)
+
     def _resize(self, keep: Sequence[int], added: int) -> None:
         core, o = self.core, self.settings
         state = core.part(0)
