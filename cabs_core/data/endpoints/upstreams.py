@@ -116,7 +116,7 @@ class Upstream(Strict):
 
     @property
     def start(self) -> str | None:
-        """How the model joins a running router: `scored` or `like`. None if the file does not add it."""
+        """Return the field by which the model joins a running router, `scored` or `like`, else None."""
         return next((name for name in STARTS if getattr(self, name)), None)
 
     @property
