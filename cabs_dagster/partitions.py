@@ -78,10 +78,14 @@ def follow(
     before = {*instance.get_dynamic_partitions(POOLS)}
     known = list(instance.get_dynamic_partitions(RHOS))
     kept = known if broken & before else []
-    rhos_of = {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
-    keys = sorted({*rhos_of, *kept}, key=parse_rho_key)
+    keys = sorted({*_rho_keys(members), *kept}, key=parse_rho_key)
     first = next((i for i, (old, new) in enumerate(zip(known, keys)) if old != new), len(keys))
     return _follow(instance, RHOS, known, known[:first], keys) or changed
+
+
+def _rho_keys(members: Iterable[ModelPool]) -> set[str]:
+    """Return the partition keys of the rhos at which these pools are replayed; a log is not replayed."""
+    return {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
 
 
 def _follow(
@@ -119,8 +123,7 @@ def register_while_loading() -> None:
         with dg.DagsterInstance.get() as instance:
             members = [p.pool for p in chosen(instance, ArtifactStore(), active_pools()[0])]
             _add_missing(instance, POOLS, [pool.name for pool in members])
-            rhos_of = {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
-            _add_missing(instance, RHOS, sorted(rhos_of, key=parse_rho_key))
+            _add_missing(instance, RHOS, sorted(_rho_keys(members), key=parse_rho_key))
     except Exception as error:
         logging.getLogger("dagster").warning(f"the pools could not be registered as partitions yet: {error}")
 
