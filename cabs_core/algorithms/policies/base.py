@@ -64,16 +64,6 @@ class Policy(PolicyMachinery, ABC):
         """What does it read of a request? As it stands: all that a live router can compute."""
         return EVERYTHING
 
-    @property
-    def can_resemble(self) -> bool:
-        """True if a new arm can start from an arm that it resembles.
-
-        A policy that reads predicted scores can, since the prediction of the new arm is that of the other
-        arm. A policy that reads none has to override this property and `resemble`.
-        """
-        reads = self.reads()
-        return reads.scores or reads.static is not None
-
     @abstractmethod
     def start(self, offline: Offline | None) -> None:
         """What does it know before the first round, with or without the train split?"""

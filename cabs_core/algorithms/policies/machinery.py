@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from cabs_core.algorithms.policies import checks
 from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
-from cabs_core.algorithms.policies.requests import Decision, Request
+from cabs_core.algorithms.policies.requests import Decision, Reads, Request
 from cabs_core.algorithms.problem.replay_problem import LIMIT
 from cabs_core.base.catalog.policies import canonical_name, name_and_options, random_key, split_name
 from cabs_core.base.errors import PolicyError, first_fault
@@ -61,6 +61,7 @@ class PolicyMachinery:
         Settings: ClassVar[type[BaseModel]]
         any_rho: ClassVar[bool]
 
+        def reads(self) -> Reads: ...
         def start(self, offline: Offline | None) -> None: ...
         def layout(self) -> dict[str, checks.Field]: ...
         def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None: ...
@@ -244,6 +245,16 @@ class PolicyMachinery:
             f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy "
             "again with its column"
         )
+
+    @property
+    def can_resemble(self) -> bool:
+        """True if a new arm can start from an arm that it resembles.
+
+        A policy that reads predicted scores can, since the prediction of the new arm is that of the other
+        arm. A policy that reads none has to override this property and `resemble`.
+        """
+        reads = self.reads()
+        return reads.scores or reads.static is not None
 
     def resemble(self, arm: int, margin: float) -> None:
         """Start the last arm, which `grow` has just added, from what is known of the arm at index `arm`.
