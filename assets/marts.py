@@ -19,7 +19,7 @@ from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
 from cabs_dagster.resources import CABS, TABLES, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
-from dbt_like_sql.freshness import (
+from dbt_like_sql.artifacts import (
     MARTS,
     Marts,
     failed_tests,
@@ -27,7 +27,8 @@ from dbt_like_sql.freshness import (
     sources_behind,
     used_sources,
 )
-from dbt_like_sql.project import Column, SqlModel, list_models
+from dbt_like_sql.runner import SqlModel, list_models
+from dbt_like_sql.schema import Column
 
 MODELS = {key_of(f"{model.layer}/{model.name}"): model for model in list_models()}
 _KEYS = {model.name: key for key, model in MODELS.items()}

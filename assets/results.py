@@ -14,7 +14,7 @@ from cabs_dagster.names import key
 from cabs_dagster.partitions import observe, planner_in
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import StageConfig
-from dbt_like_sql.freshness import Marts
+from dbt_like_sql.artifacts import Marts
 
 with specs.preview("freshness policies"):
     _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))

@@ -20,7 +20,7 @@ from cabs_dagster.metadata import table
 from cabs_dagster.names import key, step
 from cabs_dagster.resources import CABS, TABLES
 from cabs_dagster.specs import preview
-from dbt_like_sql.project import SqlModel
+from dbt_like_sql.runner import SqlModel
 
 if TYPE_CHECKING:
     from cabs_core.pipeline.stages.replay import ReplaySummary

@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from cabs_dagster.names import key
-from dbt_like_sql.freshness import used_sources
+from dbt_like_sql.artifacts import used_sources
 
 #: {stage: {column: what it holds}} of the tables that no model of SQL reads; those that one reads stand in
 #: its schema.yml

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.chain_order import Planner
-from dbt_like_sql.freshness import Marts
+from dbt_like_sql.artifacts import Marts
 
 
 def planner_of(store: ArtifactStore, pool_files: Iterable[PoolFile]) -> Planner:

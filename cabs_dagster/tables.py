@@ -16,8 +16,8 @@ from cabs_core.pipeline.retention import TRACE_FILE
 from cabs_dagster.names import path_of
 from cabs_dagster.partitions import split_key
 from cabs_dagster.resources import CabsResource
-from dbt_like_sql.freshness import Marts
-from dbt_like_sql.project import get_model
+from dbt_like_sql.artifacts import Marts
+from dbt_like_sql.runner import get_model, model_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,8 +63,6 @@ class CabsTables(dg.ConfigurableIOManager):
         return pd.concat([tables[name](key) for key in context.asset_partition_keys], ignore_index=True)
 
     def _sql_table(self, name: str) -> pd.DataFrame:
-        from dbt_like_sql.execute import model_path  # noqa: PLC0415  (duckdb: a quick code location)
-
         marts = Marts(self.cabs.store())
         model = get_model(name.partition("/")[2])
         if model.materialized == "view":

@@ -6,8 +6,12 @@ No Dagster here.
     tests/*.sql     singular tests: queries that return the rows that are wrong
     */schema.yml    sources, descriptions, columns with types, tests, in dbt's grammar
     macros/*.sql    tests beside dbt's own
-    dbt_project.yml, profiles.yml, dbt_plugin.py    what dbt reads beside that (docs/dbt.md)
+    schema.py       what a schema.yml may say
+    runner.py       reads, orders, runs, tests and publishes the models
+    artifacts.py    the models as artifacts of the planner: runs those that are due and keeps their records
+    functions.py, lineage.py    SQL functions of this project; where columns come from
+    dbt_project.yml, profiles.yml, dbt_plugin.py    what dbt reads beside the SQL (docs/dbt.md)
 
-`artifacts_dir` is `$CABS_HOME/artifacts`. Errors are of `cabs_core.base.errors.SqlModelError`, which names
-the file, and the line where it is known. `freshness.Marts` runs only what changed, and keeps records.
+`artifacts_dir` is `$CABS_HOME/artifacts`. Errors are `cabs_core.base.errors.SqlModelError`. They name the
+file, and the line where it is known.
 """

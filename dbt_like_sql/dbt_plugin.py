@@ -6,7 +6,7 @@ import pyarrow as pa
 from dbt.adapters.duckdb.plugins import BasePlugin
 
 from dbt_like_sql.functions import register
-from dbt_like_sql.packaged import packaged_table
+from dbt_like_sql.runner import packaged_table
 
 
 class Plugin(BasePlugin):

@@ -13,7 +13,7 @@ from sqlglot.optimizer.scope import build_scope
 
 
 def tables_read(sql: str) -> set[str]:
-    """Names of the tables that a query reads, common table expressions and table functions left out."""
+    """Return the names of the tables that a query reads, without common table expressions and functions."""
     try:
         tree = sqlglot.parse_one(sql, read="duckdb")
     except SqlglotError:  # DuckDB says where it is wrong
@@ -25,8 +25,9 @@ def tables_read(sql: str) -> set[str]:
 def column_lineage(
     sql: str, upstream: Mapping[str, Sequence[tuple[str, str]]], described: Sequence[str]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """{column of a query: ((relation, column), ...) that it comes from}; {} where sqlglot does not see
-    DuckDB's columns.
+    """Return {column of a query: ((relation, column), ...) that it comes from}, sorted.
+
+    The result is empty if sqlglot does not see the columns that DuckDB sees.
 
     Args:
         sql: the compiled query.
@@ -42,7 +43,7 @@ def _lineage(
     sql: str, upstream: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], described: tuple[str, ...]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
     schema: dict[str, Any] = {name: dict(columns) for name, columns in upstream}
-    origins: dict[str, dict[tuple[str, str], None]] = {column: {} for column in described}
+    origins: dict[str, set[tuple[str, str]]] = {column: set() for column in described}
     try:
         tree: Any = qualify(
             sqlglot.parse_one(sql, read="duckdb"),
@@ -62,7 +63,7 @@ def _lineage(
                 if not leaf.downstream and isinstance(leaf.expression, exp.Table):
                     name = leaf.name.rpartition(".")[2].strip('"')
                     if name in schema.get(leaf.expression.name, {}):
-                        origins[column][leaf.expression.name, name] = None
+                        origins[column].add((leaf.expression.name, name))
     except (SqlglotError, ValueError, KeyError, RecursionError):
         return {}
-    return {column: tuple(parents) for column, parents in origins.items()}
+    return {column: tuple(sorted(parents)) for column, parents in origins.items()}  # sqlglot gives sets

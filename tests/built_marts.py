@@ -3,8 +3,7 @@
 import duckdb
 import pandas as pd
 
-from dbt_like_sql.execute import ModelRun, model_path, rebuild_database, run_model
-from dbt_like_sql.project import load_project
+from dbt_like_sql.runner import ModelRun, load_project, model_path, rebuild_database, run_model
 
 
 def build_all(artifacts, *, database=True, root=None) -> dict[str, ModelRun]:

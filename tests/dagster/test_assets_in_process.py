@@ -27,8 +27,8 @@ from cabs_dagster import partitions
 from cabs_dagster.build import resources
 from cabs_dagster.checks import data_results
 from cabs_dagster.metadata import NOTHING_MADE, table
-from dbt_like_sql.freshness import Marts
-from dbt_like_sql.project import get_model
+from dbt_like_sql.artifacts import Marts
+from dbt_like_sql.runner import get_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -21,9 +21,9 @@ from cabs_core.report.plots.page import start_bundling, vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
-from dbt_like_sql import execute
-from dbt_like_sql.freshness import Marts
-from dbt_like_sql.project import get_model
+from dbt_like_sql import runner
+from dbt_like_sql.artifacts import Marts
+from dbt_like_sql.runner import get_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -124,14 +124,14 @@ def test_what_was_altered_is_made_again_before_anything_is_shown(world: Path) ->
 
 
 def test_a_mart_whose_test_failed_stops_a_run_until_it_passes(world: Path, monkeypatch) -> None:
-    right, report = execute.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
+    right, report = runner.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
 
     def wrong(name, folder):
         results = right(name, folder)
         return [replace(r, passed=r.passed and r.name != "arm_shares_sum_to_one") for r in results]
 
     with monkeypatch.context() as broken:
-        broken.setattr(execute, "run_tests", wrong)
+        broken.setattr(runner, "run_tests", wrong)
         Marts(ArtifactStore()).run(get_model("mart_arm_shares"), force=True)  # as a run before left it
         before = report.stat().st_mtime_ns
         assert "arm_shares_sum_to_one" in output_of("run", "tiny", code=2)

@@ -12,8 +12,7 @@ import pytest
 from fake_replays import build_artifacts
 
 from cabs_core.base.paths import project_root
-from dbt_like_sql.execute import model_path
-from dbt_like_sql.project import ROOT, list_models
+from dbt_like_sql.runner import ROOT, list_models, model_path
 
 DBT = project_root() / "build/dbt/bin/dbt"
 pytestmark = [

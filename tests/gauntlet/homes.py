@@ -234,7 +234,8 @@ def warm() -> None:
     import sklearn.feature_extraction.text  # noqa: F401
 
     import cabs_dagster.definitions  # noqa: F401
-    import dbt_like_sql.execute  # noqa: F401
+    import dbt_like_sql.functions  # noqa: F401
+    import dbt_like_sql.lineage  # noqa: F401
 
     for module in pkgutil.walk_packages(cabs_core.__path__, "cabs_core."):
         importlib.import_module(module.name)

@@ -17,7 +17,7 @@ from cabs_dagster.build import build_defs
 from cabs_dagster.executors import passed
 from cabs_dagster.instance import template
 from cabs_dagster.specs import FRESHNESS
-from dbt_like_sql.project import list_models
+from dbt_like_sql.runner import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What nobody materialises: files that others write.

@@ -11,8 +11,7 @@ from cabs_core.base.catalog.policies import asset_name
 from cabs_core.base.statistics import uncertainty
 from cabs_core.evaluation.metrics import frontier, routing
 from cabs_core.evaluation.replay.storage import load_replay_result, save_replay_result
-from dbt_like_sql.execute import run_tests
-from dbt_like_sql.project import list_models
+from dbt_like_sql.runner import list_models, run_tests
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 

@@ -22,7 +22,7 @@ LIGHT = {
         "great_expectations sklearn pandas torch numpy",
     ),
     "the list of SQL models": (
-        "from dbt_like_sql.project import list_models; list_models()",
+        "from dbt_like_sql.runner import list_models; list_models()",
         "duckdb sqlglot pandas numpy",
     ),
     # `cabs plan` and the sensors answer in a second or two of processor, not in five

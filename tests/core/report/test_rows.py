@@ -12,7 +12,7 @@ from cabs_core.base.paths import project_root
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import load_evidence
 from cabs_core.report.made_from import MODELS
-from dbt_like_sql.project import list_models
+from dbt_like_sql.runner import list_models
 
 
 def test_the_sql_of_the_page_gives_the_figure(pages, tmp_path, monkeypatch):
@@ -45,7 +45,7 @@ def test_the_sql_of_the_page_gives_the_figure(pages, tmp_path, monkeypatch):
 def test_lineage_of_every_mart_ends_at_columns_of_the_outcome_table_or_at_no_outcome():
     """What a source's column is made of stands in schema.yml: scores and costs of replays come from
     `outcomes`."""
-    from dbt_like_sql.freshness import used_sources
+    from dbt_like_sql.artifacts import used_sources
 
     columns = {f"{s.source}.{s.name}.{c.name}": c.outcomes for s in used_sources() for c in s.columns}
     assert columns["replay.trials.score"] == ("score",) and columns["replay.trials.cost"] == ("cost",)

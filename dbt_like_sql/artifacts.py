@@ -20,8 +20,9 @@ from cabs_core.pipeline.artifacts.materialize import Made
 from cabs_core.pipeline.artifacts.planner import Artifact, Finding, examine
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe, Record
 from cabs_core.pipeline.artifacts.store import ArtifactStore
-from dbt_like_sql.packaged import packaged_table
-from dbt_like_sql.project import SourceTable, SqlModel, list_models, load_project
+from dbt_like_sql import runner
+from dbt_like_sql.runner import SqlModel, list_models, load_project, packaged_table
+from dbt_like_sql.schema import SourceTable
 
 MARTS = "marts"
 
@@ -77,7 +78,7 @@ class Marts:
     @property
     def database(self) -> Path:
         """The DuckDB file with all marts."""
-        return self.marts / "cabs.duckdb"
+        return self.marts / runner.DATABASE
 
     @property
     def marts(self) -> Path:
@@ -174,8 +175,6 @@ class Marts:
         Raises:
             ProvenanceError: a file that it reads is missing or was altered.
         """
-        from dbt_like_sql.execute import run_model
-
         artifact = next(a for a in self.artifacts(database=False) if a.name == key_of(model))
         found = examine(
             artifact, lambda source: Finding("fresh", record=source.record() or Record("", "", ""))
@@ -184,7 +183,7 @@ class Marts:
             return Made(found.record, self.marts, True)
         recipe = found.recipe or self.recipe(model, {})  # which says what is wrong with its files
         started = time.perf_counter()
-        ran = run_model(model.name, self.folder)
+        ran = runner.run_model(model.name, self.folder)
         files = {}
         if ran.path is not None:
             files[ran.path.name] = {"sha256": hash_file(ran.path), "bytes": ran.path.stat().st_size}
@@ -214,16 +213,12 @@ class Marts:
 
     def tests(self, model: SqlModel) -> list[dict[str, Any]]:
         """Run the tests of a model that is there; plain values, as they are kept in its record."""
-        from dbt_like_sql.execute import run_tests
-
-        return [asdict(result) for result in run_tests(model.name, self.folder)]
+        return [asdict(result) for result in runner.run_tests(model.name, self.folder)]
 
     def finish(self) -> None:
         """Rebuild the database when a model was run or it is not as it was built; publish both remotely."""
-        from dbt_like_sql.execute import rebuild_database
-
         if self.changed or self.database_fault:
-            rebuild_database(self.folder)
+            runner.rebuild_database(self.folder)
             write_bytes(self._stamp, hash_file(self.database).encode())
             if self.store.remote:
                 self.store.upload(self.marts, (MARTS,))
@@ -340,5 +335,5 @@ def failed_tests(record: Record) -> list[str]:
 def model_code_version(model: SqlModel) -> str:
     """Hash of the compiled SQL and the tests of a model, and of the code that runs them."""
     tests = [(test.name, test.severity, test.sql) for test in model.tests]
-    runner = [hash_file(Path(__file__).parent / name) for name in ("execute.py", "functions.py")]
-    return stable_hash([model.compiled, model.materialized, runner, tests], 12)
+    code = [hash_file(runner.ROOT / name) for name in ("runner.py", "functions.py")]
+    return stable_hash([model.compiled, model.materialized, code, tests], 12)
