@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from cabs_core.data.outcomes.logged import predicted_from
 from cabs_core.data.outcomes.table import Outcomes
 
 
@@ -75,12 +76,24 @@ class FoldData:
     """What the folds of a table are fitted on.
 
     Attributes:
-        table: the outcomes. vectors: `[n, e]` float32, its embeddings. splits: one `[n]` array per fold.
+        table: the outcomes; see `table_of` for those of a fold.
+        vectors: `[n, e]` float32, its embeddings. splits: one `[n]` array per fold.
     """
 
     table: Outcomes
     vectors: np.ndarray
     splits: list[np.ndarray]
+
+    def table_of(self, split: np.ndarray) -> Outcomes:
+        """Return the outcomes as a fold of this split may know them.
+
+        Of a log, one model answered each prompt and the others' outcomes are predicted. With several folds
+        they are predicted from the fold's own train prompts, so that no test prompt has a say in what is
+        fitted.
+        """
+        if len(self.splits) == 1 or self.table.answered is None:
+            return self.table
+        return predicted_from(self.table, np.flatnonzero(split == "train"))
 
     @classmethod
     def read(cls, inputs: Mapping[str, Path]) -> FoldData:

@@ -43,6 +43,11 @@ def answer_for_chain(
     chosen = None
     if router is not None and router.policy and router.rho is not None:
         chosen = (router.policy, router.rho)
+    if chain.pool.logged:
+        held_out_plays, validation_plays = _plays_of_log(chain)
+    else:
+        held_out_plays = None
+        validation_plays = _validation_plays(chain) if len(splits) > 1 else None
     made_from = Inputs(
         pool=chain.pool,
         table=outcomes_of(inputs),
@@ -50,7 +55,8 @@ def answer_for_chain(
         vectors=embeddings_of(inputs),
         evidence=evidence,
         chosen=chosen,
-        validation_plays=_validation_plays(chain) if len(splits) > 1 else None,
+        validation_plays=validation_plays,
+        held_out_plays=held_out_plays,
         deployable=tuple(p for p in chain.pool.policies if deployable(p)),
     )
     found = answer_of_pool(made_from)
@@ -72,6 +78,21 @@ def _validation_plays(chain: Chain) -> pd.DataFrame | None:
     if record is None or problem is None or record.inputs["replay_problem"] != problem.content:
         return None
     return pd.read_parquet(chain.verified(router) / VALIDATION_PLAYS)
+
+
+def _plays_of_log(chain: Chain) -> tuple[pd.DataFrame | None, pd.DataFrame | None]:
+    """Return what the policies of a log would play on its test and on its validation queries.
+
+    Both are None if the estimates were not made.
+    """
+    from cabs_core.pipeline.stages.off_policy import HELD_OUT_PLAYS  # noqa: PLC0415  (numba takes seconds)
+
+    target = chain.stage("off_policy")
+    if chain.store.record(target.parts) is None:
+        return None, None
+    plays = pd.read_parquet(chain.verified(target) / HELD_OUT_PLAYS)
+    tested = plays["part"] == "test"
+    return plays[tested], plays[~tested]
 
 
 def evidence_for_chain(chain: Chain) -> Evidence | None:

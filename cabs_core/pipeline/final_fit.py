@@ -25,15 +25,14 @@ def fit_on_all_rows(pool: ModelPool, inputs: dict[str, Path], policy: str) -> In
     read = Ingredients.read(inputs)
     data = FoldData.read(inputs)
     split = np.where(data.splits[0] == "validation", "validation", "train")
-    oracles = train_oracles(
-        data.vectors, data.table, split, pool.oracle, features=pool.features, device="auto"
-    )
-    validation = build_problems(data.table, split, data.vectors, oracles, pool)["validation"]
+    table = data.table_of(split)
+    oracles = train_oracles(data.vectors, table, split, pool.oracle, features=pool.features, device="auto")
+    validation = build_problems(table, split, data.vectors, oracles, pool)["validation"]
     tuned = tune_policies(validation, pool.model_copy(update={"policies": (policy,)}))
     problems = {"validation": validation, "test": replace(validation, name="test")}
     return replace(
         read,
-        outcomes=data.table,
+        outcomes=table,
         split=split,
         embeddings=data.vectors,
         problem=problems.__getitem__,

@@ -25,6 +25,7 @@ from cabs_core.evaluation.answer import (
     AnswerOptions,
     Condition,
     Decisions,
+    LoggedTable,
     Newest,
     Note,
     RouterCandidate,
@@ -36,6 +37,7 @@ from cabs_core.evaluation.answer import (
     newest_fifth,
     play_shares,
 )
+from cabs_core.evaluation.ope.data import read_outcomes
 from cabs_core.report.evidence import Evidence
 
 #: requests a month that savings are told for if nobody has said how many there are
@@ -55,6 +57,8 @@ class Inputs:
         pool: its settings. table: its outcomes. splits: one `[n]` array per fold.
         vectors: `[n, e]` embeddings; None if they are not at hand: then a table without tasks has no rules.
         evidence: the replays; None if they are not at hand: then there is no rung "router".
+        held_out_plays: of a log, what every policy plays on the test queries of each fold, with the columns
+            of `validation_plays`; None for a table, and if they are not at hand.
         chosen: (policy, rho) that the validation split chose; judged if the table has one fold.
         validation_plays: what every policy plays on the validation queries of each fold, see
             `replay.held_out`; None for one fold, or if they are not at hand: then several folds have no
@@ -67,6 +71,7 @@ class Inputs:
     splits: list[np.ndarray]
     vectors: np.ndarray | None = None
     evidence: Evidence | None = None
+    held_out_plays: pd.DataFrame | None = None
     chosen: tuple[str, float] | None = None
     validation_plays: pd.DataFrame | None = None
     deployable: tuple[str, ...] = ()
@@ -180,18 +185,17 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
         DataError: `today` names a model that the table does not have.
     """
     pool = inputs.pool
-    scored = scored_table(pool, inputs.table)
+    scored = scored_table(pool, inputs.table, inputs.vectors)
     guessed = pool.today is None and scored.today is not None
-    requests = None if pool.logged else pool.monthly_requests
+    requests = pool.monthly_requests
     options = AnswerOptions(tolerance=pool.tolerance, requests_per_month=float(requests or REQUESTS))
-    if pool.logged:
-        found = answer(scored, None, (), options)
-        return _with_newest(PoolAnswer(found, scored, inputs.table, options, guessed, requests is None))
     folds = _rule_folds(inputs)
     rules, groups, by, right = None, None, TASK, None
     if folds is not None and (named := _groups(inputs)) is not None:
         groups, by = named
         rules = fit_rules(scored, groups, folds, options)
+        if pool.logged:  # what the exported rules cost on the log was looked at when they were made
+            rules = replace(rules, exported=None)
         right = _guessed_right(inputs, groups, folds) if by == TASK else None
     router, policy, rho = _router(inputs, scored, options)
     routers = () if router is None else (router,)
@@ -251,28 +255,38 @@ def _newest_text(newest: Newest | None, rung: str, today: str) -> str:
     return f"The newest fifth of the prompts gives no other answer than the rest, beyond noise: {figures}."
 
 
-def scored_table(pool: ModelPool, table: Outcomes) -> ScoredTable:
+def scored_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None = None) -> ScoredTable:
     """Return the table with its gaps, and with what is used today.
+
+    Args:
+        vectors: `[n, e]` embeddings; they sharpen what is estimated from a log. None if they are not at hand.
 
     Raises:
         DataError: `today` names a model that the table does not have.
     """
+    if pool.logged:
+        return _logged_table(pool, table, vectors)
     scores = table.scores
     if table.answered is not None:
         scores = np.where(table.answered > 0, scores, np.nan)
-    played = None
-    if pool.logged and pool.today in (None, TODAY_LOG):
-        played = table.answered
     return ScoredTable(
         models=tuple(table.arms),
         scores=scores,
         costs=table.costs,
         tasks=table.tasks,
         clusters=table.clusters,
-        today=None if played is not None else _today(pool, table),
+        today=_today(pool, table),
         latencies=table.latencies,
-        played=played,
     )
+
+
+def _logged_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None) -> LoggedTable:
+    """Return the decisions of a log, beside the choices that it holds or beside the model that is named."""
+    points = np.zeros((len(table), 0)) if vectors is None else np.asarray(vectors)
+    adaptive = bool(getattr(pool.source, "adaptive", False))
+    data = read_outcomes(table, points, adaptive=adaptive)
+    today = None if pool.today in (None, TODAY_LOG) else _today(pool, table)
+    return LoggedTable.of(data, table.tasks, today)
 
 
 def _today(pool: ModelPool, table: Outcomes) -> int | None:
@@ -346,9 +360,9 @@ def _router(
     With several folds it is the one of `cross_fitted_router`. With one fold it is the choice of the
     validation split, judged on the test split.
     """
-    if inputs.evidence is None:
+    candidates = router_candidates(inputs)
+    if not candidates:
         return None, None, None
-    candidates = router_candidates(inputs, inputs.evidence)
     if len(inputs.splits) == 1:
         known = [c for c in candidates if (c.name, c.rho) == inputs.chosen]
         if not known:
@@ -415,12 +429,22 @@ def _on_validation(
     return rows, found
 
 
-def router_candidates(inputs: Inputs, evidence: Evidence) -> list[RouterCandidate]:
-    """Return every router that was replayed and can be exported, with what it played on the table's prompts.
+def router_candidates(inputs: Inputs) -> list[RouterCandidate]:
+    """Return every router that can be exported, with what it played on the prompts that it had not seen.
+
+    A router of a table was replayed. What a router of a log would play is known without a replay.
+
+    Returns:
+        nothing if neither replays nor plays are at hand.
 
     Raises:
         ResultError: the replays are of other prompts than the table's.
     """
+    if inputs.held_out_plays is not None:
+        return _candidates_of_log(inputs, inputs.held_out_plays)
+    if inputs.evidence is None:
+        return []
+    evidence = inputs.evidence
     problem = evidence.problem
     places = pd.Index(inputs.table.query_ids).get_indexer(problem.query_ids)
     if (places < 0).any():
@@ -436,4 +460,17 @@ def router_candidates(inputs: Inputs, evidence: Evidence) -> list[RouterCandidat
         weights = np.full((len(inputs.table), problem.K), np.nan)
         weights[places] = np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
         found.append(RouterCandidate(policy, rho, weights))
+    return found
+
+
+def _candidates_of_log(inputs: Inputs, plays: pd.DataFrame) -> list[RouterCandidate]:
+    """Return the routers of a log; rows of prompts that no fold holds out are NaN."""
+    query_ids = np.asarray(inputs.table.query_ids).astype(str)
+    found = []
+    for (policy, rho), rows in plays.groupby(["policy", "rho"]):
+        if policy in NO_ROUTERS or policy not in inputs.deployable:
+            continue
+        found.append(
+            RouterCandidate(str(policy), float(rho), play_shares(rows, query_ids, inputs.table.arms))
+        )
     return found

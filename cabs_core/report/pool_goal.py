@@ -6,7 +6,6 @@ and puts what was found into words.
 
 import numpy as np
 
-from cabs_core.base.errors import DataError
 from cabs_core.base.units import money, percentage
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.answer import (
@@ -32,14 +31,8 @@ def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
 
     Raises:
         DataError: the goal names a model that the table does not have or asks for latencies that it does not
-            have, or the pool is a log, which does not know what other models would have scored.
+            have.
     """
-    if inputs.pool.logged:
-        raise DataError(
-            f"goal: the log of pool {inputs.pool.name} has one model's outcome for each prompt, and a goal "
-            "is tested on prompts that several models answered: leave the goal out, or have the prompts of "
-            "the log answered by the other models"
-        )
     tested = goal_answer(goal, found.scored, found.rules, _routers(goal, inputs, found), found.options)
     use = tested.use
     rho = None
@@ -64,9 +57,9 @@ def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
     With several folds there is one router, chosen by the goal; see `cross_fitted_router`. With one fold the
     validation split chose the policy, which is tested at every rho that was replayed.
     """
-    if inputs.evidence is None:
+    candidates = router_candidates(inputs)
+    if not candidates:
         return []
-    candidates = router_candidates(inputs, inputs.evidence)
     if len(inputs.splits) == 1:
         policy = None if inputs.chosen is None else inputs.chosen[0]
         return [
@@ -119,11 +112,11 @@ def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
         return f"{in_time} ({percentage(target)} asked for)"
     if condition.name == "value":
         compared = "less" if value < 0 else "more"
-        today = scored.models[scored.reference]
+        today = found.answer.today
         return f"worth {money(1000.0 * abs(value))} per 1,000 requests {compared} than {today}"
     if condition.name == "tolerance":
         compared = "lower" if value < 0 else "higher"
-        today = scored.models[scored.reference]
+        today = found.answer.today
         return f"a score {abs(value):.3f} {compared} than {today}'s ({-target:g} lower is tolerated)"
     if goal.of is None:
         return f"a mean score of {value:.3f} ({target:g} asked for)"

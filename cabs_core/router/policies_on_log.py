@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from cabs_core.algorithms.oracles.oracles import Oracles
@@ -21,12 +22,12 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, PolicyError, RouterError
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.events.log import EventLog
-from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of, tuned_options
+from cabs_core.data.inputs import FoldData, embeddings_of, fold_folder, outcomes_of, split_of, tuned_options
 from cabs_core.data.logs.read import read_log
 from cabs_core.data.outcomes.from_logs import is_event_log
 from cabs_core.data.pool_files import ModelPool, PoolFile
 from cabs_core.data.pool_files.sections import LogFile
-from cabs_core.evaluation.ope.data import LoggedData, leading, read_events, read_table
+from cabs_core.evaluation.ope.data import LoggedData, read_events, read_outcomes, read_table
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.evaluation.replay.engine import make_stream
 from cabs_core.router.build import BUNDLE, deployable
@@ -37,6 +38,8 @@ from cabs_core.router.heads import Heads, needs_of
 #: leading components of the embeddings that the models of outcomes see
 COMPONENTS = 32
 
+#: columns of what policies would play on the prompts of a log; `plays` is a probability
+PLAYED = ("fold", "part", "policy", "rho", "query_id", "model", "plays")
 _FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
 #: columns of an estimate; empty where the log cannot tell
 _OUTCOME = (
@@ -111,40 +114,34 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
         inputs: folders of the artifacts outcomes, splits and prompt_embeddings. adaptive: as in `LoggedData`.
     """
     rows = np.flatnonzero(split_of(inputs) == "test")
-    outcomes, vectors = outcomes_of(inputs), np.asarray(embeddings_of(inputs)[rows])
+    outcomes = outcomes_of(inputs)
     test = outcomes.take(rows)
-    assert test.answered is not None
-    played, every = test.answered.argmax(axis=1), np.arange(len(rows))
-    data = LoggedData(
-        arms=list(test.arms),
-        actions=played,
-        scores=test.scores[every, played],
-        costs=test.costs[every, played],
-        features=leading(vectors, COMPONENTS),
-        groups=np.array(test.prompts, dtype=object),
-        propensities=None if test.propensities is None else test.propensities[every, played],
-        embeddings=vectors,
-        lengths=test.prompt_lengths.astype(np.float64),
-        adaptive=adaptive,
-        clusters=outcomes.clusters[rows],
+    data = read_outcomes(
+        test, np.asarray(embeddings_of(inputs)[rows]), adaptive=adaptive, components=COMPONENTS
     )
-    return data, test.prompts
+    return replace(data, clusters=outcomes.clusters[rows]), test.prompts
 
 
 def probabilities(
-    pool: ModelPool, inputs: Mapping[str, Path], data: LoggedData, policy: str, rho: float
+    pool: ModelPool,
+    inputs: Mapping[str, Path],
+    data: LoggedData,
+    policy: str,
+    rho: float,
+    fold: int = 0,
 ) -> np.ndarray:
     """`[n, today's arms]`: how the policy, as it starts, would play the log's prompts at a rho.
 
     Args:
         inputs: folders of the artifacts oracles, replay_problem and tuning.
+        fold: the policy is fitted and tuned without the prompts that this fold holds out.
 
     Raises:
         DataError: the log has no embeddings, or its models are not the pool's.
     """
     if data.embeddings is None or data.lengths is None:
         raise DataError("the log has no embeddings: policies cannot be asked what they would play")
-    problem = ReplayProblem.load(inputs["replay_problem"] / "test")
+    problem = ReplayProblem.load(fold_folder(inputs["replay_problem"], fold) / "test")
     stream = make_stream(problem, rho)
     target = np.empty((len(data), len(data.today)))
     if data.today != problem.arms:
@@ -158,9 +155,9 @@ def probabilities(
             seed=pool.replay.order_seed,
             pool=pool.name,
             horizon=max(len(data), 1),
-            options=tuned_options(inputs).get(policy),
+            options=tuned_options(inputs, fold).get(policy),
         )
-        heads = Heads(Oracles.load(inputs["oracles"]), needs_of(built))
+        heads = Heads(Oracles.load(fold_folder(inputs["oracles"], fold)), needs_of(built))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
             mask = None if data.available is None else data.available[i, : len(data.today)]
             target[i] = built.decide(replace(request, available=mask)).pmf
@@ -179,6 +176,8 @@ def evaluate_pool(
     """One row per policy, rho, outcome and estimator; one with the reason where the log cannot tell.
 
     Args:
+        inputs: folders of the artifacts oracles, replay_problem and tuning; the policies are those of the
+            first fold.
         policies, rhos: default: all of the pool's that can be deployed, at all of its rhos.
         notify: told when a policy begins.
 
@@ -187,29 +186,98 @@ def evaluate_pool(
         (value minus what the log's own policy earned), difference_low, difference_high, no_interval,
         manski_width, refused, n, groups, n_eff, max_weight, mean_weight, coverage, assumed, anytime.
     """
+
+    def play(policy: str, rho: float) -> np.ndarray:
+        return probabilities(pool, inputs, data, policy, rho)
+
+    return _estimates(pool, data, play, policies=policies, rhos=rhos, notify=notify)
+
+
+def evaluate_folds(
+    pool: ModelPool,
+    inputs: Mapping[str, Path],
+    *,
+    policies: Sequence[str] = (),
+    rhos: Sequence[float] = (),
+    notify: Callable[[str], None] = lambda text: None,
+) -> tuple[list[dict[str, Any]], pd.DataFrame]:
+    """Evaluate policies on all prompts of a pool's own log that some fold holds out.
+
+    Args:
+        inputs: folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
+        policies, rhos, notify: as of `evaluate_pool`.
+
+    Returns:
+        (rows as of `evaluate_pool`, what the policies would play: a row for each fold, part, policy, rho,
+        query and model, `PLAYED`). Each fold's policies are fitted on its train prompts and play its test
+        prompts and its validation prompts. With several folds every prompt is a test prompt of one.
+    """
+    folds = FoldData.read(inputs)
+    vectors = np.asarray(folds.vectors)
+    adaptive = bool(getattr(pool.source, "adaptive", False))
+    data = read_outcomes(folds.table, vectors, adaptive=adaptive, components=COMPONENTS)
+    tested = np.any([split == "test" for split in folds.splits], axis=0)
+    query_ids = np.asarray(folds.table.query_ids).astype(str)
+    played = []
+
+    def play(policy: str, rho: float) -> np.ndarray:
+        target = np.full((len(data), len(data.arms)), np.nan)
+        for fold, split in enumerate(folds.splits):
+            rows = np.flatnonzero(split != "train")
+            chosen = probabilities(pool, inputs, data.take(rows), policy, rho, fold)
+            judged = split[rows] == "test"
+            target[rows[judged]] = chosen[judged]
+            place, model = np.nonzero(chosen)
+            columns = {
+                "fold": fold,
+                "part": split[rows][place],
+                "policy": policy,
+                "rho": rho,
+                "query_id": query_ids[rows][place],
+                "model": np.asarray(data.arms)[model],
+                "plays": chosen[place, model],
+            }
+            played.append(pd.DataFrame(columns))
+        return target[tested]
+
+    held = data.take(np.flatnonzero(tested))
+    estimates = _estimates(pool, held, play, policies=policies, rhos=rhos, notify=notify)
+    return estimates, pd.concat(played, ignore_index=True) if played else pd.DataFrame(columns=list(PLAYED))
+
+
+def _estimates(
+    pool: ModelPool,
+    data: LoggedData,
+    play: Callable[[str, float], np.ndarray],
+    *,
+    policies: Sequence[str],
+    rhos: Sequence[float],
+    notify: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """Rows of `evaluate_pool`.
+
+    Args:
+        play: (policy, rho) -> `[n, today's arms]` probabilities with which it plays the decisions.
+    """
     rows = []
     for policy in policies or [p for p in pool.policies if deployable(p)]:
         notify(f"{policy}: estimating from {len(data):,} decisions")
-        for rho in rhos or pool.replay.rhos:
+        for rho in map(float, rhos or pool.replay.rhos):
             try:
-                evaluation = evaluate(data, probabilities(pool, inputs, data, policy, float(rho)), float(rho))
-            except (
-                PolicyError,
-                RouterError,
-            ) as error:  # its own fault: the others are estimated all the same
-                rows.append(
-                    dict.fromkeys((*_FACTS, *_OUTCOME))
-                    | {
-                        "pool": pool.name,
-                        "policy": policy,
-                        "rho": float(rho),
-                        "refused": f"it cannot be asked: {error}",
-                        "n": len(data),
-                        "groups": len(np.unique(data.groups)),
-                        "assumed": data.propensities is None,
-                        "anytime": data.adaptive,
-                    }
-                )
+                evaluation = evaluate(data, play(policy, rho), rho)
+            except (PolicyError, RouterError) as error:
+                # the fault of this policy: the others are estimated all the same
+                refused = {
+                    "pool": pool.name,
+                    "policy": policy,
+                    "rho": rho,
+                    "refused": f"it cannot be asked: {error}",
+                    "n": len(data),
+                    "groups": len(np.unique(data.groups)),
+                    "assumed": data.propensities is None,
+                    "anytime": data.adaptive,
+                }
+                rows.append(dict.fromkeys((*_FACTS, *_OUTCOME)) | refused)
                 continue
             facts = {k: v for k, v in asdict(evaluation).items() if k != "rows"}
             shared = {"pool": pool.name, "policy": policy, **facts}

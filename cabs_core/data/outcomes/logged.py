@@ -80,6 +80,17 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
             f"{raw.origin}: {raw.arms[j]!r:.100} has {counts[j]} scored decisions on train prompts; {FEWEST} "
             "are needed to learn what it is good for: leave it out under `models`, or log longer"
         )
+    return predicted_from(table, train)
+
+
+def predicted_from(table: Outcomes, train: np.ndarray) -> Outcomes:
+    """Predict anew what models that did not answer would have scored and cost, from some prompts alone.
+
+    Args:
+        table: outcomes of a log. train: `[m]` rows of the prompts that are learnt from.
+    """
+    assert table.answered is not None
+    answered = table.answered > 0
     features = prompt_features(table.prompts, train)
     scores = predicted_cells(features, train, answered, table.scores)
     costs = predicted_cells(features, train, answered, table.costs)

@@ -55,14 +55,6 @@ class LogPool(Pool):
     #: decisions without a cost: left out, refused, or priced first
     missing: Literal["drop_queries", "error", "price"] = "drop_queries"
 
-    @property
-    def monthly_requests(self) -> int | None:
-        """Requests a month, as the goal says."""
-        return self.goal.requests_per_month if self.goal else None
-
-    def _why_one_fold(self) -> str:
-        return "a log is not replayed"
-
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
         yield from faults_of_prices(self.prices, self.cost_per_call, self.missing)

@@ -60,6 +60,8 @@ class Pool(Strict):
     today: Text | None = None
     #: a model or router that scores at most this much less on average counts as as good as today's
     tolerance: float = Field(0.03, gt=0, le=1)
+    #: requests of the traffic that the pool is for; a goal may say them, too
+    requests_per_month: Requests | None = None
     #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
     goal: Goal | None = None
     #: checks on data whose failure no longer stops a run; the report and the leaderboard say so
@@ -118,6 +120,11 @@ class Pool(Strict):
                 f"today is {self.today!r:.100}; expected a model of the pool ({names!r:.200}), or "
                 f"{TODAY_NONE}"
             )
+        if self.goal and self.goal.requests_per_month not in (None, self.monthly_requests):
+            yield (
+                f"requests_per_month is {self.requests_per_month}, but goal says "
+                f"{self.goal.requests_per_month}: give it once"
+            )
         why = self._why_one_fold()
         if self.split.folds not in (None, 1) and why:
             yield f"split.folds is {self.split.folds}, but {why}: leave split.folds out, or set it to 1"
@@ -127,6 +134,11 @@ class Pool(Strict):
         if not self.split.rotates:
             return f"split.kind {self.split.kind!r} fixes which prompts are held out"
         return ""
+
+    @property
+    def monthly_requests(self) -> int | None:
+        """Requests a month, as the file or its goal says."""
+        return self.requests_per_month or (self.goal.requests_per_month if self.goal else None)
 
     @property
     def may_fold(self) -> bool:
@@ -195,15 +207,8 @@ class ReplayedPool(Pool):
 
     #: prompts without all scores: left out, predicted or refused
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
-    #: requests of the traffic that the pool is for; a goal may say them, too
-    requests_per_month: Requests | None = None
     replay: Replay = Replay()
     router: Deployed = Deployed()
-
-    @property
-    def monthly_requests(self) -> int | None:
-        """Requests a month, as the file or its goal says."""
-        return self.requests_per_month or (self.goal.requests_per_month if self.goal else None)
 
     def _why_one_fold(self) -> str:
         if why := super()._why_one_fold():
@@ -220,11 +225,6 @@ class ReplayedPool(Pool):
             yield f"today is {TODAY_LOG!r}, the choices of a log, but the source is {self.described}"
         if self.replay.condition == "severe_shift" and not self.split.test_tasks:
             yield "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
-        if self.goal and self.goal.requests_per_month not in (None, self.monthly_requests):
-            yield (
-                f"requests_per_month is {self.requests_per_month}, but goal says "
-                f"{self.goal.requests_per_month}: give it once"
-            )
 
     def _faults_of_predicting(self) -> Iterator[str]:
         """Yield the settings that doubly robust estimates of missing cells do not cover."""

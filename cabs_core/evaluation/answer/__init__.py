@@ -11,6 +11,7 @@ goals     the option that fulfils a goal, by the same rows
 neighbours  what an option gains on prompts unlike those that it was made from
 newest    what an option gains on the newest prompts and on the older ones
 more_data the chance that more prompts replace "cannot tell"
+logged    a log of one answer a prompt as a scored table
 choice    which policy and cost sensitivity a router gets, from other prompts than it is judged on
 """
 
@@ -22,6 +23,7 @@ from cabs_core.evaluation.answer.choice import (
 )
 from cabs_core.evaluation.answer.goals import Condition, GoalFound, choose_router_for_goal, goal_answer
 from cabs_core.evaluation.answer.ladder import Answer, Note, Rung, TaskRow, answer, losses
+from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.more_data import MORE, Outlook, more_data
 from cabs_core.evaluation.answer.neighbours import Unlike, near_neighbours, unlike_prompts
 from cabs_core.evaluation.answer.newest import Newest, newest_fifth
@@ -37,6 +39,7 @@ __all__ = [
     "Condition",
     "Decisions",
     "GoalFound",
+    "LoggedTable",
     "Newest",
     "Note",
     "Outlook",

@@ -11,6 +11,7 @@ from cabs_core.base.statistics.bootstrap import resampled_sums
 from cabs_core.base.statistics.clusters import cluster_sums, independent
 from cabs_core.base.statistics.paired import Estimate, PairedSample
 from cabs_core.base.statistics.people import corrected_sum
+from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import DEAREST, LEVEL, MOST_OF_THE_MONEY
 from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, Decisions, ScoredTable
 
@@ -62,8 +63,8 @@ class Pair:
     @classmethod
     def of(cls, table: ScoredTable, weights: np.ndarray, other: np.ndarray) -> "Pair":
         """Play two options, `[N, K]` probabilities each, on the prompts of a table."""
-        share, score, cost = _played(table, weights)
-        other_share, other_score, other_cost = _played(table, other)
+        share, score, cost = table.play(weights)
+        other_share, other_score, other_cost = table.play(other)
         return cls(share * other_share, score, other_score, cost, other_cost)
 
     def only(self, rows: np.ndarray) -> "Pair":
@@ -81,17 +82,23 @@ class Pair:
         return PairedSample.of(self.score - self.other_score, self.weight, clusters)
 
 
-def quality_of(table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.ndarray) -> Difference:
+def quality_of(
+    table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.ndarray, *, share: float = 1.0
+) -> Difference:
     """Difference in score of two options on the prompts of a pair.
 
     If a judge gave the scores and people some of them, it is the difference that people would see
-    (`statistics.people`).
+    (`statistics.people`). Of a log it is an estimate (`logged`).
 
     Args:
         weights, other: `[N, K]` what the two options play.
+        share: of the other option's score that is subtracted.
     """
+    gap = pair.score - share * pair.other_score
+    if isinstance(table, LoggedTable):
+        return table.contrast(pair.weight, gap, weights, other, share)
     if table.people is None or np.isnan(table.people).all():
-        return pair.quality(table.clusters)
+        return PairedSample.of(gap, pair.weight, table.clusters, worst=max(share, 1.0))
     rows = pair.weight > 0
     if not rows.any():
         return Estimate(math.nan, math.nan, 1.0)
@@ -99,7 +106,7 @@ def quality_of(table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.nd
     people = np.where(table.answered, table.people, np.nan)[rows]
     labelled = np.maximum((~np.isnan(people)).sum(axis=1), 1)
     found = corrected_sum(
-        np.nan_to_num(weights[rows]) - np.nan_to_num(other[rows]),
+        np.nan_to_num(weights[rows]) - share * np.nan_to_num(other[rows]),
         judged,
         people,
         table.clusters[rows],
@@ -107,17 +114,6 @@ def quality_of(table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.nd
     )
     half = -float(special.ndtri(LEVEL / 2))
     return Estimate(found.value, (found.high - found.low) / (2.0 * half), max(found.n - 1.0, 1.0))
-
-
-def _played(table: ScoredTable, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(share of the requests that have a scored answer, mean score, mean cost of these), `[N]` each."""
-    known = np.where(table.answered, np.nan_to_num(weights), 0.0)
-    share = known.sum(axis=1)
-    share[share < 10.0**-DIGITS] = 0.0
-    scale = np.divide(1.0, share, out=np.zeros_like(share), where=share > 0)
-    score = np.where(table.answered, known * table.scores, 0.0).sum(axis=1) * scale
-    cost = np.where(table.answered, known * table.costs, 0.0).sum(axis=1) * scale
-    return np.minimum(share, 1.0), score, cost
 
 
 @dataclass(frozen=True)

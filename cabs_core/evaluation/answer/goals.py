@@ -22,8 +22,16 @@ from cabs_core.base.statistics.paired import PairedSample
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.answer.choice import RouterCandidate
-from cabs_core.evaluation.answer.compare import Money, Pair, cross_fitted_factor, monies, p_value_of_draws
-from cabs_core.evaluation.answer.ladder import KEEP, ROUTER, RULES, SWITCH
+from cabs_core.evaluation.answer.compare import (
+    Money,
+    Pair,
+    cross_fitted_factor,
+    monies,
+    p_value_of_draws,
+    quality_of,
+)
+from cabs_core.evaluation.answer.ladder import KEEP, LOG, ROUTER, RULES, SWITCH
+from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 #: bootstrap draws of costs when the router of a fold is chosen; the choice is no statement
@@ -101,6 +109,8 @@ def goal_answer(
     fits = _today_fits(goal, tried)
     compared = _compared_with(goal, table, reference)
     tried = [option for option in tried if not any(_always_asks(option, model) for model in compared)]
+    if goal.value_per_right_answer:
+        tried = [option for option in tried if option.rung != KEEP]
     if not tried:
         raise DataError("goal: the table has no other model than the one that options are compared with")
     asked = [_conditions(goal, option, table, reference, fits, options) for option in tried]
@@ -136,7 +146,7 @@ def choose_router_for_goal(
     """
     options = replace(options or AnswerOptions(), draws=_DRAWS_OF_CHOICE)
     reference = _named(goal, table)
-    some = _only(table, rows)
+    some = table.take(rows)
     routers = [Decisions(candidate.name, candidate.weights) for candidate in candidates]
     tried = _tried(some, None, routers, options)
     fits = _today_fits(goal, tried)
@@ -170,7 +180,7 @@ def _compared_with(goal: Goal, table: ScoredTable, reference: int | None) -> set
     found = set()
     if reference is not None:
         found.add(reference)
-    if goal.value_per_right_answer:
+    if goal.value_per_right_answer and table.played is None:
         found.add(table.reference)
     return found
 
@@ -180,24 +190,6 @@ def _always_asks(option: _Tried, model: int) -> bool:
     asked = option.played.weights[:, model]
     judged = ~np.isnan(asked)
     return bool(judged.any()) and bool((asked[judged] == 1.0).all())
-
-
-def _only(table: ScoredTable, rows: np.ndarray) -> ScoredTable:
-    """Return the table of some prompts."""
-
-    def part(values: np.ndarray | None) -> np.ndarray | None:
-        return None if values is None else values[rows]
-
-    return replace(
-        table,
-        scores=table.scores[rows],
-        costs=table.costs[rows],
-        tasks=table.tasks[rows],
-        clusters=table.clusters[rows],
-        latencies=part(table.latencies),
-        played=part(table.played),
-        people=part(table.people),
-    )
 
 
 def _named(goal: Goal, table: ScoredTable) -> int | None:
@@ -219,17 +211,20 @@ def _tried(
         (KEEP if has_today and j == table.today else SWITCH, Decisions(name, table.single(j)))
         for j, name in enumerate(table.models)
     ]
+    baseline = table.baseline()
+    if table.played is not None:
+        named.append((KEEP, Decisions(LOG, baseline)))
     if rules is not None:
         named.append((RULES, rules))
     named += [(ROUTER, router) for router in routers]
-    baseline = table.baseline()
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
     money = monies(pairs, table.clusters, options)
     found = []
     for (rung, played), pair, paid in zip(named, pairs, money, strict=True):
         factor = 1.0
         if rung in (RULES, ROUTER):
-            factor = cross_fitted_factor(pair.quality(table.clusters), table, played)
+            quality = quality_of(table, pair, played.weights, baseline)
+            factor = cross_fitted_factor(quality, table, played)
         found.append(_Tried(rung, played.name, played, pair, paid, factor))
     return found
 
@@ -248,9 +243,9 @@ def _conditions(
     if goal.budget_per_month is not None:
         found.append(_budget(goal, option))
         if today_fits and option.rung != KEEP:
-            sample = option.pair.quality(table.clusters).widened(option.factor)
-            p_value = sample.p_value_above(-options.tolerance)
-            found.append(Condition("tolerance", sample.mean, -options.tolerance, p_value))
+            quality = quality_of(table, option.pair, option.played.weights, table.baseline())
+            p_value = quality.widened(option.factor).p_value_above(-options.tolerance)
+            found.append(Condition("tolerance", quality.mean, -options.tolerance, p_value))
     if goal.latency is not None:
         found.append(_latency(goal, option, table))
     if goal.value_per_right_answer:
@@ -259,17 +254,22 @@ def _conditions(
 
 
 def _quality(share: float, option: _Tried, table: ScoredTable, reference: int | None) -> Condition:
-    if reference is None:
+    weights = option.played.weights
+    if reference is None and not isinstance(table, LoggedTable):
         weight, score = option.pair.weight, option.pair.score
         sample = PairedSample.of(score - share, weight, table.clusters, worst=max(share, 1.0))
         found = sample.mean + share
-    else:
-        pair = Pair.of(table, option.played.weights, table.single(reference))
-        gap = pair.score - share * pair.other_score
-        sample = PairedSample.of(gap, pair.weight, table.clusters, worst=max(share, 1.0))
-        other = pair.mean(pair.other_score)
-        found = pair.mean(pair.score) / other if other > 0 else math.nan
-    return Condition("quality", found, share, sample.widened(option.factor).p_value_above(0.0))
+        return Condition("quality", found, share, sample.widened(option.factor).p_value_above(0.0))
+    if reference is None:
+        nothing = np.zeros(weights.shape)
+        quality = quality_of(table, option.pair, weights, nothing, share=0.0).widened(option.factor)
+        return Condition("quality", quality.mean, share, quality.p_value_above(share))
+    other = table.single(reference)
+    pair = Pair.of(table, weights, other)
+    gap = quality_of(table, pair, weights, other, share=share).widened(option.factor)
+    other_mean = pair.mean(pair.other_score)
+    found = pair.mean(pair.score) / other_mean if other_mean > 0 else math.nan
+    return Condition("quality", found, share, gap.p_value_above(0.0))
 
 
 def _budget(goal: Goal, option: _Tried) -> Condition:

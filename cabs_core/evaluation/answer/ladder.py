@@ -26,6 +26,7 @@ from cabs_core.evaluation.answer.compare import (
     monies,
     quality_of,
 )
+from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import (
     DEAREST,
     MOST_OF_THE_MONEY,
@@ -44,6 +45,8 @@ KEEP = "keep"
 SWITCH = "switch"
 RULES = "rules"
 ROUTER = "router"
+#: what is used today if it is the choices that a log holds
+LOG = "log"
 #: name of the tasks that are too small for a row of their own
 OTHER = "other"
 
@@ -199,7 +202,7 @@ def answer(
     has_keep = table.today is not None or table.played is not None
     candidates = ([keep] if has_keep else []) + shown
     chosen, cheapest = _choice(candidates, table, options)
-    today = table.models[table.reference] if table.played is None else "log"
+    today = table.models[table.reference] if table.played is None else LOG
     found = Answer(
         today=today,
         today_is_assumed=not has_keep,
@@ -243,7 +246,7 @@ def _paid(played: Decisions) -> np.ndarray:
 
 
 def _keep(table: ScoredTable, baseline: np.ndarray, options: AnswerOptions) -> _Option:
-    use = table.models[table.reference] if table.played is None else "log"
+    use = table.models[table.reference] if table.played is None else LOG
     (option,) = _judged(table, [(KEEP, Decisions(use, baseline))], baseline, options)
     return replace(option, word=Word.KEEP, sure_low=0.0)
 
@@ -467,13 +470,15 @@ def _notes(found: Answer, candidates: Sequence[_Option], table: ScoredTable) -> 
         notes.append(Note("dear_calls", text))
     if options:
         notes.append(Note("rare_calls", "A call that is dearer than any in the table is not allowed for."))
-    shares = [(rung.rung, rung.share) for rung in found.rungs if rung.rung != KEEP and rung.share < 1]
-    for rung, share in shares:
-        text = f"{rung}: compared on the {percentage(share)} of the prompts that both have answers to."
-        notes.append(Note("gaps", text))
-    if table.played is not None and all(share == 0 for _, share in shares):
-        text = "The log holds one answer a prompt, so no option can be compared: have prompts answered again."
-        notes.append(Note("unknown_log", text))
+    if isinstance(table, LoggedTable):
+        said = table.notes({option.rung: option.played.weights for option in options})
+        notes += [Note(code, text) for code, text in said]
+    else:
+        for rung in found.rungs:
+            if rung.rung != KEEP and rung.share < 1:
+                share = percentage(rung.share)
+                text = f"{rung.rung}: compared on the {share} of the prompts that both have answers to."
+                notes.append(Note("gaps", text))
     if found.recommended is None:
         notes.append(
             Note("nothing_to_recommend", "No option is sure to be as good as what it is compared with.")

@@ -11,6 +11,8 @@ each other (empirical Bayes; DerSimonian and Laird 1986, Controlled Clinical Tri
 How good such rules are is said by prompts that they were not made from (`fit_rules`).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cabs_core.base.statistics.clusters import cluster_sums
@@ -43,14 +45,15 @@ def fit_rules(
     weights = np.full(table.scores.shape, np.nan)
     numbers = [fold for fold in np.unique(folds) if fold >= 0]
     default = table.reference
+    pairs = _pairs(table, groups)
     for fold in numbers:
         judged = folds == fold
         if judged.all():
             break
-        rule = _fitted(table, groups, ~judged, options)
+        rule = _fitted(table, pairs, groups, ~judged, options)
         chosen = [rule.get(group, default) for group in asked[judged].tolist()]
         weights[judged] = np.eye(len(table.models))[chosen]
-    final = rule_for_all(table, groups, options)
+    final = _fitted(table, pairs, groups, np.ones(len(groups), dtype=bool), options)
     use = {str(group): table.models[model] for group, model in final.items()}
     exported = np.eye(len(table.models))[[final.get(group, default) for group in asked.tolist()]]
     return Decisions("rules", weights, use, exported)
@@ -60,23 +63,40 @@ def rule_for_all(
     table: ScoredTable, groups: np.ndarray, options: AnswerOptions | None = None
 ) -> dict[object, int]:
     """Return the rules made from all prompts: {group: index of its model}."""
-    return _fitted(table, groups, np.ones(len(groups), dtype=bool), options or AnswerOptions())
+    everywhere = np.ones(len(groups), dtype=bool)
+    return _fitted(table, _pairs(table, groups), groups, everywhere, options or AnswerOptions())
+
+
+def _pairs(table: ScoredTable, groups: np.ndarray) -> list[Pair | None]:
+    """Every model beside what is used today, where a rule may choose it; None for today's model itself."""
+    baseline = table.baseline()
+    found: list[Pair | None] = []
+    for model in range(len(table.models)):
+        if table.played is None and model == table.reference:
+            found.append(None)
+            continue
+        weights = table.single(model)
+        weights[~table.supported(model, groups)] = np.nan
+        found.append(Pair.of(table, weights, baseline))
+    return found
 
 
 def _fitted(
-    table: ScoredTable, groups: np.ndarray, rows: np.ndarray, options: AnswerOptions
+    table: ScoredTable,
+    pairs: Sequence[Pair | None],
+    groups: np.ndarray,
+    rows: np.ndarray,
+    options: AnswerOptions,
 ) -> dict[object, int]:
     names, place = np.unique(groups, return_inverse=True)
-    baseline = table.baseline()
     worth = np.full((len(names), len(table.models)), -np.inf)
     costs = np.full(worth.shape, np.inf)
-    for model in range(len(table.models)):
-        if table.played is None and model == table.reference:
+    for model, pair in enumerate(pairs):
+        if pair is None:
             worth[:, model] = 0.0
             costs[:, model] = 1.0
             continue
-        pair = Pair.of(table, table.single(model), baseline).only(rows)
-        estimate, share = _by_group(pair, place, table.clusters, len(names))
+        estimate, share = _by_group(pair.only(rows), place, table.clusters, len(names))
         worth[:, model] = np.where(np.isnan(estimate), -np.inf, estimate + options.tolerance * (1.0 - share))
         costs[:, model] = share
     worth = np.round(worth, DIGITS)

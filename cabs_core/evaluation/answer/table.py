@@ -1,7 +1,7 @@
 """The scored table that an answer is made from, and what an option plays on it."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,6 +88,44 @@ class ScoredTable:
         weights = np.zeros(self.scores.shape)
         weights[:, model] = 1.0
         return weights
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Return the table of some prompts, `[M]` indices."""
+
+        def part(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[rows]
+
+        return replace(
+            self,
+            scores=self.scores[rows],
+            costs=self.costs[rows],
+            tasks=self.tasks[rows],
+            clusters=self.clusters[rows],
+            latencies=part(self.latencies),
+            played=part(self.played),
+            people=part(self.people),
+        )
+
+    def play(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Score and cost of an option on each prompt.
+
+        Args:
+            weights: `[N, K]` probabilities; a row of NaN is not judged.
+
+        Returns:
+            (share of the requests that have a scored answer, their mean score, their mean cost), `[N]` each.
+        """
+        known = np.where(self.answered, np.nan_to_num(weights), 0.0)
+        share = known.sum(axis=1)
+        share[share < 10.0**-DIGITS] = 0.0
+        scale = np.divide(1.0, share, out=np.zeros_like(share), where=share > 0)
+        score = np.where(self.answered, known * self.scores, 0.0).sum(axis=1) * scale
+        cost = np.where(self.answered, known * self.costs, 0.0).sum(axis=1) * scale
+        return np.minimum(share, 1.0), score, cost
+
+    def supported(self, model: int, groups: np.ndarray) -> np.ndarray:
+        """`[N]` bool: enough is known of the model in the prompt's group for a rule to choose it there."""
+        return np.ones(len(groups), dtype=bool)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.data.logs.names import base_of
 from cabs_core.data.logs.read import Log, known_propensities, log_of_frame, read_log
 from cabs_core.data.logs.receipt import merging
+from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.evaluation.ope.models import folds
 
 #: the least number above 0
@@ -238,6 +239,33 @@ def read_events(
         clusters=clusters_of(prompts, [d.session for d in rows]),
         adaptive=True,
         receipt=receipt,
+    )
+
+
+def read_outcomes(
+    table: Outcomes, vectors: np.ndarray, *, adaptive: bool = False, components: int = 32
+) -> LoggedData:
+    """Return the decisions of a log that was read as outcomes (`data.outcomes.logged`).
+
+    Args:
+        table: outcomes of which `answered` says what the log played. vectors: `[n, e]` embeddings.
+        adaptive: see `LoggedData`. components: number of features, at most the width of the embeddings.
+    """
+    assert table.answered is not None
+    actions = table.answered.argmax(axis=1)
+    rows = np.arange(len(table))
+    return LoggedData(
+        arms=list(table.arms),
+        actions=actions,
+        scores=table.scores[rows, actions],
+        costs=table.costs[rows, actions],
+        features=leading(vectors, components),
+        groups=np.array(table.prompts, dtype=object),
+        propensities=None if table.propensities is None else table.propensities[rows, actions],
+        embeddings=vectors,
+        lengths=table.prompt_lengths.astype(np.float64),
+        adaptive=adaptive,
+        clusters=table.clusters,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,6 +36,94 @@ ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
 _ASSUMED = "the propensities were estimated, and no error is known for that"
 _NO_LARGEST = "the log never plays {} of what the policy plays, and what that costs has no largest value"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How much a log plays of what a policy would play.
+
+    Attributes:
+        n: number of decisions. independent: number of clusters of them.
+        n_eff, max_weight, mean_weight, coverage, assumed: see `Evaluation`.
+        weight_error: standard error of `mean_weight`.
+        deterministic: every decision had probability 1.
+        square: second moment of the importance weights (`intervals.second_moment`).
+    """
+
+    n: int
+    independent: int
+    n_eff: float
+    max_weight: float
+    mean_weight: float
+    coverage: float
+    assumed: bool
+    weight_error: float
+    deterministic: bool
+    square: float
+
+    @classmethod
+    def of(cls, data: LoggedData, target: np.ndarray, pmf: np.ndarray, clusters: np.ndarray) -> Self:
+        """Measure how much of `target` a log plays.
+
+        Args:
+            target: `[n, K]` probabilities of the policy. pmf: `[n, K]` of the log, as it says or as a model
+                of its choices does (`LoggedData.expected_pmf`).
+            clusters: `[n]` equal for decisions that depend on each other.
+        """
+        n = len(data)
+        share = data.shares
+        propensities = data.propensities
+        if propensities is None:
+            propensities = pmf[np.arange(n), data.actions]
+        w = weights(target, data.actions, propensities)
+        size = effective_size(target, pmf, share)
+        if data.pmf is None:  # a model's word is not enough
+            size = min(size, realised_size(share * w))
+        return cls(
+            n=n,
+            independent=len(np.unique(clusters)),
+            n_eff=size,
+            max_weight=float((share * w).max()),
+            mean_weight=data.mean(w),
+            coverage=data.mean((target * _support(data)).sum(axis=1)),
+            assumed=data.propensities is None,
+            weight_error=float((share * w).std()) / math.sqrt(n),
+            deterministic=data.propensities is not None and bool((propensities >= 1.0 - 1e-9).all()),
+            square=second_moment(target, pmf, share),
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why the log cannot tell what the policy earns; empty if it can."""
+        if self.deterministic:
+            return (
+                "the log is deterministic: every decision had probability 1, "
+                "so it says nothing about other choices. Log with exploration (epsilon of 0.1 or more)"
+            )
+        if self.coverage <= COVERAGE:
+            return (
+                f"the policy gives {percentage(1 - self.coverage, 1)} of its probability to models "
+                "that the log never plays there: what they would earn is not in it"
+            )
+        if self.independent < 2:
+            return (
+                "all decisions are of one prompt or conversation: nothing says how much another one would "
+                "differ"
+            )
+        if self.n_eff < LEAST:
+            needed = more_decisions(self.n, self.n_eff)
+            more = "more" if needed is None else f"about {needed:,} more scored decisions like these, or"
+            return (
+                f"the log is worth {self.n_eff:.1f} decisions of this policy (effective sample size), "
+                f"and needs {LEAST:g}: it takes {more} more exploration"
+            )
+        if not self.assumed and abs(self.mean_weight - self.coverage) > STRANGE * self.weight_error + 1e-6:
+            return (
+                f"the importance weights have mean {self.mean_weight:.3g} where {self.coverage:.3g} "
+                "is expected: what this policy plays was hardly drawn, or the log's propensities are not "
+                "those that its models were drawn with"
+            )
+        return ""
 
 
 @dataclass(frozen=True)
@@ -164,21 +252,16 @@ def evaluate(
         propensities = data.expected_pmf[np.arange(n), data.actions]
     w = weights(target, data.actions, propensities)
     share, logged, here = data.shares, data.as_logged, data.expected_pmf
-    square, size = second_moment(target, here, share), effective_size(target, here, share)
+    overlap = Overlap.of(data, target, here, clusters)
+    square = overlap.square
+    size = overlap.n_eff
     blind = data.pmf is None
-    if blind:  # a model's word is not enough
-        size = min(size, realised_size(share * w))
     playable = _support(data)
-    coverage = data.mean((target * playable).sum(axis=1))
+    coverage = overlap.coverage
     uncovered = 1.0 - coverage if coverage < 1.0 - 1e-9 else 0.0
-    facts |= {
-        "n_eff": size,
-        "max_weight": float((share * w).max()),
-        "mean_weight": data.mean(w),
-        "coverage": coverage,
-    }
-    if reason := _refusal(data, facts, propensities, share * w, independent):
-        return Evaluation([], reason, **facts)
+    facts |= {name: getattr(overlap, name) for name in ("n_eff", "max_weight", "mean_weight", "coverage")}
+    if overlap.refusal:
+        return Evaluation([], overlap.refusal, **facts)
     switch = float(np.sqrt(n)) if switch is None else float(switch)
     cut = _cut(target, data, w, switch)
     width = sequence_half_width(n) if anytime else None
@@ -299,38 +382,3 @@ def _support(data: LoggedData) -> np.ndarray:
     if data.pmf is not None:
         return data.pmf > 0.0
     return np.tile(np.isin(np.arange(len(data.arms)), data.actions), (len(data), 1))
-
-
-def _refusal(
-    data: LoggedData, facts: dict[str, Any], propensities: np.ndarray, w: np.ndarray, independent: int
-) -> str:
-    if data.propensities is not None and (propensities >= 1.0 - 1e-9).all():
-        return (
-            "the log is deterministic: every decision had probability 1, "
-            "so it says nothing about other choices. Log with exploration (epsilon of 0.1 or more)"
-        )
-    if facts["coverage"] <= COVERAGE:
-        return (
-            f"the policy gives {percentage(1 - facts['coverage'], 1)} of its probability to models "
-            "that the log never plays there: what they would earn is not in it"
-        )
-    if independent < 2:
-        return (
-            "all decisions are of one prompt or conversation: nothing says how much another one would differ"
-        )
-    size, n = facts["n_eff"], facts["n"]
-    if size < LEAST:
-        needed = more_decisions(n, size)
-        more = "more" if needed is None else f"about {needed:,} more scored decisions like these, or"
-        return (
-            f"the log is worth {size:.1f} decisions of this policy (effective sample size), "
-            f"and needs {LEAST:g}: it takes {more} more exploration"
-        )
-    error = float(w.std()) / math.sqrt(n)
-    if not facts["assumed"] and abs(facts["mean_weight"] - facts["coverage"]) > STRANGE * error + 1e-6:
-        return (
-            f"the importance weights have mean {facts['mean_weight']:.3g} where {facts['coverage']:.3g} "
-            "is expected: what this policy plays was hardly drawn, or the log's propensities are not those "
-            "that its models were drawn with"
-        )
-    return ""

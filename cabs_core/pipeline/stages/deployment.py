@@ -27,6 +27,7 @@ from cabs_core.base.utility import binary_share
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.inputs import embeddings_of, outcomes_of, split_of
 from cabs_core.data.outcomes import outcomes_under
+from cabs_core.data.outcomes.logged import predicted_from
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.ope.training import unseen, with_log
 from cabs_core.pipeline.artifacts import Chain
@@ -161,7 +162,10 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
     if not log.exists():
         raise DataError(f"there is no log at {log}")
     pool, split, vectors = chain.pool, split_of(inputs), embeddings_of(inputs)
-    table = outcomes_under(outcomes_of(inputs), split, pool.replay.condition, pool.oracle.oracle_seed)
+    known = outcomes_of(inputs)
+    if pool.logged:  # what is predicted of a log may know no prompt that the routers are compared on
+        known = predicted_from(known, np.flatnonzero(split == "train"))
+    table = outcomes_under(known, split, pool.replay.condition, pool.oracle.oracle_seed)
     data = read_decisions(log, bundle, chain.pool_file.log_file, merged_names(pool))
     data = data.take(unseen(data, table.prompts))
     if len(data) < FEWEST:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from cabs_core.pipeline.artifacts.results import Summary
-from cabs_core.router.policies_on_log import as_table, evaluate_pool, logged_decisions
+from cabs_core.router.policies_on_log import as_table, evaluate_folds, evaluate_pool, logged_decisions
 
 if TYPE_CHECKING:
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
 ESTIMATES = "estimates.parquet"
+#: what the policies would play on the prompts of a pool's own log (`policies_on_log.PLAYED`)
+HELD_OUT_PLAYS = "held_out_plays.parquet"
 _SHOWN = ("policy", "rho", "value", "low", "high", "difference", "difference_low", "difference_high", "n_eff")
 
 
@@ -40,15 +42,23 @@ class OffPolicySummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OffPolicySummary:
-    """Evaluate the policies on the held-out part of the pool's log, or on the log of its router."""
-    data = logged_decisions(chain.pool_file, inputs)
-    rows = evaluate_pool(chain.pool, inputs, data, notify=options.notify)
+    """Evaluate the policies on the prompts that the pool's log holds out, or on the log of its router."""
+    if chain.pool.logged:
+        rows, played = evaluate_folds(chain.pool, inputs, notify=options.notify)
+        played.to_parquet(folder / HELD_OUT_PLAYS, index=False)
+        decisions = max((int(row["n"]) for row in rows), default=0)
+        read: list[str] = []
+    else:
+        data = logged_decisions(chain.pool_file, inputs)
+        rows = evaluate_pool(chain.pool, inputs, data, notify=options.notify)
+        decisions = len(data)
+        read = list(data.receipt)
     pq.write_table(as_table(rows), folder / ESTIMATES)
     shown = [r for r in rows if (r["estimator"], r["outcome"]) == ("dr", "utility")]
     return OffPolicySummary(
         rows=len(rows),
-        decisions=len(data),
-        read=list(data.receipt),
+        decisions=decisions,
+        read=read,
         refused=[f"{r['policy']} at rho {r['rho']:g}: {r['refused']}" for r in rows if r["refused"]],
         estimates=[{name: row[name] for name in _SHOWN} for row in shown],
     )

@@ -56,7 +56,7 @@ def build(
         words = "training the oracle network" + (f", fold {fold + 1}" if len(folds.splits) > 1 else "")
         oracle = train_oracles(
             folds.vectors,
-            outcomes_under(folds.table, split, pool.replay.condition, pool.oracle.oracle_seed),
+            outcomes_under(folds.table_of(split), split, pool.replay.condition, pool.oracle.oracle_seed),
             split,
             pool.oracle,
             features=pool.features,

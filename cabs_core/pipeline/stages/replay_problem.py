@@ -41,7 +41,8 @@ def build(
     folds = FoldData.read(inputs)
     sizes: dict[str, dict[str, int]] = {}
     for fold, split in enumerate(folds.splits):
-        table = outcomes_under(folds.table, split, pool.replay.condition, pool.oracle.oracle_seed)
+        known = folds.table_of(split)
+        table = outcomes_under(known, split, pool.replay.condition, pool.oracle.oracle_seed)
         oracles = Oracles.load(fold_folder(inputs["oracles"], fold))
         oracles.use(neighbour_lists(folds.vectors, split))
         for name, problem in build_problems(table, split, folds.vectors, oracles, pool).items():

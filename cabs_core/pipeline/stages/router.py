@@ -163,9 +163,12 @@ def examine_again(chain: Chain) -> RouterSummary:
 
 
 def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> None:
-    """Write what the policies play on the validation queries of each fold; nothing for a single split."""
+    """Write what the policies play on the validation queries of each fold; nothing for a single split.
+
+    A log is not replayed: the stage `off_policy` says what its policies play.
+    """
     folds = folds_of(inputs["replay_problem"])
-    if folds == 1:
+    if folds == 1 or pool.logged:
         return
     tuned = [tuned_options(inputs, fold) for fold in range(folds)]
     plays = validation_plays(

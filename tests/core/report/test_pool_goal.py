@@ -152,13 +152,6 @@ def test_a_latency_names_the_share_that_was_found_and_the_one_that_is_asked_for(
         answered(Goal(latency=2.0), table())
 
 
-def test_a_goal_of_a_log_is_refused_since_other_models_have_no_scores() -> None:
-    pool = SimpleNamespace(name="calls", logged=True)
-    inputs = Inputs(pool, table(), [])  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="calls"):
-        goal_of_pool(Goal(quality=0.9), inputs, None)  # type: ignore[arg-type]
-
-
 def test_page_card_summary_and_verdict_json_say_the_same_of_a_goal(pages, tmp_path) -> None:
     goal = GoalAnswer("quality: 0.9", "Use mid for everything.", confirmed=True, rung="switch", use="mid")
     report = build_report("one", pages[0], tmp_path, answered=lambda _: replace(found(table()), goal=goal))

@@ -1,0 +1,241 @@
+"""A log of one answer a prompt as a scored table: what other options would have earned is estimated.
+
+Estimates are doubly robust (Dudik et al. 2011): a model of the outcome, corrected on the prompts where the
+option would have played what the log played, by the probability with which the log played it. So every
+option, task and fold has a contribution per prompt, and the words are those of a table. An option that the
+log hardly plays, and every option of a log without propensities, is refused, with the reason.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from scipy import special
+
+from cabs_core.base.statistics.paired import PairedSample
+from cabs_core.base.statistics.uncertainty import LEVEL
+from cabs_core.base.units import percentage
+from cabs_core.evaluation.answer.table import ScoredTable
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.estimators import direct, doubly_robust, weights
+from cabs_core.evaluation.ope.evaluate import Overlap, model_of
+from cabs_core.evaluation.ope.intervals import error_of, second_moment, sequence_half_width
+from cabs_core.evaluation.ope.models import folds
+
+#: fewest calls of a model in a task for a rule to choose the model there
+_FEWEST = 5
+#: why a log without propensities says nothing of other choices
+WITHOUT_PROPENSITIES = (
+    "the log does not say with which probability each model was chosen, so nothing tells a good model from "
+    "one that got easy prompts"
+)
+
+
+@dataclass(frozen=True)
+class LoggedTable(ScoredTable):
+    """Scored decisions of a log, with the probability of each.
+
+    Attributes:
+        data: the decisions, row by row those of the table. `scores` of the table are NaN where the log did
+            not play the model.
+    """
+
+    data: LoggedData = field(kw_only=True)
+
+    @classmethod
+    def of(cls, data: LoggedData, tasks: np.ndarray, today: int | None = None) -> Self:
+        """Make the table of a log's decisions.
+
+        Args:
+            tasks: `[N]` name of each prompt's task. today: index of the model that is used today; None for
+                the choices that the log holds.
+        """
+        shape = (len(data), len(data.arms))
+        rows = np.arange(len(data))
+        scores = np.full(shape, np.nan)
+        scores[rows, data.actions] = data.scores
+        costs = np.zeros(shape)
+        costs[rows, data.actions] = data.costs
+        played = np.zeros(shape)
+        played[rows, data.actions] = 1.0
+        clusters = np.unique(data.dependent(), return_inverse=True)[1]
+        return cls(
+            models=tuple(data.arms),
+            scores=scores,
+            costs=costs,
+            tasks=tasks,
+            clusters=clusters,
+            today=today,
+            played=played if today is None else None,
+            data=data,
+        )
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Return the table of some prompts, `[M]` indices."""
+        return self.of(self.data.take(rows), self.tasks[rows], self.today)
+
+    @property
+    def best(self) -> int:
+        """Index of the model with the highest estimated mean score, of equals the cheaper one.
+
+        If nothing can be estimated, it is the model that the log plays most.
+        """
+        found = []
+        counts = np.bincount(self.data.actions, minlength=len(self.models))
+        for model, name in enumerate(self.models):
+            share, score, cost = self.play(self.single(model))
+            known = share.sum() > 0
+            quality = float(score.mean()) if known else -1.0
+            found.append((-quality, float(cost.mean()), -int(counts[model]), name, model))
+        return min(found)[-1]
+
+    def play(self, weights_of_option: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Contribution of each prompt to an option's mean score and mean cost.
+
+        Args:
+            weights_of_option: `[N, K]` probabilities; a row of NaN is not judged.
+
+        Returns:
+            (1 where the prompt is judged, its score, its cost), `[N]` each. Contributions are unbiased one by
+            one, and may lie outside of the range of a score. No prompt is judged if the log cannot tell.
+        """
+        if weights_of_option is self.played:
+            return np.ones(len(self.data)), self.data.scores, self.data.costs
+        judged = ~np.isnan(weights_of_option).any(axis=1)
+        share = np.zeros(len(judged))
+        score = np.zeros(len(judged))
+        cost = np.zeros(len(judged))
+        if self.refusal(weights_of_option):
+            return share, score, cost
+        assert self.data.propensities is not None
+        share[judged] = 1.0
+        target = weights_of_option[judged]
+        actions = self.data.actions[judged]
+        w = weights(target, actions, self.data.propensities[judged])
+        predicted_scores, predicted_costs = self._predicted
+        score[judged] = doubly_robust(target, w, actions, self.data.scores[judged], predicted_scores[judged])
+        cost[judged] = doubly_robust(target, w, actions, self.data.costs[judged], predicted_costs[judged])
+        return share, score, cost
+
+    def refusal(self, weights_of_option: np.ndarray) -> str:
+        """Return why the log cannot tell what an option earns; empty if it can."""
+        if weights_of_option is self.played:
+            return ""
+        if self.data.propensities is None:
+            return WITHOUT_PROPENSITIES
+        judged = ~np.isnan(weights_of_option).any(axis=1)
+        if not judged.any():
+            return "there are too few prompts to make it from some of them and judge it on others"
+        return self._overlap(weights_of_option, judged).refusal
+
+    def contrast(
+        self,
+        weight: np.ndarray,
+        values: np.ndarray,
+        option: np.ndarray,
+        other: np.ndarray,
+        share: float = 1.0,
+    ) -> PairedSample:
+        """Sample of what an option's score is above a share of another one's.
+
+        Args:
+            weight: `[N]`, 0 for prompts that do not count. values: `[N]` contributions to the difference.
+            option, other: `[N, K]` what both play; each may be what the log played.
+            share: of the score of the other one that is subtracted.
+        """
+        rows = weight > 0
+        if not rows.any() or self.data.propensities is None:
+            return PairedSample.of(values[rows], weight[rows], self.clusters[rows])
+        actions = self.data.actions[rows]
+        predicted = self._predicted[0][rows]
+        played = predicted[np.arange(len(actions)), actions]
+        gap = np.zeros((len(actions), len(self.models)))
+        model = np.zeros(len(actions))
+        factor = np.zeros(len(actions))
+        sizes = []
+        worst = 1.0
+        square = 0.0
+        for sign, played_weights in ((1.0, option), (-share, other)):
+            if sign == 0.0:
+                continue
+            if played_weights is self.played:
+                model += sign * played
+                factor += sign
+                continue
+            overlap = self._overlap(played_weights, rows)
+            sizes.append(overlap.n_eff)
+            # a decision of the option that is lost counts as often as its weight, which on average is this
+            worst = max(worst, overlap.square)
+            square = overlap.square
+            target = played_weights[rows]
+            gap += sign * target
+            model += sign * direct(target, predicted)
+            factor += sign * weights(target, actions, self.data.propensities[rows])
+        if other is self.played:
+            square = max(square - 2.0 * share + share**2, 0.0)
+        elif share != 0.0:
+            square = second_moment(gap, self._chosen[rows], np.ones(len(actions)))
+        size = min(sizes, default=float(len(actions)))
+        found = PairedSample.of(values[rows], weight[rows], self.clusters[rows], worst=worst)
+        error = error_of(
+            model,
+            factor,
+            self.data.scores[rows] - played,
+            self.clusters[rows],
+            square,
+            size,
+            cautious=self.data.pmf is None,
+        )
+        wider = 1.0
+        if found.standard_error > 0 and error.se > found.standard_error:
+            wider = error.se / found.standard_error
+        if self.data.adaptive:
+            wider *= sequence_half_width(len(actions)) / -float(special.ndtri(LEVEL / 2))
+        return replace(found.widened(wider), independent=min(found.independent, size))
+
+    def supported(self, model: int, groups: np.ndarray) -> np.ndarray:
+        """`[N]` bool: the log played the model in the prompt's group often enough for a rule."""
+        _, place = np.unique(groups, return_inverse=True)
+        calls = np.bincount(place, self.data.actions == model)
+        enough: np.ndarray = calls[place] >= _FEWEST
+        return enough
+
+    def notes(self, played: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
+        """(code, sentence) for every option that is not judged, or on some of the prompts alone.
+
+        Args:
+            played: {rung: `[N, K]` what its option plays}.
+        """
+        found = []
+        for rung, weights_of_option in played.items():
+            reason = self.refusal(weights_of_option)
+            judged = ~np.isnan(weights_of_option).any(axis=1)
+            if reason:
+                found.append(("refused", f"{rung}: the log cannot tell, since {reason}."))
+            elif not judged.all():
+                share = percentage(float(judged.mean()))
+                found.append(
+                    ("held_out", f"{rung}: estimated from the {share} of the calls held out for it.")
+                )
+        return found
+
+    @cached_property
+    def _predicted(self) -> tuple[np.ndarray, np.ndarray]:
+        """(scores, costs), `[N, K]` each, by models that have not seen the prompt."""
+        fold = folds(self.clusters)
+        adaptive = self.data.adaptive
+        return (
+            model_of(self.data, self.data.scores, fold, adaptive),
+            model_of(self.data, self.data.costs, fold, adaptive),
+        )
+
+    @cached_property
+    def _chosen(self) -> np.ndarray:
+        """`[N, K]` probabilities with which the log plays, its own or those of a model of its choices."""
+        return self.data.expected_pmf
+
+    def _overlap(self, weights_of_option: np.ndarray, rows: np.ndarray) -> Overlap:
+        data = self.data if rows.all() else self.data.take(np.flatnonzero(rows))
+        return Overlap.of(data, weights_of_option[rows], self._chosen[rows], self.clusters[rows])

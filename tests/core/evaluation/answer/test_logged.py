@@ -1,0 +1,228 @@
+"""The answer of a log: estimates of what options would have earned, on generators whose truth is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cabs_core.data.pool_files.goals import Goal
+from cabs_core.evaluation.answer import (
+    Answer,
+    AnswerOptions,
+    Decisions,
+    LoggedTable,
+    Word,
+    answer,
+    fit_rules,
+    goal_answer,
+    newest_fifth,
+)
+from cabs_core.evaluation.ope.data import LoggedData
+from cabs_core.evaluation.ope.evaluate import evaluate
+
+TASKS = ("math", "mail", "sql", "law")
+PRICES = np.array([0.009, 0.003, 0.001])
+OPTIONS = AnswerOptions(requests_per_month=100_000, draws=300)
+
+
+def drawn(
+    seed: int,
+    n: int = 600,
+    right: tuple[float, ...] = (0.85, 0.85, 0.6),
+    chances: tuple[float, ...] = (0.4, 0.4, 0.2),
+    lost: float = 0.0,
+    today: int | None = None,
+    known: bool = True,
+    only_first: str = "",
+    clusters: int = 1,
+) -> LoggedTable:
+    """A log that drew models with these probabilities; the second one is right less often in "sql".
+
+    Args:
+        only_first: in this task the log always asks the first model. clusters: prompts of a conversation.
+    """
+    rng = np.random.default_rng([seed, n])
+    tasks = np.array(TASKS)[rng.integers(0, 4, n)]
+    chance = np.tile(np.array(right), (n, 1))
+    chance[tasks == "sql", 1] -= lost
+    mu = np.tile(np.array(chances), (n, 1))
+    mu[tasks == only_first] = np.eye(len(right))[0]
+    actions = (mu.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    rows = np.arange(n)
+    ease = rng.random(n)
+    scores = (np.where(rng.random(n) < 0.6, ease, rng.random(n)) < chance[rows, actions]).astype(float)
+    costs = PRICES[: len(right)][actions] * rng.lognormal(0.0, 0.5, n)
+    data = LoggedData(
+        [f"m{k}" for k in range(len(right))],
+        actions,
+        scores,
+        costs,
+        rng.normal(size=(n, 4)),
+        np.arange(n).astype(str),
+        propensities=mu[rows, actions] if known else None,
+        clusters=np.arange(n) // clusters,
+    )
+    return LoggedTable.of(data, tasks, today)
+
+
+def folds_of(table: LoggedTable) -> np.ndarray:
+    return np.asarray(table.clusters % 5)
+
+
+def judged(table: LoggedTable) -> Answer:
+    rules = replace(fit_rules(table, table.tasks, folds_of(table), OPTIONS), exported=None)
+    router = Decisions("ridge", table.single(1), use="ridge")
+    return answer(table, rules, [router], OPTIONS)
+
+
+def test_the_difference_to_what_was_played_is_the_doubly_robust_estimate() -> None:
+    table = drawn(0)
+    found = answer(table, None, (), OPTIONS)
+    for rung in found.models:
+        model = table.models.index(rung.use)
+        estimate = evaluate(table.data, table.single(model), 0.0)
+        score = estimate.row("dr", "score")
+        assert rung.difference == pytest.approx(score.difference)
+        assert rung.quality == pytest.approx(score.value)
+        assert rung.usd_per_1000 == pytest.approx(1000 * estimate.row("dr", "cost").value)
+
+
+def test_keep_is_what_the_log_itself_earned_and_paid() -> None:
+    table = drawn(1)
+    keep = answer(table, None, (), OPTIONS).rung("keep")
+    assert keep is not None and keep.use == "log"
+    assert keep.quality == pytest.approx(table.data.scores.mean())
+    assert keep.usd_per_1000 == pytest.approx(1000 * table.data.costs.mean())
+
+
+def test_contributions_are_unbiased_although_the_log_gave_easy_prompts_to_one_model() -> None:
+    means = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        ease = rng.normal(size=(400, 1))
+        chance = 1 / (1 + np.exp(-np.column_stack([ease[:, 0], ease[:, 0] + 0.5])))
+        first = np.clip(0.5 + 0.3 * ease[:, 0], 0.1, 0.9)
+        actions = (rng.random(400) > first).astype(int)
+        mu = np.where(actions == 0, first, 1 - first)
+        scores = (rng.random(400) < chance[np.arange(400), actions]).astype(float)
+        data = LoggedData(
+            ["a", "b"], actions, scores, np.ones(400), np.zeros((400, 0)), actions.astype(str), mu,
+            clusters=np.arange(400),
+        )  # fmt: skip
+        table = LoggedTable.of(data, np.full(400, ""), 0)
+        share, score, _ = table.play(table.single(1))
+        means.append(float(score.mean()) - float(chance[:, 1].mean()))
+        assert share.all()
+    assert abs(np.mean(means)) < 3 * np.std(means) / np.sqrt(40)
+    naive = scores[actions == 1].mean() - chance[:, 1].mean()
+    assert naive < -0.03  # the second model got the hard prompts
+
+
+def test_a_log_without_propensities_says_cannot_tell_of_every_option_and_why() -> None:
+    found = judged(drawn(2, known=False))
+    assert [(rung.rung, rung.word) for rung in found.rungs] == [
+        ("keep", Word.KEEP),
+        ("switch", Word.UNKNOWN),
+        ("rules", Word.UNKNOWN),
+        ("router", Word.UNKNOWN),
+    ]
+    refused = [note.text for note in found.notes if note.code == "refused"]
+    assert len(refused) == 3 and all("probability" in text for text in refused)
+    assert found.recommended == "keep"
+
+
+def test_a_model_that_the_log_hardly_draws_is_refused_with_the_number_of_decisions_that_it_takes() -> None:
+    found = judged(drawn(3, chances=(0.97, 0.01, 0.02), today=0))
+    assert found.rung("switch").word == Word.UNKNOWN  # type: ignore[union-attr]
+    assert any("more scored decisions" in note.text for note in found.notes)
+
+
+def test_rules_keep_the_model_that_alone_was_asked_in_a_task() -> None:
+    table = drawn(4, n=1500, only_first="law", right=(0.6, 0.9, 0.5))
+    rules = fit_rules(table, table.tasks, folds_of(table), OPTIONS)
+    assert rules.use["law"] == "m0"
+    assert {rules.use[task] for task in ("math", "mail", "sql")} == {"m1"}
+
+
+def test_rules_are_better_where_one_task_is_lost_by_the_cheap_model() -> None:
+    table = drawn(5, n=3000, right=(0.85, 0.85, 0.5), lost=0.4, today=0)
+    found = judged(table)
+    rules = found.rung("rules")
+    assert rules is not None
+    assert (rules.use["sql"], rules.use["mail"]) == ("m0", "m1")
+    assert rules.word == Word.CHEAPER
+    assert found.recommended == "rules"
+    switch = found.rung("switch")
+    assert switch is not None and switch.word != Word.CHEAPER
+
+
+def test_a_router_that_was_judged_on_some_calls_says_so() -> None:
+    table = drawn(6, n=1000)
+    weights = table.single(1)
+    weights[:500] = np.nan
+    found = answer(table, None, [Decisions("ridge", weights)], OPTIONS)
+    router = found.rung("router")
+    assert router is not None and (router.prompts, router.share) == (500, 0.5)
+    assert any(note.code == "held_out" and "50 %" in note.text for note in found.notes)
+
+
+def test_a_goal_is_answered_by_the_estimates_and_todays_choices_are_an_option() -> None:
+    table = drawn(7, n=2000, right=(0.6, 0.9, 0.5))
+    rules = fit_rules(table, table.tasks, folds_of(table), OPTIONS)
+    best = goal_answer(Goal(quality=0.8), table, rules, (), OPTIONS)
+    assert best.confirmed and best.use == "m1"
+    assert best.quality == pytest.approx(0.9, abs=0.08)
+    money = Goal(budget_per_month=5000, requests_per_month=1_000_000)
+    assert goal_answer(money, table, rules, (), OPTIONS).usd_per_1000 < 5
+    log = goal_answer(Goal(quality=0.99), table, None, (), OPTIONS)
+    assert not log.confirmed
+
+
+def test_the_newest_fifth_of_a_log_that_drifted_gives_another_answer() -> None:
+    steady = drawn(8, n=2000, today=0)
+    changed = replace(steady.data, scores=steady.data.scores.copy())
+    newest = np.arange(2000) >= 1600
+    changed.scores[newest & (changed.actions == 1)] = 0.0
+    for data, differs in ((steady.data, False), (changed, True)):
+        table = LoggedTable.of(data, steady.tasks, 0)
+        found = newest_fifth(table, np.arange(2000.0), "switch", Decisions("m1", table.single(1)), OPTIONS)
+        assert found is not None and (found.prompts, found.differs) == (400, differs)
+
+
+def test_part_of_a_log_is_the_log_of_these_rows() -> None:
+    table = drawn(9)
+    rows = np.arange(0, 600, 3)
+    part = table.take(rows)
+    assert len(part.data) == 200 and (part.tasks == table.tasks[rows]).all()
+    assert part.baseline() is part.played
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("world", "truth"),
+    [
+        ({"right": (0.85, 0.8195, 0.8195), "today": 0}, (-0.0305, -0.0305)),
+        ({"right": (0.8, 0.8, 0.8), "today": 0}, (0.0, 0.0)),
+        ({"right": (0.8, 0.8, 0.8), "clusters": 5}, (0.0, 0.0)),
+        ({"right": (0.99, 0.959, 0.959), "today": 0}, (-0.031, -0.031)),
+    ],
+)
+def test_words_are_false_in_at_most_a_twentieth_of_logs_and_intervals_cover(world, truth) -> None:
+    """`truth` is the difference of the second and the third model; every rule is one of the two at best."""
+    tables = 60
+    false = covered = judged_rungs = 0
+    for seed in range(tables):
+        found = judged(drawn(seed, n=800, **world))
+        wrong = False
+        for rung in found.rungs[1:]:
+            if not np.isfinite(rung.difference) or rung.rung == "rules":
+                continue
+            true = truth[0] if rung.rung == "router" or rung.use == "m1" else truth[1]
+            wrong |= rung.word == Word.BETTER and true <= 0
+            wrong |= rung.word in (Word.CHEAPER, Word.AS_GOOD) and true < -0.03
+            wrong |= rung.word == Word.WORSE and true >= 0
+            covered += rung.low <= true <= rung.high
+            judged_rungs += 1
+        false += wrong
+    assert false <= 0.05 * tables
+    assert covered >= 0.92 * judged_rungs
